@@ -1,0 +1,31 @@
+"""The clocks of a node, read in one place: boot clock for intervals, wall clock for people."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When something happened, on the clocks of the node that saw it (nanoseconds)."""
+
+    boot_id: str
+    boot_ns: int
+    wall_ns: int
+
+
+StampClock = Callable[[], Stamp]
+
+
+def boot_ns() -> int:
+    """Return CLOCK_BOOTTIME in nanoseconds: it counts through suspend and is never set."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def stamp_clock(boot_id_path: Path = _BOOT_ID) -> StampClock:
+    """Return a clock that stamps with this boot's id. Raises OSError when the id cannot be read."""
+    boot_id = boot_id_path.read_text(encoding="ascii").strip()
+    return lambda: Stamp(boot_id, boot_ns(), time.time_ns())

@@ -1,0 +1,200 @@
+"""One TOML file to one frozen dataclass; every mistake in it is reported at once.
+
+A field of a configuration is documented where it stands, with ``setting(default, help=…, unit=…)``;
+nested dataclasses are tables. ``problems()`` of a configuration says what is wrong with its values.
+"""
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, field
+from enum import Enum
+from pathlib import Path
+
+# sysexits.h: something was found in an unconfigured or misconfigured state.
+EX_CONFIG = 78
+
+T = typing.TypeVar("T")
+
+
+class ConfigError(Exception):
+    """A configuration cannot be used; one line per mistake."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def setting(
+    default: typing.Any = MISSING,  # noqa: ANN401 - dataclasses.field has the same freedom
+    *,
+    help: str,
+    unit: str = "",
+    factory: Callable[[], object] | None = None,
+    shown: str = "",
+) -> typing.Any:  # noqa: ANN401
+    """Declare a documented field: what it does, its unit, and the reason for its default.
+
+    ``shown`` is the default in words, for one that differs from machine to machine.
+    """
+    metadata = {"help": help, "unit": unit, "shown": shown}
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def load(kind: type[T], path: Path | None) -> T:
+    """Return the configuration in ``path``, or all defaults for None. Raises ConfigError."""
+    if path is None:
+        return _checked(kind, {}, "defaults")
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: not valid TOML: {error}"]) from error
+    return _checked(kind, document, str(path))
+
+
+@typing.runtime_checkable
+class _Judged(typing.Protocol):
+    def problems(self) -> list[str]: ...
+
+
+def _checked(kind: type[T], document: dict[str, object], source: str) -> T:
+    problems: list[str] = []
+    value = _table(kind, document, "", problems)
+    if problems or value is None:
+        raise ConfigError([f"{source}: {problem}" for problem in dict.fromkeys(problems)])
+    return value
+
+
+def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[str]) -> T | None:
+    hints = typing.get_type_hints(kind)
+    names = {f.name: f for f in dataclasses.fields(typing.cast("typing.Any", kind))}
+    problems += [_unknown(key, prefix, list(names)) for key in sorted(table.keys() - names.keys())]
+    values: dict[str, object] = {}
+    for name in [name for name in names if name in table]:
+        found: list[str] = []
+        value = _value(hints[name], table[name], prefix + name, found)
+        if not found:
+            values[name] = value
+        problems += found
+    # The default stands in for a wrong value, so that the others can be judged in the same run.
+    wrong = names.keys() & table.keys() - values.keys()
+    missing = [name for name in names if name not in table and _is_required(names[name])]
+    problems += [f"{prefix}{m}: missing; expected {describe_type(hints[m])}" for m in missing]
+    if missing or any(_is_required(names[name]) for name in wrong):
+        return None
+    record = kind(**values)
+    if isinstance(record, _Judged):
+        told = [problem for problem in record.problems() if problem.split(":")[0] not in wrong]
+        problems += [prefix + problem for problem in told]
+    return record
+
+
+def _is_required(spec: "dataclasses.Field[typing.Any]") -> bool:
+    return spec.default is MISSING and spec.default_factory is MISSING
+
+
+def _unknown(key: str, prefix: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    hint = f"did you mean {prefix}{near[0]}?" if near else f"known here: {', '.join(names)}"
+    return f"{prefix}{key}: unknown key; {hint}"
+
+
+def _value(kind: typing.Any, value: object, path: str, problems: list[str]) -> object:  # noqa: ANN401
+    kind = _without_none(kind)
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        return _table(typing.cast("type[object]", kind), value, path + ".", problems)
+    if typing.get_origin(kind) is tuple and isinstance(value, list):
+        inner = typing.get_args(kind)[0]
+        return tuple(_value(inner, v, f"{path}[{i}]", problems) for i, v in enumerate(value))
+    converted = _scalar(kind, value)
+    if converted is None:
+        problems.append(f"{path}: expected {describe_type(kind)}, got {value!r}")
+    return converted
+
+
+def _scalar(kind: object, value: object) -> object | None:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next((member for member in kind if member.value == value), None)
+    return value if type(value) is kind else None
+
+
+def _without_none(kind: typing.Any) -> typing.Any:  # noqa: ANN401
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind
+    (inner,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
+    return inner
+
+
+def describe_type(kind: typing.Any) -> str:  # noqa: ANN401
+    """Return a type in an operator's words."""
+    kind = _without_none(kind)
+    if typing.get_origin(kind) is tuple:
+        return f"a list, each item {describe_type(typing.get_args(kind)[0])}"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(repr(member.value) for member in kind)
+    if dataclasses.is_dataclass(kind):
+        return "a table"
+    words = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
+    return words.get(kind, "a text")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SettingDoc:
+    """One key of a configuration, as the generated reference shows it."""
+
+    key: str
+    type: str
+    default: str
+    unit: str
+    help: str
+
+
+def document(kind: type, prefix: str = "") -> Iterator[SettingDoc]:
+    """Yield every key of a configuration, tables flattened to dotted keys."""
+    hints = typing.get_type_hints(kind)
+    for spec in dataclasses.fields(kind):
+        hint = _without_none(hints[spec.name])
+        if dataclasses.is_dataclass(hint):
+            yield from document(typing.cast("type", hint), f"{prefix}{spec.name}.")
+            continue
+        yield SettingDoc(
+            prefix + spec.name,
+            describe_type(hints[spec.name]),
+            _default_text(spec),
+            spec.metadata.get("unit", ""),
+            spec.metadata.get("help", ""),
+        )
+
+
+def _default_text(spec: "dataclasses.Field[typing.Any]") -> str:
+    if spec.metadata.get("shown"):
+        return str(spec.metadata["shown"])
+    if spec.default is not MISSING:
+        return _toml(spec.default)
+    if spec.default_factory is not MISSING:
+        return _toml(spec.default_factory())
+    return "required"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Enum):
+        return _toml(value.value)
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, str | Path):
+        return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "not set" if value is None else str(value)

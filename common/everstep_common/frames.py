@@ -1,0 +1,135 @@
+"""Messages between a job's processes and the agent: length-prefixed JSON frames on a Unix socket.
+
+A frame is a 4-byte big-endian length and a JSON object ``{"type": "Begin", ...fields}``.
+Descriptors travel as SCM_RIGHTS beside the first byte of their frame.
+"""
+
+import json
+import os
+import socket
+import struct
+from array import array
+from collections.abc import Iterable, Mapping
+
+from everstep_common.codec import CodecError, from_json, to_json
+
+# A rank with 100,000 shards still fits; a hostile length does not make anybody allocate more.
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+# The kernel's limit for one message (SCM_MAX_FD).
+FDS_MAX = 253
+
+_LENGTH = struct.Struct(">I")
+HEADER_BYTES = _LENGTH.size
+_ANCILLARY_BYTES = socket.CMSG_SPACE(FDS_MAX * array("i").itemsize)
+
+
+class FrameError(ConnectionError):
+    """The other side sent what is not a frame or not a known message."""
+
+
+def encode(message: object) -> bytes:
+    """Return the frame of a message. Raises FrameError when it is too large."""
+    body = to_json(message)
+    if not isinstance(body, dict):
+        raise TypeError(f"not a message: {message!r}")
+    payload = json.dumps({"type": type(message).__name__} | body, separators=(",", ":")).encode()
+    if len(payload) > FRAME_BYTES_MAX:
+        raise FrameError(f"{type(message).__name__} is too large: {len(payload)} bytes")
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def body_length(header: bytes) -> int:
+    """Return how many bytes follow a frame's header. Raises FrameError when they are too many."""
+    (length,) = _LENGTH.unpack(header)
+    if length > FRAME_BYTES_MAX:
+        raise FrameError(f"a frame of {length} bytes is above the limit of {FRAME_BYTES_MAX}")
+    return int(length)
+
+
+def decode(payload: bytes, known: Mapping[str, type]) -> object:
+    """Return the message in a frame's body. Raises FrameError for what is not in ``known``."""
+    try:
+        body = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise FrameError("a frame that is not JSON") from error
+    if not isinstance(body, dict):
+        raise FrameError("a frame that is not an object")
+    kind = known.get(str(body.pop("type", None)))
+    if kind is None:
+        raise FrameError("a frame of unknown type")
+    try:
+        return from_json(kind, body)
+    except CodecError as error:
+        raise FrameError(str(error)) from error
+
+
+class Channel:
+    """A blocking connection that sends and receives messages; for trainers and launchers."""
+
+    def __init__(self, connection: socket.socket, known: Iterable[type]) -> None:
+        self._socket = connection
+        self._known = {kind.__name__: kind for kind in known}
+        # What has come of the next frame: a receive that timed out in its middle can be repeated.
+        self._received = bytearray()
+        self._fds: list[int] = []
+
+    @classmethod
+    def connect(cls, path: str, known: Iterable[type], timeout_s: float) -> "Channel":
+        """Connect to a Unix socket. Raises OSError."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(path)
+        except OSError:
+            connection.close()
+            raise
+        return cls(connection, known)
+
+    def fileno(self) -> int:
+        """Return the descriptor, for a selector."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the connection, and descriptors that came with a frame that never ended."""
+        self._socket.close()
+        self._drop_fds()
+
+    def send(self, message: object) -> None:
+        """Send a message. Raises OSError (TimeoutError among them)."""
+        self._socket.sendall(encode(message))
+
+    def receive(self, timeout_s: float | None) -> tuple[object, list[int]]:
+        """Return the next message and its descriptors, which the caller owns.
+
+        Raises TimeoutError, FrameError, and ConnectionError when the other side is gone.
+        """
+        self._socket.settimeout(timeout_s)
+        self._fill(HEADER_BYTES)
+        self._fill(HEADER_BYTES + body_length(bytes(self._received[:HEADER_BYTES])))
+        payload = bytes(self._received[HEADER_BYTES:])
+        self._received.clear()
+        try:
+            message = decode(payload, self._known)
+        except FrameError:
+            self._drop_fds()
+            raise
+        fds, self._fds = self._fds, []
+        return message, fds
+
+    def _drop_fds(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def _fill(self, count: int) -> None:
+        while (missing := count - len(self._received)) > 0:
+            # Not socket.recv_fds: in Python 3.11 it ignores its flags, and the descriptors would
+            # leak into every program that the training process starts.
+            data, ancillary, _, _ = self._socket.recvmsg(
+                min(missing, 1 << 20), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+            )
+            for level, kind, content in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    self._fds += array("i", content)
+            if not data:
+                raise ConnectionError("the agent closed the connection")
+            self._received += data

@@ -1,0 +1,297 @@
+"""What a job's launcher and training processes say to the agent of their node, and its answers.
+
+Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time.
+Trainer:   Attach → Attached | Refused, Restore → Restored | NothingToRestore | RestoreFailed,
+           Reserve → Reserved | Refused, Begin → Slot | Skip, Commit → Committed | Refused; Progress
+           is not answered.
+Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
+"""
+
+from dataclasses import dataclass
+
+# --- launcher to agent ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A launcher asks to take part in a job; sent again after a reconnect, with what still runs."""
+
+    protocol: int
+    version: str
+    job: str
+    token: str
+    nodes_min: int
+    nodes_max: int
+    processes_per_node: int
+    reform: bool
+    restarts_max: int
+    free_port: int
+    running_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankProcess:
+    """A running training process."""
+
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """All local processes of the generation are running."""
+
+    generation: int
+    processes: tuple[RankProcess, ...]
+    at_boot_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited:
+    """A training process ended with an error, or by a signal, before it was told to stop."""
+
+    generation: int
+    rank: int
+    exit_code: int
+    signal: int
+    at_boot_ns: int
+    last_line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """No process of the generation (or an older one) is left on this node."""
+
+    generation: int
+    free_port: int
+    at_boot_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """All local processes ended with exit code 0."""
+
+    generation: int
+    at_boot_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The launcher goes away on its user's word (Ctrl-C, SIGTERM): the job shall end."""
+
+    reason: str
+
+
+# --- agent to launcher ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The agent has passed the launcher on to the controller (or keeps it until it is back)."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No; one sentence why, which names the next step."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start the processes of a generation."""
+
+    generation: int
+    node_rank: int
+    node_count: int
+    first_rank: int
+    processes: int
+    world_size: int
+    master_address: str
+    master_port: int
+    restore_step: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the processes of this generation and of older ones; answer with Stopped."""
+
+    generation: int
+    grace_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over: the launcher exits, with 0 when it succeeded."""
+
+    succeeded: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for the terminal ("waiting as a spare")."""
+
+    text: str
+
+
+# --- trainer to agent ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """First message of a training process."""
+
+    protocol: int
+    version: str
+    job: str
+    token: str
+    generation: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Ask for the state of the plan's restore step; no names ask for every shard."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """This process has its state (restored, or its own start) and begins to train."""
+
+    at_boot_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Ask for slots of at least this many bytes."""
+
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Ask for a slot to copy the state after ``step`` into."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One logical shard inside a slot; ``format`` and ``shape`` are the trainer's own words."""
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+    format: str = ""
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The copy is complete."""
+
+    step: int
+    slot: int
+    epoch: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """This rank completed a step; ``stall_ns`` is how long it stood still for the snapshot."""
+
+    step: int
+    at_boot_ns: int
+    stall_ns: int
+
+
+# --- agent to trainer ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The process belongs to the running generation."""
+
+    node: str
+    restore_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredCopy:
+    """One verified read-only descriptor of the answer, and the shards to take from it."""
+
+    entries: tuple[Entry, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The state after ``step``; descriptor i of the frame is read-only memory of ``copies[i]``."""
+
+    step: int
+    copies: tuple[RestoredCopy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToRestore:
+    """The plan starts from the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFailed:
+    """No verified copy of some shard could be reached; the process should exit with an error."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Descriptor i of the frame is slot i: sealed, pre-faulted memory of ``slot_bytes``."""
+
+    slots: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Copy into this slot, then commit with this epoch."""
+
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """No slot is free; this step is not snapshotted. It is counted and shown."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The agent owns the copy now."""
+
+    step: int
+
+
+FROM_LAUNCHER = (Join, Started, Exited, Stopped, Finished, Leave)
+TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Notice)
+FROM_TRAINER = (Attach, Restore, Ready, Reserve, Begin, Commit, Progress)
+TO_TRAINER = (
+    Attached,
+    Refused,
+    Restored,
+    NothingToRestore,
+    RestoreFailed,
+    Reserved,
+    Slot,
+    Skip,
+    Committed,
+)

@@ -1,0 +1,1 @@
+"""The controller: judges, isolates, plans recovery and keeps the ledger."""

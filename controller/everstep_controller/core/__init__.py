@@ -1,0 +1,1 @@
+"""Everything the controller decides: pure, deterministic, in integer nanoseconds."""

@@ -1,0 +1,152 @@
+"""What the core wants done. Actions have ids; whoever has done an id does not do it again."""
+
+from dataclasses import dataclass
+
+from everstep_controller.core.facts import BranchPoint, ShardSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartGeneration:
+    """Order a node to start its ranks of a generation."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
+    generation: int
+    node_rank: int
+    node_count: int
+    first_rank: int
+    processes: int
+    world_size: int
+    master_address: str
+    master_port: int
+    restore_step: int | None
+    sources: tuple[ShardSource, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopGeneration:
+    """Order a node to stop the processes of a generation and of older ones."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
+    generation: int
+    grace_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndJob:
+    """Order a node to end its launcher and to free (succeeded) or keep the job's memory."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
+    succeeded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefuseLauncher:
+    """Tell a launcher that it cannot take part, and why."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldLauncher:
+    """Tell a launcher that it waits, and for what."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCheck:
+    """Order a node to check whether it may take ranks."""
+
+    id: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmSilence:
+    """Ask a node whether a peer is alive."""
+
+    id: str
+    node: str
+    reason: str
+    peer: str
+    peer_address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolate:
+    """Keep schedulers from putting work on a node; through the configured driver."""
+
+    id: str
+    node: str
+    reason: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Undo the Isolate of one owner."""
+
+    id: str
+    node: str
+    reason: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChooseRecoveryStep:
+    """Ask the catalogue for the newest step of the branch that can be restored.
+
+    It answers with RecoveryStepChosen, after every holder has settled ``settled_generation``, and
+    every one of ``others`` has reported its copies since the controller started, or is lost.
+    """
+
+    id: str
+    job: str
+    generation: int
+    settled_generation: int
+    holders: tuple[str, ...]
+    branch: tuple[BranchPoint, ...]
+    # The job has committed a snapshot before: an empty answer must say what is lost.
+    expected: bool
+    reason: str
+    # Nodes that ran older generations and may hold copies of them.
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    """Report TimerDue at or after a time; replaces the timer of the same name."""
+
+    id: str
+    timer: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announce:
+    """Tell people: the event list, the log, the metric."""
+
+    id: str
+    subject: str
+    reason: str
+    message: str
+
+
+Order = StartGeneration | StopGeneration | EndJob | RefuseLauncher | HoldLauncher | RunCheck
+Action = Order | ConfirmSilence | Isolate | Release | ChooseRecoveryStep | SetTimer | Announce

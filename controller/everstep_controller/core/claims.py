@@ -1,0 +1,59 @@
+"""Claims on nodes: who keeps a node from taking ranks, within which budget."""
+
+from everstep_controller.core import orders
+from everstep_controller.core.facts import Mode
+from everstep_controller.core.state import AUTOMATION, Claim, NodeRecord, NodeState, State
+from everstep_controller.core.turn import Turn
+
+
+def mode_of(state: State, condition: str) -> Mode:
+    """Return how far automation may go for one condition."""
+    return dict(state.settings.condition_modes).get(condition, state.settings.mode)
+
+
+def budget(state: State) -> int:
+    """Return how many working nodes automation may keep isolated at once."""
+    known = sum(node.state is not NodeState.RETIRED for node in state.nodes.values())
+    by_ratio = int(known * state.settings.isolation_budget_ratio)
+    return max(state.settings.isolation_budget_nodes, by_ratio)
+
+
+def spent(state: State) -> int:
+    """Return how many working nodes automation has isolated."""
+    claims = (node.claim_of(AUTOMATION) for node in state.nodes.values())
+    return sum(claim is not None and not claim.dead for claim in claims)
+
+
+def forbidden(turn: Turn, node: NodeRecord, condition: str) -> str:
+    """Return why automation may not isolate this working node; empty when it may."""
+    mode = mode_of(turn.state, condition)
+    if mode is not Mode.ENFORCE:
+        return f"the mode of {condition} is {mode.value}"
+    if reason := turn.paused(node.name):
+        return f"automation is paused: {reason}"
+    if node.claim_of(AUTOMATION) is None and spent(turn.state) >= budget(turn.state):
+        return f"the budget of {budget(turn.state)} isolated nodes is spent"
+    return ""
+
+
+def claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool = False) -> None:
+    """Put a claim on a node; a second claim of the same owner only changes its reason."""
+    node.deferred = ""
+    held = node.claim_of(owner)
+    if held is not None:
+        held.reason, held.dead = reason, dead
+        return
+    node.claims.append(Claim(owner, reason, turn.now_ns, dead))
+    turn.actions.append(orders.isolate(node.name, owner, reason))
+    turn.announce(node.name, "NodeIsolated", f"{node.name} takes no ranks ({owner}): {reason}")
+
+
+def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
+    """Remove the claim of one owner, and of no other; return whether there was one."""
+    held = node.claim_of(owner)
+    if held is None:
+        return False
+    node.claims.remove(held)
+    turn.actions.append(orders.release(node.name, owner, reason))
+    turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
+    return True

@@ -1,0 +1,224 @@
+"""The one door of the core: events in, actions out."""
+
+from collections.abc import Callable
+from typing import Any
+
+from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_controller.core import (
+    events,
+    jobs,
+    liveness,
+    nodes,
+    orders,
+    planning,
+    running,
+)
+from everstep_controller.core.actions import Action, Announce
+from everstep_controller.core.facts import Origin
+from everstep_controller.core.node_lifecycle import NodeEvent
+from everstep_controller.core.state import CONTROLLER, OpenFinding, State
+from everstep_controller.core.turn import Turn
+
+# How long a recovery listens to agents before it believes that all have spoken.
+_RECOVERY_NS = 30_000_000_000
+
+
+class Core:
+    """Folds events into the state and says what is to be done. Deterministic; owns its state."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state if state is not None else State()
+
+    def handle(self, event: events.Event, now_ns: int) -> list[Action]:
+        """Take one event that happened to be learned at ``now_ns``; return what it calls for.
+
+        A record that was taken before, and anything but the controller's own affairs while it is
+        halted, changes nothing.
+        """
+        turn = Turn(self.state, now_ns)
+        self.state.event_count += 1
+        if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
+            _HANDLERS[type(event)](turn, event)
+        if self.state.halted:
+            return [action for action in turn.actions if isinstance(action, Announce)]
+        return turn.actions
+
+    def due(self, now_ns: int) -> list[Action]:
+        """Return every action that the state still calls for, as after a restart."""
+        del now_ns  # Timers that are overdue come due at once in the shell.
+        return [] if self.state.halted else list(orders.outstanding(self.state))
+
+    def _is_news(self, event: events.Event) -> bool:
+        """Return whether a record is new, and remember that it was taken."""
+        if isinstance(event, events.JobProgressed):
+            for row_origin in event.origins:
+                self._take(row_origin)
+            return True
+        origin: Origin | None = getattr(event, "origin", None)
+        return origin is None or self._take(origin)
+
+    def _take(self, origin: Origin) -> bool:
+        if origin.sequence <= self.state.outboxes.get(origin.outbox, 0):
+            return False
+        self.state.outboxes[origin.outbox] = origin.sequence
+        return True
+
+
+def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
+    state = turn.state
+    state.term += 1
+    state.findings.pop("event rejected", None)
+    for node in state.nodes.values():
+        # Nobody was listening, so nothing that the streams did in the meantime is evidence.
+        if node.connected:
+            node.connected = False
+            node.silent_since_ns = node.silent_since_ns or turn.now_ns
+        node.silent_to, node.confirmation = [], None
+        turn.drop_timer(f"confirm/{node.name}")
+        if not node.gone:
+            turn.set_timer(f"stream/{node.name}", state.settings.restart_grace_ns)
+    turn.announce(
+        CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
+    )
+
+
+def _settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
+    turn.state.settings = event.settings
+    for node in list(turn.state.nodes.values()):
+        if node.findings:
+            nodes.reconsider(turn, node)
+
+
+def _node_connected(turn: Turn, event: events.NodeConnected) -> None:
+    state = turn.state
+    state.highest_term_seen = max(state.highest_term_seen, event.highest_term)
+    if event.highest_term > state.term and not state.halted:
+        state.halted = (
+            f"{event.node} has seen term {event.highest_term}, this journal knows {state.term}: it "
+            "is old, or another controller runs; stop the other one, or run "
+            "'everstep-controller recover'"
+        )
+        turn.announce(CONTROLLER, "ControllerHalted", state.halted)
+    if state.halted:
+        for seen in event.jobs:
+            known = state.generations_seen.get(seen.job, 0)
+            state.generations_seen[seen.job] = max(known, seen.generation)
+        return
+    nodes.connected(turn, event)
+
+
+def _recovery_begun(turn: Turn, event: events.RecoveryBegun) -> None:
+    turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
+    turn.state.recovering = True
+    at_ns = turn.now_ns + _RECOVERY_NS
+    turn.state.timers["recovery"] = at_ns
+    turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
+
+
+def _recovery_over(turn: Turn) -> None:
+    state = turn.state
+    state.term = max(state.term, state.highest_term_seen) + 1
+    state.halted, state.recovering = "", False
+    for job in state.jobs.values():
+        job.generation = max(job.generation, state.generations_seen.get(job.name, 0))
+    turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
+
+
+def _event_rejected(turn: Turn, event: events.EventRejected) -> None:
+    message = f"event {event.sequence} ({event.kind}) made the core fail: {event.error}"
+    finding = Finding(
+        component="controller/core",
+        condition="EventRejected",
+        severity=Severity.DEGRADED,
+        message=message,
+        evidence=f"{event.node or '-'} {event.job or '-'}",
+        suggested_action=SuggestedAction.WATCH,
+        rule="an event that raises is kept out and pauses automation for what it concerns",
+    )
+    turn.state.findings["event rejected"] = OpenFinding(finding, turn.now_ns)
+    for subject in filter(None, (event.node, event.job)):
+        turn.state.paused[subject] = message
+        turn.announce(subject, "AutomationPaused", f"automation for {subject} pauses: {message}")
+    turn.announce(CONTROLLER, "EventRejected", message)
+
+
+def _paused(turn: Turn, event: events.AutomationPaused) -> None:
+    turn.state.paused[event.subject] = f"{event.operator}: {event.reason}"
+    turn.announce(event.subject, "AutomationPaused", turn.state.paused[event.subject])
+
+
+def _resumed(turn: Turn, event: events.AutomationResumed) -> None:
+    if turn.state.paused.pop(event.subject, None) is not None:
+        turn.announce(event.subject, "AutomationResumed", f"resumed by {event.operator}")
+    nodes.retry_deferred(turn)
+    jobs.capacity_changed(turn)
+
+
+def _timer_due(turn: Turn, event: events.TimerDue) -> None:
+    at_ns = turn.state.timers.get(event.timer)
+    if at_ns is None or at_ns > turn.now_ns:
+        return
+    kind, _, name = event.timer.partition("/")
+    if kind == "forming":
+        job = turn.state.jobs.get(name)
+        if job is not None:
+            planning.reconsider(turn, job)
+        turn.drop_timer(event.timer)
+        return
+    turn.drop_timer(event.timer)
+    if kind == "recovery":
+        _recovery_over(turn)
+    elif kind == "forget":
+        turn.state.jobs.pop(name, None)
+    elif name in turn.state.nodes:
+        _node_timer(turn, kind, name)
+
+
+def _node_timer(turn: Turn, kind: str, name: str) -> None:
+    node = turn.state.nodes[name]
+    if kind == "stream":
+        liveness.stream_silent(turn, node)
+    elif kind == "confirm":
+        liveness.decide(turn, node)
+    elif kind == "probation":
+        nodes.move(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
+
+
+# The handlers take exactly the event that they are listed under.
+_HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
+    events.ControllerStarted: _controller_started,
+    events.SettingsApplied: _settings_applied,
+    events.TimerDue: _timer_due,
+    events.EventRejected: _event_rejected,
+    events.RecoveryBegun: _recovery_begun,
+    events.NodeConnected: _node_connected,
+    events.NodeDisconnected: liveness.disconnected,
+    events.PeerReported: liveness.peer_reported,
+    events.PeerJudged: liveness.peer_judged,
+    events.FindingRaised: nodes.finding_raised,
+    events.FindingCleared: nodes.finding_cleared,
+    events.CheckFinished: nodes.check_finished,
+    events.OperatorIsolated: nodes.operator_isolated,
+    events.OperatorReleased: nodes.operator_released,
+    events.AutomationPaused: _paused,
+    events.AutomationResumed: _resumed,
+    events.LauncherJoined: jobs.launcher_joined,
+    events.LauncherLeft: jobs.launcher_left,
+    events.PhaseReached: running.phase_reached,
+    events.RankExited: jobs.rank_exited,
+    events.GenerationStopped: jobs.generation_stopped,
+    events.GenerationFinished: running.generation_finished,
+    events.JobProgressed: running.progressed,
+    events.LayoutLearned: running.layout_learned,
+    events.RecoveryStepChosen: planning.step_chosen,
+}
+_WHILE_HALTED = frozenset(
+    {
+        events.ControllerStarted,
+        events.SettingsApplied,
+        events.TimerDue,
+        events.NodeConnected,
+        events.RecoveryBegun,
+        events.EventRejected,
+    }
+)

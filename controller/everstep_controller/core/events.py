@@ -1,0 +1,320 @@
+"""What the core is told. Each event is journaled before the core sees it.
+
+``at_ns`` fields are on the controller's timeline and may lie before the event's own time: they say
+when the thing happened, the journal says when it was learned.
+"""
+
+from dataclasses import dataclass, field
+
+from everstep_common.findings import Finding, FindingKey
+from everstep_controller.core.facts import (
+    Inventory,
+    JobOnNode,
+    Origin,
+    Phase,
+    Settings,
+    ShardSource,
+)
+
+# --- the controller itself -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """A controller process begins; the term grows by one."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsApplied:
+    """The configuration that holds from now on."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    """A timer that the core set came due."""
+
+    timer: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventRejected:
+    """An event made the core raise; the state is what it was before it."""
+
+    sequence: int
+    kind: str
+    error: str
+    node: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryBegun:
+    """An operator ordered to rebuild what the journal lost from what the agents know."""
+
+    operator: str
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConnected:
+    """An agent opened its stream and said Hello."""
+
+    node: str
+    boot_id: str
+    agent_version: str
+    outbox: str
+    highest_term: int
+    host: str
+    domain: str = ""
+    bulk_address: str = ""
+    liveness_address: str = ""
+    inventory: Inventory = field(default_factory=Inventory)
+    jobs: tuple[JobOnNode, ...] = ()
+    open_findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDisconnected:
+    """An agent's stream ended."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReported:
+    """A node says that a peer went silent, or is heard again."""
+
+    node: str
+    peer: str
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerJudged:
+    """A node answers whether a peer is alive."""
+
+    node: str
+    peer: str
+    confirm_id: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRaised:
+    """A node reports a finding."""
+
+    origin: Origin
+    finding: Finding
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCleared:
+    """A node reports the healthy counterpart of a finding."""
+
+    origin: Origin
+    key: FindingKey
+    evidence: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinished:
+    """A node answers a RunCheck order."""
+
+    origin: Origin
+    order_id: str
+    passed: bool
+    message: str
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorIsolated:
+    """An operator claims a node."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReleased:
+    """An operator gives a node back and says that it is good again."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationPaused:
+    """No automatic decision for this node or job; "fleet" for everything."""
+
+    subject: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationResumed:
+    """Automation goes on."""
+
+    subject: str
+    operator: str
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherJoined:
+    """A launcher asks to take part in a job."""
+
+    origin: Origin
+    job: str
+    uid: int
+    token_sha256: str
+    nodes_min: int
+    nodes_max: int
+    processes_per_node: int
+    reform: bool
+    restarts_max: int
+    free_port: int
+    running_generation: int = 0
+    at_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherLeft:
+    """A launcher and all its processes are gone."""
+
+    origin: Origin
+    job: str
+    reason: str
+    by_user: bool
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReached:
+    """All ranks of a node reached a phase."""
+
+    origin: Origin
+    job: str
+    generation: int
+    phase: Phase
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExited:
+    """A training process ended before its generation did."""
+
+    origin: Origin
+    job: str
+    generation: int
+    rank: int
+    exit_code: int
+    signal: int
+    last_line: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStopped:
+    """No process of the generation is left on the node."""
+
+    origin: Origin
+    job: str
+    generation: int
+    free_port: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFinished:
+    """All ranks of the node ended with exit code 0."""
+
+    origin: Origin
+    job: str
+    generation: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgressed:
+    """Consecutive steps that all ranks completed: one row for about a second of steps."""
+
+    job: str
+    generation: int
+    first_step: int
+    # End of each step on the controller's timeline, and how long it stood still for its snapshot.
+    end_ns: tuple[int, ...]
+    stall_ns: tuple[int, ...]
+    # Newest step that is recoverable without any one node, when the row was made.
+    recoverable_step: int | None = None
+    snapshots_skipped: int = 0
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutLearned:
+    """All logical shards of a generation's state, told once all its ranks have committed a step."""
+
+    job: str
+    generation: int
+    shards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryStepChosen:
+    """The catalogue's answer to ChooseRecoveryStep.
+
+    ``step`` is None when the job has no snapshot; ``lost`` is a sentence when it had some and none
+    can be restored.
+    """
+
+    job: str
+    generation: int
+    step: int | None
+    sources: tuple[ShardSource, ...] = ()
+    lost: str = ""
+    reason: str = ""
+
+
+Event = (
+    ControllerStarted
+    | SettingsApplied
+    | TimerDue
+    | EventRejected
+    | RecoveryBegun
+    | NodeConnected
+    | NodeDisconnected
+    | PeerReported
+    | PeerJudged
+    | FindingRaised
+    | FindingCleared
+    | CheckFinished
+    | OperatorIsolated
+    | OperatorReleased
+    | AutomationPaused
+    | AutomationResumed
+    | LauncherJoined
+    | LauncherLeft
+    | PhaseReached
+    | RankExited
+    | GenerationStopped
+    | GenerationFinished
+    | JobProgressed
+    | LayoutLearned
+    | RecoveryStepChosen
+)

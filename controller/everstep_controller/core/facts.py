@@ -1,0 +1,144 @@
+"""Plain facts that events carry and the state keeps."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The record of an agent's outbox that an event was made from; makes redelivery harmless."""
+
+    node: str
+    outbox: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A mounted disk; sizes in bytes."""
+
+    device: str
+    mount: str
+    filesystem: str
+    size_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A network interface or an InfiniBand port."""
+
+    name: str
+    kind: str
+    up: bool
+    speed_bits_per_s: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One accelerator."""
+
+    uuid: str
+    name: str
+    vendor: str
+    pci_address: str
+    memory_bytes: int
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What a node consists of."""
+
+    kernel: str = ""
+    cpu_model: str = ""
+    cpu_count: int = 0
+    memory_bytes: int = 0
+    disks: tuple[Disk, ...] = ()
+    interfaces: tuple[Interface, ...] = ()
+    accelerators: tuple[Accelerator, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobOnNode:
+    """What an agent said of one job when it connected."""
+
+    job: str
+    generation: int
+    launcher: bool
+
+
+class Phase(Enum):
+    """How far the processes of a generation have come on one node, in this order."""
+
+    STARTED = "started"
+    ATTACHED = "attached"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSource:
+    """One verified copy that holds some of the shards to restore."""
+
+    node: str
+    bulk_address: str
+    generation: int
+    rank: int
+    step: int
+    root_hash: str
+    size_bytes: int
+    shards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """Steps up to ``through_step`` of a generation belong to the job's current branch.
+
+    None means that the generation is the newest one: all its steps do. A step is whole when copies
+    cover ``shards``, or, while those are not known yet, when every rank of the world has one.
+    """
+
+    generation: int
+    through_step: int | None
+    world_size: int
+    shards: tuple[str, ...] = ()
+
+
+class Mode(Enum):
+    """How far automation may go."""
+
+    OBSERVE = "observe"
+    ADVISE = "advise"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator configured of the core; journaled, so that replay decides the same."""
+
+    mode: Mode = Mode.ADVISE
+    # Rollout mode of single conditions ("XidFatal"), where it differs from ``mode``.
+    condition_modes: tuple[tuple[str, Mode], ...] = ()
+    # Budget of working nodes that automation may isolate: the larger of a number and a share.
+    isolation_budget_nodes: int = 2
+    isolation_budget_ratio: float = 0.02
+    # A closed stream alone makes a node lost after this long (DESIGN.md: a node without peers).
+    stream_silence_ns: int = 15_000_000_000
+    # How long the peers that were asked may take to confirm a silence.
+    confirm_ns: int = 1_500_000_000
+    # Reconnection grace after the controller itself was away.
+    restart_grace_ns: int = 30_000_000_000
+    # If more than this share of the fleet is silent at once, the controller suspects itself …
+    self_suspicion_ratio: float = 0.5
+    # … for this long, after which it believes what it sees.
+    self_suspicion_ns: int = 60_000_000_000
+    # How long a job may wait for its wanted nodes once it has its fewest.
+    forming_ns: int = 10_000_000_000
+    # How long processes may take after SIGTERM when a generation is stopped.
+    stop_grace_ns: int = 0
+    # How long a repaired or returned node stays on probation.
+    probation_ns: int = 600_000_000_000
+    # How long an ended job is kept for `everstep job`.
+    job_retention_ns: int = 7 * 86_400_000_000_000

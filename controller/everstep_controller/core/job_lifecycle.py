@@ -1,0 +1,53 @@
+"""The life of a job, as a table. A pair that is not in it changes nothing."""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+
+from everstep_controller.core.state import JobState
+
+
+class JobEvent(Enum):
+    """What happens to a job."""
+
+    PLANNED = auto()
+    NO_CAPACITY = auto()
+    STEP_CHOSEN = auto()
+    ATTACHED = auto()
+    RESTORED = auto()
+    PROGRESSED = auto()
+    FAULT = auto()
+    OVER = auto()
+
+
+_S, _E = JobState, JobEvent
+_ACTIVE = (_S.STARTING, _S.RESTORING, _S.WARMING, _S.RUNNING)
+
+TRANSITIONS: Mapping[tuple[JobState, JobEvent], JobState] = MappingProxyType(
+    {
+        (_S.FORMING, _E.PLANNED): _S.REPLANNING,
+        (_S.STOPPING, _E.PLANNED): _S.REPLANNING,
+        (_S.REPLANNING, _E.PLANNED): _S.REPLANNING,
+        (_S.WAITING_CAPACITY, _E.PLANNED): _S.REPLANNING,
+        (_S.STOPPING, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
+        (_S.REPLANNING, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
+        (_S.WAITING_CAPACITY, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
+        (_S.REPLANNING, _E.STEP_CHOSEN): _S.STARTING,
+        (_S.STARTING, _E.ATTACHED): _S.RESTORING,
+        (_S.STARTING, _E.RESTORED): _S.WARMING,
+        (_S.RESTORING, _E.RESTORED): _S.WARMING,
+        (_S.STARTING, _E.PROGRESSED): _S.RUNNING,
+        (_S.RESTORING, _E.PROGRESSED): _S.RUNNING,
+        (_S.WARMING, _E.PROGRESSED): _S.RUNNING,
+    }
+    | {(state, _E.FAULT): _S.STOPPING for state in _ACTIVE}
+    | {(state, _E.OVER): _S.ENDED for state in JobState if state is not _S.ENDED}
+)
+
+# Processes of the generation run, or have been ordered to.
+ACTIVE = frozenset(_ACTIVE)
+
+
+def step(state: JobState, event: JobEvent) -> JobState:
+    """Return the state that the event leads to."""
+    return TRANSITIONS.get((state, event), state)

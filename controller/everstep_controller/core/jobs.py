@@ -1,0 +1,201 @@
+"""What happens to jobs: launchers that come and go, and faults."""
+
+from collections.abc import Mapping
+
+from everstep_controller.core import orders, planning
+from everstep_controller.core.events import (
+    GenerationStopped,
+    LauncherJoined,
+    LauncherLeft,
+    RankExited,
+)
+from everstep_controller.core.facts import JobOnNode
+from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
+from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.state import Incident, JobRecord, JobState, Launcher, NodeRecord
+from everstep_controller.core.turn import Turn
+
+# How much a cause explains: a later, stronger one replaces the blame within one incident.
+_STRENGTH = {"process": 0, "launcher": 1, "finding": 2, "operator": 3, "node": 3}
+
+
+def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
+    """Let a launcher take part in a job, or refuse it."""
+    state, node = turn.state, event.origin.node
+    job = state.jobs.get(event.job)
+    if job is None or (job.state is JobState.ENDED and node not in job.launchers):
+        job = _new_job(turn, event, job)
+    key = f"{event.job}@{node}"
+    state.refusals.pop(key, None)
+    if refusal := _refusal(job, event):
+        state.refusals[key] = refusal
+        turn.actions.append(orders.refuse(event.job, node, refusal))
+        turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
+        return
+    job.launchers[node] = Launcher(event.free_port, turn.now_ns)
+    stale = 0 < event.running_generation < job.generation
+    if stale or (node in job.members and not event.running_generation and _was_running(job, node)):
+        # Its processes are of another time: what the plan counts on there is gone.
+        fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
+    turn.actions.extend(orders.for_member(state, job, node))
+    planning.reconsider(turn, job)
+
+
+def _was_running(job: JobRecord, node: str) -> bool:
+    return job.state in ACTIVE and node in job.phases
+
+
+def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
+    job = JobRecord(
+        name=event.job,
+        uid=event.uid,
+        token_sha256=event.token_sha256,
+        nodes_min=event.nodes_min,
+        nodes_max=event.nodes_max,
+        processes_per_node=event.processes_per_node,
+        reform=event.reform,
+        restarts_max=event.restarts_max,
+        created_ns=turn.now_ns,
+        ledger=Ledger(turn.now_ns),
+        since_ns=turn.now_ns,
+        # Generations of a name never repeat, so what an old job left behind stays fenced off.
+        generation=max(
+            ended.generation if ended else 0, turn.state.generations_seen.get(event.job, 0)
+        ),
+    )
+    job.ledger.enter(turn.now_ns, "init.queue")
+    turn.state.jobs[event.job] = job
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    return job
+
+
+def _refusal(job: JobRecord, event: LauncherJoined) -> str:
+    if event.uid != job.uid:
+        return f"job {job.name} belongs to another user; choose another --job name"
+    if event.token_sha256 != job.token_sha256:
+        return (
+            f"wrong token for job {job.name}: start every launcher with the same "
+            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
+        )
+    offered = (event.nodes_min, event.nodes_max, event.processes_per_node, event.reform)
+    if offered != (job.nodes_min, job.nodes_max, job.processes_per_node, job.reform):
+        return (
+            f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
+            f"--nproc-per-node {job.processes_per_node}: start every launcher with these options"
+        )
+    return ""
+
+
+def launcher_left(turn: Turn, event: LauncherLeft) -> None:
+    """A launcher and its processes are gone."""
+    node = event.origin.node
+    turn.state.refusals.pop(f"{event.job}@{node}", None)
+    job = turn.state.jobs.get(event.job)
+    if job is None or node not in job.launchers:
+        return
+    del job.launchers[node]
+    if job.state is JobState.ENDED:
+        return
+    if event.by_user and (node in job.members or job.state is JobState.FORMING):
+        job.ending = job.ending or f"ended by its user on {node}"
+    _processes_gone(job, node)
+    if node in job.members:
+        message = f"the launcher on {node} is gone: {event.reason}"
+        fault(turn, job, event.at_ns, "launcher", node, message)
+    planning.reconsider(turn, job)
+
+
+def _processes_gone(job: JobRecord, node: str) -> None:
+    if node in job.members and node not in job.stopped:
+        job.stopped.append(node)
+
+
+def rank_exited(turn: Turn, event: RankExited) -> None:
+    """A training process ended before its generation did."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or event.generation != job.generation:
+        return
+    node = event.origin.node
+    how = f"was killed by signal {event.signal}" if event.signal else f"exited {event.exit_code}"
+    last = f" ({event.last_line})" if event.last_line else ""
+    message = f"rank {event.rank} on {node} {how}{last}"
+    fault(turn, job, event.at_ns, "process", node, message)
+
+
+def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
+    """No process of a generation is left on a node."""
+    job = turn.state.jobs.get(event.job)
+    node = event.origin.node
+    if job is None or event.generation != job.generation:
+        return
+    if node in job.launchers and event.free_port:
+        job.launchers[node].free_port = event.free_port
+    _processes_gone(job, node)
+    planning.reconsider(turn, job)
+
+
+def node_unusable(turn: Turn, node: NodeRecord) -> None:
+    """A node was lost or claimed: whatever runs there has to move."""
+    if not node.gone and not node.claims:
+        return
+    for job in turn.state.jobs.values():
+        if job.state is JobState.ENDED:
+            continue
+        if node.gone:
+            job.launchers.pop(node.name, None)
+            _processes_gone(job, node.name)
+        if node.name in job.members:
+            owners = {claim.owner for claim in node.claims}
+            cause = "node" if node.gone else "operator" if "operator" in owners else "finding"
+            verb = "is lost" if node.gone else "was isolated"
+            why = node.reason if node.gone else node.claims[-1].reason
+            onset_ns = node.silent_since_ns or turn.now_ns
+            fault(turn, job, onset_ns, cause, node.name, f"{node.name} {verb}: {why}")
+        planning.reconsider(turn, job)
+
+
+def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> None:
+    """An agent connected: what it no longer knows of a job is gone."""
+    for name, on_node in seen.items():
+        known = turn.state.generations_seen.get(name, 0)
+        turn.state.generations_seen[name] = max(known, on_node.generation)
+    for job in turn.state.jobs.values():
+        if job.name in seen or job.state is JobState.ENDED:
+            continue
+        job.holders.pop(node.name, None)
+        had_launcher = job.launchers.pop(node.name, None) is not None
+        if node.name in job.members and (had_launcher or node.name not in job.stopped):
+            _processes_gone(job, node.name)
+            onset_ns = node.silent_since_ns or turn.now_ns
+            message = f"{node.name} came back without its processes"
+            fault(turn, job, onset_ns, "node", node.name, message)
+        planning.reconsider(turn, job)
+
+
+def capacity_changed(turn: Turn) -> None:
+    """A node may take ranks again: whoever waits may go on."""
+    for job in list(turn.state.jobs.values()):
+        planning.reconsider(turn, job)
+
+
+def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str) -> None:
+    """Something broke a running generation, or says more about what broke it."""
+    incident = job.incident
+    if incident is not None and _STRENGTH[cause] > _STRENGTH[incident.cause]:
+        incident.cause, incident.node, incident.message = cause, node, message
+    if job.state not in ACTIVE:
+        if job.state is JobState.REPLANNING and node in job.members:
+            planning.plan(turn, job)
+        return
+    if incident is None:
+        number = f"{job.name}-{len(job.incidents) + 1}"
+        incident = Incident(number, at_ns, cause, node, message, job.last_step)
+        job.incidents.append(incident)
+    turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
+    job.ledger.fault(at_ns, turn.now_ns, incident.id)
+    planning.move(turn, job, JobEvent.FAULT, message)
+    job.ledger.enter(turn.now_ns, planning.category(job, "inc.drain"))
+    for member in job.members:
+        if member not in job.stopped and member in turn.state.nodes:
+            turn.actions.append(orders.stop(turn.state, job, member))
+    planning.reconsider(turn, job)

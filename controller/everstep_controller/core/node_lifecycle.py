@@ -1,0 +1,80 @@
+"""The life of a node, as a table. A pair that is not in it changes nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import MappingProxyType
+
+from everstep_controller.core.state import NodeState
+
+
+class NodeEvent(Enum):
+    """What happens to a node's health."""
+
+    CONNECTED = auto()
+    CHECK_PASSED = auto()
+    CHECK_FAILED = auto()
+    # The check passed on a node that automation had claimed.
+    RECHECK_PASSED = auto()
+    DEGRADED_FINDING = auto()
+    FATAL_FINDING = auto()
+    CLEARED = auto()
+    SILENT = auto()
+    REPAIRED = auto()
+    PROBATION_OVER = auto()
+
+
+class NodeEffect(Enum):
+    """What the controller does beside changing the state."""
+
+    CHECK = auto()
+    CLAIM = auto()
+    CLAIM_DEAD = auto()
+    RELEASE = auto()
+    START_PROBATION = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state that an event leads to, and its effects."""
+
+    to: NodeState
+    effects: tuple[NodeEffect, ...] = ()
+
+
+_S, _E, _X = NodeState, NodeEvent, NodeEffect
+_FAILED = Step(_S.REPAIRING, (_X.CLAIM,))
+_LOST = Step(_S.LOST, (_X.CLAIM_DEAD,))
+_VALIDATE = Step(_S.VALIDATING, (_X.CHECK,))
+
+TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
+    {
+        (_S.JOINING, _E.CONNECTED): _VALIDATE,
+        (_S.JOINING, _E.SILENT): _LOST,
+        (_S.VALIDATING, _E.CONNECTED): _VALIDATE,
+        (_S.VALIDATING, _E.CHECK_PASSED): Step(_S.HEALTHY),
+        (_S.VALIDATING, _E.RECHECK_PASSED): Step(_S.PROBATION, (_X.RELEASE, _X.START_PROBATION)),
+        (_S.VALIDATING, _E.CHECK_FAILED): _FAILED,
+        (_S.VALIDATING, _E.FATAL_FINDING): _FAILED,
+        (_S.VALIDATING, _E.SILENT): _LOST,
+        (_S.HEALTHY, _E.DEGRADED_FINDING): Step(_S.SUSPECT),
+        (_S.HEALTHY, _E.FATAL_FINDING): _FAILED,
+        (_S.HEALTHY, _E.SILENT): _LOST,
+        (_S.SUSPECT, _E.FATAL_FINDING): _FAILED,
+        (_S.SUSPECT, _E.CLEARED): Step(_S.HEALTHY),
+        (_S.SUSPECT, _E.SILENT): _LOST,
+        (_S.PROBATION, _E.DEGRADED_FINDING): Step(_S.SUSPECT),
+        (_S.PROBATION, _E.FATAL_FINDING): _FAILED,
+        (_S.PROBATION, _E.PROBATION_OVER): Step(_S.HEALTHY),
+        (_S.PROBATION, _E.SILENT): _LOST,
+        (_S.REPAIRING, _E.REPAIRED): _VALIDATE,
+        (_S.REPAIRING, _E.CLEARED): _VALIDATE,
+        (_S.REPAIRING, _E.SILENT): _LOST,
+        (_S.LOST, _E.CONNECTED): _VALIDATE,
+    }
+)
+
+
+def step(state: NodeState, event: NodeEvent) -> Step:
+    """Return what the event does."""
+    return TRANSITIONS.get((state, event), Step(state))

@@ -1,0 +1,182 @@
+"""What happens to nodes: connections, findings, checks and operators' words."""
+
+from everstep_common.findings import Severity
+from everstep_controller.core import claims, jobs, orders
+from everstep_controller.core.events import (
+    CheckFinished,
+    FindingCleared,
+    FindingRaised,
+    NodeConnected,
+    OperatorIsolated,
+    OperatorReleased,
+)
+from everstep_controller.core.facts import Mode
+from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent, step
+from everstep_controller.core.state import (
+    AUTOMATION,
+    OPERATOR,
+    NodeRecord,
+    NodeState,
+    OpenFinding,
+)
+from everstep_controller.core.turn import Turn
+
+
+def move(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
+    """Take a node through its lifecycle table."""
+    before, next_step = node.state, step(node.state, event)
+    if next_step.to is not before:
+        node.state, node.since_ns, node.reason = next_step.to, turn.now_ns, reason
+        turn.announce(
+            node.name,
+            f"Node{next_step.to.value.title()}",
+            f"{node.name} is {next_step.to.value}: {reason}",
+        )
+    for effect in next_step.effects:
+        _apply(turn, node, effect, reason)
+    if not node.usable:
+        jobs.node_unusable(turn, node)
+    elif not before_usable(before):
+        jobs.capacity_changed(turn)
+
+
+def before_usable(state: NodeState) -> bool:
+    """Return whether a node in this state could take ranks but for its claims."""
+    return state in (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
+
+
+def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> None:
+    if effect is NodeEffect.CHECK:
+        node.checks += 1
+        turn.actions.append(orders.check(node))
+    elif effect in (NodeEffect.CLAIM, NodeEffect.CLAIM_DEAD):
+        dead = effect is NodeEffect.CLAIM_DEAD
+        claims.claim(turn, node, AUTOMATION, reason, dead=dead)
+    elif effect is NodeEffect.RELEASE:
+        claims.unclaim(turn, node, AUTOMATION, reason)
+        retry_deferred(turn)
+    elif effect is NodeEffect.START_PROBATION:
+        turn.set_timer(f"probation/{node.name}", turn.state.settings.probation_ns)
+
+
+def connected(turn: Turn, event: NodeConnected) -> None:
+    """Take what an agent says of its node when its stream opens."""
+    node = turn.state.nodes.setdefault(event.node, NodeRecord(event.node, since_ns=turn.now_ns))
+    rebooted = bool(node.boot_id) and node.boot_id != event.boot_id
+    node.connected, node.silent_since_ns = True, 0
+    node.silent_to, node.confirmation = [], None
+    node.boot_id, node.agent_version = event.boot_id, event.agent_version
+    if node.outbox and node.outbox != event.outbox:
+        turn.state.outboxes.pop(node.outbox, None)
+    node.outbox = event.outbox
+    node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
+    node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    turn.drop_timer(f"stream/{node.name}")
+    turn.drop_timer(f"confirm/{node.name}")
+    jobs.node_back(turn, node, {} if rebooted else {seen.job: seen for seen in event.jobs})
+    node.findings = {
+        f"{finding.component} {finding.condition}": OpenFinding(finding, turn.now_ns)
+        for finding in event.open_findings
+    }
+    reason = "its agent connected after a reboot" if rebooted else "its agent connected"
+    move(turn, node, NodeEvent.CONNECTED, reason)
+    reconsider(turn, node)
+    turn.actions.extend(orders.for_node(turn.state, node))
+
+
+def finding_raised(turn: Turn, event: FindingRaised) -> None:
+    """Take a finding and judge what it means for its node."""
+    node = turn.state.nodes[event.origin.node]
+    key = f"{event.finding.component} {event.finding.condition}"
+    since_ns = node.findings[key].since_ns if key in node.findings else event.at_ns
+    node.findings[key] = OpenFinding(event.finding, since_ns)
+    turn.announce(
+        node.name,
+        event.finding.condition,
+        f"{event.finding.severity.value} on {node.name}: {event.finding.message}",
+    )
+    reconsider(turn, node)
+
+
+def finding_cleared(turn: Turn, event: FindingCleared) -> None:
+    """Close a finding on the evidence of its node."""
+    node = turn.state.nodes[event.origin.node]
+    closed = node.findings.pop(f"{event.key.component} {event.key.condition}", None)
+    if closed is not None:
+        turn.announce(
+            node.name,
+            f"{event.key.condition}Cleared",
+            f"{event.key.condition} is over on {node.name}: {event.evidence}",
+        )
+        reconsider(turn, node)
+
+
+def reconsider(turn: Turn, node: NodeRecord) -> None:
+    """Judge a node by its open findings, as far as each one's mode allows."""
+    node.deferred = ""
+    acted_on = {
+        key: held.finding
+        for key, held in node.findings.items()
+        if claims.mode_of(turn.state, held.finding.condition) is not Mode.OBSERVE
+    }
+    fatal = [f for f in acted_on.values() if f.severity is Severity.FATAL]
+    degraded = [f for f in acted_on.values() if f.severity is Severity.DEGRADED]
+    for finding in fatal:
+        forbidden = claims.forbidden(turn, node, finding.condition)
+        if not forbidden:
+            move(turn, node, NodeEvent.FATAL_FINDING, finding.message)
+            return
+        _defer(turn, node, finding.message, forbidden)
+    if fatal or degraded:
+        move(turn, node, NodeEvent.DEGRADED_FINDING, (fatal + degraded)[0].message)
+    else:
+        move(turn, node, NodeEvent.CLEARED, "its findings are cleared")
+
+
+def _defer(turn: Turn, node: NodeRecord, message: str, forbidden: str) -> None:
+    if not node.deferred:
+        node.deferred = message
+        turn.announce(
+            node.name,
+            "IsolationAdvised",
+            f"{node.name} should be isolated ({message}), but {forbidden}; "
+            f"to do it: everstep isolate {node.name} --reason …",
+        )
+
+
+def retry_deferred(turn: Turn) -> None:
+    """Judge again the nodes that automation was not allowed to isolate."""
+    for node in list(turn.state.nodes.values()):
+        if node.deferred:
+            reconsider(turn, node)
+
+
+def check_finished(turn: Turn, event: CheckFinished) -> None:
+    """Take the result of the newest check of a node."""
+    node = turn.state.nodes[event.origin.node]
+    if node.state is not NodeState.VALIDATING or event.order_id != orders.check(node).id:
+        return
+    if not event.passed:
+        move(turn, node, NodeEvent.CHECK_FAILED, event.message)
+    elif node.claim_of(AUTOMATION) is not None:
+        move(turn, node, NodeEvent.RECHECK_PASSED, event.message)
+    else:
+        move(turn, node, NodeEvent.CHECK_PASSED, event.message)
+    reconsider(turn, node)
+
+
+def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:
+    """Put an operator's claim on a node."""
+    node = turn.state.nodes[event.node]
+    claims.claim(turn, node, OPERATOR, f"{event.operator}: {event.reason}")
+    jobs.node_unusable(turn, node)
+
+
+def operator_released(turn: Turn, event: OperatorReleased) -> None:
+    """Remove an operator's claim, and take the operator's word that the node was repaired."""
+    node = turn.state.nodes[event.node]
+    reason = f"{event.operator}: {event.reason}"
+    had_claim = claims.unclaim(turn, node, OPERATOR, reason)
+    move(turn, node, NodeEvent.REPAIRED, f"repaired, says {reason}")
+    if had_claim and node.usable:
+        jobs.capacity_changed(turn)

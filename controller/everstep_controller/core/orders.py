@@ -1,0 +1,179 @@
+"""Orders to nodes, derived from the state alone, so that a restart derives the same ones again."""
+
+from collections.abc import Iterator
+
+from everstep_controller.core.actions import (
+    Action,
+    ChooseRecoveryStep,
+    ConfirmSilence,
+    EndJob,
+    HoldLauncher,
+    Isolate,
+    RefuseLauncher,
+    Release,
+    RunCheck,
+    SetTimer,
+    StartGeneration,
+    StopGeneration,
+)
+from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.state import (
+    AUTOMATION,
+    JobRecord,
+    JobState,
+    NodeRecord,
+    NodeState,
+    State,
+)
+
+
+def outstanding(state: State) -> Iterator[Action]:
+    """Yield everything that the state still calls for."""
+    for timer, at_ns in state.timers.items():
+        yield SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns)
+    for node in state.nodes.values():
+        yield from claims_on(node)
+        yield from for_node(state, node)
+    for job in state.jobs.values():
+        if job.state is JobState.REPLANNING:
+            yield choose_step(state, job)
+
+
+def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
+    """Yield what a node should be told now, also after it has been away."""
+    if node.state is NodeState.VALIDATING:
+        yield check(node)
+    for silent in state.nodes.values():
+        waiting = silent.confirmation
+        if waiting and node.name in waiting.asked and node.name not in waiting.verdicts:
+            yield confirm(silent, node.name)
+    for job in state.jobs.values():
+        yield from for_member(state, job, node.name)
+    for key, reason in state.refusals.items():
+        job_name, _, node_name = key.rpartition("@")
+        if node_name == node.name:
+            yield refuse(job_name, node_name, reason)
+
+
+def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
+    """Yield what a node should be told now about one job."""
+    if job.state is JobState.ENDED:
+        yield from (end(job, name) for name in job.launchers if name == node)
+    elif job.state is JobState.STOPPING:
+        if node in job.members and node not in job.stopped:
+            yield stop(state, job, node)
+    elif job.state in ACTIVE and node in job.members:
+        if node not in job.phases:
+            yield start(state, job, node)
+    elif node in job.launchers:
+        yield hold(job, node)
+
+
+def claims_on(node: NodeRecord) -> Iterator[Action]:
+    """Yield what the isolation drivers should know of a node."""
+    for claim in node.claims:
+        yield isolate(node.name, claim.owner, claim.reason)
+    if node.claim_of(AUTOMATION) is None:
+        yield release(node.name, AUTOMATION, "no claim of automation")
+
+
+def isolate(node: str, owner: str, reason: str) -> Isolate:
+    """Return the action that makes a claim known."""
+    return Isolate(id=f"{node}/isolate/{owner}", node=node, reason=reason, owner=owner)
+
+
+def release(node: str, owner: str, reason: str) -> Release:
+    """Return the action that makes the end of a claim known."""
+    return Release(id=f"{node}/release/{owner}", node=node, reason=reason, owner=owner)
+
+
+def check(node: NodeRecord) -> RunCheck:
+    """Return the order to check a node."""
+    return RunCheck(id=f"{node.name}/check/{node.checks}", node=node.name, reason=node.reason)
+
+
+def confirm(silent: NodeRecord, node: str) -> ConfirmSilence:
+    """Return the question to a node about a silent peer."""
+    return ConfirmSilence(
+        id=silent.confirmation.id if silent.confirmation else "",
+        node=node,
+        reason=f"{silent.name} is silent",
+        peer=silent.name,
+        peer_address=silent.liveness_address,
+    )
+
+
+def refuse(job: str, node: str, reason: str) -> RefuseLauncher:
+    """Return the order to turn a launcher away."""
+    return RefuseLauncher(id=f"{job}/refuse/{node}", node=node, reason=reason, job=job)
+
+
+def hold(job: JobRecord, node: str) -> HoldLauncher:
+    """Return the order to let a launcher wait."""
+    spare = job.state in ACTIVE or job.state is JobState.STOPPING
+    reason = f"waiting as a spare of {job.name}" if spare else job.reason
+    return HoldLauncher(
+        id=f"{job.name}/hold/{node}/{job.state.value}", node=node, reason=reason, job=job.name
+    )
+
+
+def end(job: JobRecord, node: str) -> EndJob:
+    """Return the order to end a job on a node."""
+    return EndJob(
+        id=f"{job.name}/end/{node}",
+        node=node,
+        reason=job.reason,
+        job=job.name,
+        succeeded=job.succeeded,
+    )
+
+
+def stop(state: State, job: JobRecord, node: str) -> StopGeneration:
+    """Return the order to stop the current generation on a node."""
+    return StopGeneration(
+        id=f"{job.name}/g{job.generation}/stop/{node}",
+        node=node,
+        reason=job.reason,
+        job=job.name,
+        generation=job.generation,
+        grace_ns=state.settings.stop_grace_ns,
+    )
+
+
+def start(state: State, job: JobRecord, node: str) -> StartGeneration:
+    """Return the order to start the current generation on a node."""
+    first = state.nodes[job.members[0]]
+    node_rank = job.members.index(node)
+    return StartGeneration(
+        id=f"{job.name}/g{job.generation}/start/{node}",
+        node=node,
+        reason=job.reason,
+        job=job.name,
+        generation=job.generation,
+        node_rank=node_rank,
+        node_count=len(job.members),
+        first_rank=node_rank * job.processes_per_node,
+        processes=job.processes_per_node,
+        world_size=job.world_size,
+        master_address=first.host,
+        master_port=job.launchers[first.name].free_port if first.name in job.launchers else 0,
+        restore_step=job.restore_step,
+        sources=job.sources,
+    )
+
+
+def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
+    """Return the question to the catalogue."""
+    alive = {name: last for name, last in job.holders.items() if not state.nodes[name].gone}
+    newest = max(alive.values(), default=0)
+    return ChooseRecoveryStep(
+        id=f"{job.name}/g{job.generation}/choose",
+        job=job.name,
+        generation=job.generation,
+        settled_generation=newest,
+        holders=tuple(name for name, last in alive.items() if last == newest),
+        others=tuple(name for name, last in alive.items() if last != newest),
+        branch=tuple(job.branch),
+        expected=job.recoverable_step is not None or any(point.shards for point in job.branch),
+        reason=job.reason,
+    )

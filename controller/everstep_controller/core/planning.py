@@ -1,0 +1,217 @@
+"""Recovery plans: when to make one, who takes part in which order, what to do without a spare."""
+
+from everstep_controller.core import orders
+from everstep_controller.core.events import RecoveryStepChosen
+from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.job_lifecycle import JobEvent, step
+from everstep_controller.core.state import (
+    JobRecord,
+    JobState,
+    NodeRecord,
+    NodeState,
+    State,
+)
+from everstep_controller.core.turn import Turn
+
+# Spares in order of trust.
+_TRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: 2}
+
+
+def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
+    """Take a job through its lifecycle table."""
+    before = job.state
+    job.state = step(before, event)
+    job.reason = reason
+    if job.state is not before:
+        job.since_ns = turn.now_ns
+        turn.announce(
+            job.name,
+            "Job" + job.state.value.title().replace("_", ""),
+            f"{job.name} is {job.state.value}: {reason}",
+        )
+
+
+def category(job: JobRecord, name: str) -> str:
+    """Return the ledger category of a phase: first launches and planned work have their own."""
+    incident = job.incident
+    if incident is not None and incident.cause == "operator":
+        return "planned"
+    if incident is not None:
+        return name
+    first = {
+        "inc.capacity": "init.queue",
+        "inc.schedule": "init.queue",
+        "inc.env": "init.env",
+        "inc.init": "init.proc",
+        "inc.restore": "init.restore",
+    }
+    return first.get(name, name)
+
+
+def reconsider(turn: Turn, job: JobRecord) -> None:
+    """See whether the job can take its next step now. Safe to call at any time."""
+    if job.state is JobState.FORMING:
+        _form(turn, job)
+    elif job.state is JobState.WAITING_CAPACITY:
+        plan(turn, job)
+    elif job.state is JobState.STOPPING:
+        _stopping(turn, job)
+
+
+def _form(turn: Turn, job: JobRecord) -> None:
+    if job.ending:
+        over(turn, job, succeeded=False, reason=job.ending)
+        return
+    ready = len(candidates(turn.state, job))
+    timer = f"forming/{job.name}"
+    waited = timer in turn.state.timers and turn.state.timers[timer] <= turn.now_ns
+    if ready >= job.nodes_max or (ready >= job.nodes_min and waited):
+        turn.drop_timer(timer)
+        plan(turn, job)
+        return
+    job.reason = f"{ready} of {job.nodes_max} nodes have joined, it needs {job.nodes_min}"
+    if ready >= job.nodes_min and timer not in turn.state.timers:
+        turn.set_timer(timer, turn.state.settings.forming_ns)
+    turn.actions.extend(orders.hold(job, node) for node in job.launchers)
+
+
+def _stopping(turn: Turn, job: JobRecord) -> None:
+    waiting = [
+        name for name in job.members if name not in job.stopped and not turn.state.nodes[name].gone
+    ]
+    if not waiting:
+        plan(turn, job)
+    elif not any(turn.state.nodes[name].connected for name in waiting):
+        # Only the verdict on silent nodes is missing.
+        segment = job.ledger.segments[-1]
+        if segment.category == "inc.drain":
+            job.ledger.enter(turn.now_ns, "inc.diagnose")
+
+
+def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
+    """Return the nodes that could take ranks of a job, most trusted first."""
+    able = [state.nodes[name] for name in job.launchers if state.nodes[name].usable]
+    return sorted(able, key=lambda node: (_TRUST[node.state], node.name))
+
+
+def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
+    """Return the members of the next generation in rank order, and which kind of plan that is.
+
+    Members keep their places, spares take the places of those that are gone (one of the same
+    domain first), and without a spare the job re-forms if it may. Too few is an empty list.
+    """
+    able = candidates(state, job)
+    spares = [node for node in able if node.name not in job.members]
+    places: list[str] = []
+    replaced = False
+    for name in job.members:
+        if any(node.name == name for node in able):
+            places.append(name)
+        elif spares:
+            domain = state.nodes[name].domain
+            spare = min(spares, key=lambda node: (node.domain != domain, spares.index(node)))
+            spares.remove(spare)
+            places.append(spare.name)
+            replaced = True
+    places += [node.name for node in spares[: job.nodes_max - len(places)]]
+    if len(places) == len(job.members) and places:
+        return places, "spare" if replaced else "in_place"
+    enough = job.nodes_min if job.reform or not job.members else len(job.members)
+    if len(places) < enough:
+        return [], "waited"
+    return places, "reform" if job.members else "first"
+
+
+def plan(turn: Turn, job: JobRecord) -> None:
+    """Make the next generation's plan, or say what it waits for."""
+    refusal = job.ending or _given_up(job)
+    if refusal:
+        over(turn, job, succeeded=False, reason=refusal)
+        return
+    if paused := turn.paused(job.name):
+        _wait(turn, job, f"automation is paused: {paused}; to go on: everstep resume {job.name}")
+        return
+    members, kind = choose_members(turn.state, job)
+    if not members:
+        able = len(candidates(turn.state, job))
+        need = job.nodes_min if job.reform else max(len(job.members), job.nodes_min)
+        _wait(turn, job, f"{able} nodes can take ranks, it needs {need}")
+        return
+    job.plan = "waited" if job.plan == "waited" and kind != "reform" else kind
+    job.members, job.phases, job.stopped, job.finished = members, {}, [], []
+    seen = turn.state.generations_seen.get(job.name, 0)
+    job.generation = max(job.generation, seen) + 1
+    move(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {', '.join(members)}")
+    job.ledger.enter(turn.now_ns, category(job, "inc.schedule"))
+    turn.actions.append(orders.choose_step(turn.state, job))
+
+
+def _given_up(job: JobRecord) -> str:
+    if job.restarts_without_progress <= job.restarts_max:
+        return ""
+    last = job.incidents[-1].message if job.incidents else "no cause was seen"
+    return f"given up after {job.restarts_max} restarts without a new step; the last fault: {last}"
+
+
+def _wait(turn: Turn, job: JobRecord, reason: str) -> None:
+    job.plan = "waited"
+    if job.state is JobState.FORMING:
+        job.reason = reason
+        return
+    move(turn, job, JobEvent.NO_CAPACITY, reason)
+    if job.ledger.segments[-1].category != category(job, "inc.capacity"):
+        job.ledger.enter(turn.now_ns, category(job, "inc.capacity"))
+
+
+def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
+    """Start the generation that was planned, at the step that the catalogue found."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state is not JobState.REPLANNING or event.generation != job.generation:
+        return
+    if event.lost:
+        turn.announce(job.name, "StateUnreachable", f"{job.name}: {event.lost}")
+        _wait(turn, job, f"its state cannot be restored: {event.lost}; waiting for nodes to return")
+        return
+    if job.incident is not None:
+        job.restarts += 1
+        job.restarts_without_progress += 1
+        job.incident.plan, job.incident.step_restored = job.plan, event.step
+    _rebase(job, event)
+    move(turn, job, JobEvent.STEP_CHOSEN, _start_reason(job, event))
+    job.ledger.enter(turn.now_ns, category(job, "inc.env"))
+    for member in job.members:
+        job.holders[member] = job.generation
+        turn.actions.append(orders.start(turn.state, job, member))
+    for spare in job.launchers.keys() - set(job.members):
+        turn.actions.append(orders.hold(job, spare))
+
+
+def _rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
+    """Cut off the branch behind the restored step, and begin the new generation's."""
+    last_good = -1 if event.step is None else event.step
+    origin = event.sources[0].generation if event.sources else 0
+    kept = [point for point in job.branch if point.generation < origin]
+    for point in job.branch:
+        if point.generation == origin:
+            kept.append(BranchPoint(origin, last_good, point.world_size, point.shards))
+    job.branch = [*kept, BranchPoint(job.generation, None, job.world_size)]
+    job.ledger.rollback(last_good)
+    job.restore_step, job.sources = event.step, event.sources
+    job.last_step = event.step
+
+
+def _start_reason(job: JobRecord, event: RecoveryStepChosen) -> str:
+    if event.step is None:
+        return f"generation {job.generation} starts from the beginning: {event.reason}"
+    plan_text = f"generation {job.generation} ({job.plan})"
+    return f"{plan_text} continues after step {event.step}: {event.reason}"
+
+
+def over(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
+    """End a job: tell its launchers, close its ledger."""
+    job.succeeded = succeeded
+    move(turn, job, JobEvent.OVER, reason)
+    job.ledger.end(turn.now_ns)
+    turn.drop_timer(f"forming/{job.name}")
+    turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
+    turn.actions.extend(orders.end(job, node) for node in job.launchers)

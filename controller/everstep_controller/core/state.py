@@ -1,0 +1,222 @@
+"""What the controller knows and has decided: the value that the journal folds to."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from everstep_common.findings import Finding
+from everstep_controller.core.facts import (
+    BranchPoint,
+    Inventory,
+    Phase,
+    Settings,
+    ShardSource,
+)
+from everstep_controller.core.ledger import Ledger
+
+
+class NodeState(Enum):
+    """Health of a node; isolation is not a state but its claims."""
+
+    JOINING = "joining"
+    VALIDATING = "validating"
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    REPAIRING = "repairing"
+    PROBATION = "probation"
+    LOST = "lost"
+    RETIRED = "retired"
+
+
+class JobState(Enum):
+    """Where a job is in its life."""
+
+    FORMING = "forming"
+    REPLANNING = "replanning"
+    WAITING_CAPACITY = "waiting_capacity"
+    STARTING = "starting"
+    RESTORING = "restoring"
+    WARMING = "warming"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+AUTOMATION = "automation"
+OPERATOR = "operator"
+FLEET = "fleet"
+CONTROLLER = "controller"
+
+
+@dataclass(slots=True)
+class Claim:
+    """Somebody keeps a node from taking ranks."""
+
+    owner: str
+    reason: str
+    since_ns: int
+    # The node was dead when it was claimed, so no budget was spent on it.
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class OpenFinding:
+    """A finding that is not cleared yet."""
+
+    finding: Finding
+    since_ns: int
+
+
+@dataclass(slots=True)
+class Confirmation:
+    """Peers were asked whether a silent node is alive."""
+
+    id: str
+    asked: list[str]
+    verdicts: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node."""
+
+    name: str
+    state: NodeState = NodeState.JOINING
+    since_ns: int = 0
+    reason: str = "not seen yet"
+    claims: list[Claim] = field(default_factory=list)
+    findings: dict[str, OpenFinding] = field(default_factory=dict)
+    connected: bool = False
+    # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.
+    silent_since_ns: int = 0
+    silent_to: list[str] = field(default_factory=list)
+    confirmation: Confirmation | None = None
+    checks: int = 0
+    # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.
+    deferred: str = ""
+    boot_id: str = ""
+    outbox: str = ""
+    agent_version: str = ""
+    host: str = ""
+    domain: str = ""
+    bulk_address: str = ""
+    liveness_address: str = ""
+    inventory: Inventory = field(default_factory=Inventory)
+
+    def claim_of(self, owner: str) -> Claim | None:
+        """Return the claim of one owner."""
+        return next((claim for claim in self.claims if claim.owner == owner), None)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node may take ranks."""
+        return (
+            self.connected
+            and not self.claims
+            and self.state in (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
+        )
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing that runs there is to be waited for."""
+        return self.state in (NodeState.LOST, NodeState.RETIRED)
+
+
+@dataclass(slots=True)
+class Launcher:
+    """A launcher that offers its node to a job."""
+
+    free_port: int
+    joined_ns: int
+
+
+@dataclass(slots=True)
+class Incident:
+    """Failures of a job that have one cause, and what was done."""
+
+    id: str
+    onset_ns: int
+    cause: str
+    node: str
+    message: str
+    step_before: int | None
+    over_ns: int = 0
+    plan: str = ""
+    step_restored: int | None = None
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """One job."""
+
+    name: str
+    uid: int
+    token_sha256: str
+    nodes_min: int
+    nodes_max: int
+    processes_per_node: int
+    reform: bool
+    restarts_max: int
+    created_ns: int
+    ledger: Ledger
+    state: JobState = JobState.FORMING
+    since_ns: int = 0
+    reason: str = "waiting for its nodes"
+    generation: int = 0
+    members: list[str] = field(default_factory=list)
+    launchers: dict[str, Launcher] = field(default_factory=dict)
+    phases: dict[str, Phase] = field(default_factory=dict)
+    phase_ns: int = 0
+    stopped: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    # Nodes that may hold copies of the job's state, and the last generation they were started in.
+    holders: dict[str, int] = field(default_factory=dict)
+    branch: list[BranchPoint] = field(default_factory=list)
+    restore_step: int | None = None
+    sources: tuple[ShardSource, ...] = ()
+    last_step: int | None = None
+    recoverable_step: int | None = None
+    snapshots_skipped: int = 0
+    restarts: int = 0
+    restarts_without_progress: int = 0
+    plan: str = ""
+    incidents: list[Incident] = field(default_factory=list)
+    # Why the job shall end as soon as its processes are gone; empty while it shall go on.
+    ending: str = ""
+    succeeded: bool = False
+
+    @property
+    def incident(self) -> Incident | None:
+        """Return the incident that is not over yet."""
+        last = self.incidents[-1] if self.incidents else None
+        return last if last is not None and not last.over_ns else None
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks of the current generation."""
+        return len(self.members) * self.processes_per_node
+
+
+@dataclass(slots=True)
+class State:
+    """Everything; each field is plain data, so that it can be written down and compared."""
+
+    term: int = 0
+    settings: Settings = field(default_factory=Settings)
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    # Highest sequence that was taken of each agent's outbox.
+    outboxes: dict[str, int] = field(default_factory=dict)
+    timers: dict[str, int] = field(default_factory=dict)
+    # Node, job or "fleet" to the reason of the pause.
+    paused: dict[str, str] = field(default_factory=dict)
+    # Launchers to refuse, "job@node" to the reason.
+    refusals: dict[str, str] = field(default_factory=dict)
+    findings: dict[str, OpenFinding] = field(default_factory=dict)
+    # Why the controller acts on nothing; empty while it does.
+    halted: str = ""
+    recovering: bool = False
+    highest_term_seen: int = 0
+    # Highest generation that agents have seen of each job.
+    generations_seen: dict[str, int] = field(default_factory=dict)
+    self_suspect_since_ns: int = 0
+    event_count: int = 0

@@ -1,0 +1,36 @@
+"""One event's turn: the state it changes, the time it came, and the actions it calls for."""
+
+from dataclasses import dataclass, field
+
+from everstep_controller.core.actions import Action, Announce, SetTimer
+from everstep_controller.core.state import FLEET, State
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a handler works on. Handlers append actions; nothing else leaves the core."""
+
+    state: State
+    now_ns: int
+    actions: list[Action] = field(default_factory=list)
+
+    def announce(self, subject: str, reason: str, message: str) -> None:
+        """Tell people."""
+        number = f"{self.state.event_count}.{len(self.actions)}"
+        self.actions.append(
+            Announce(id=f"say/{number}", subject=subject, reason=reason, message=message)
+        )
+
+    def set_timer(self, timer: str, after_ns: int) -> None:
+        """Have TimerDue reported after a while."""
+        at_ns = self.now_ns + after_ns
+        self.state.timers[timer] = at_ns
+        self.actions.append(SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns))
+
+    def drop_timer(self, timer: str) -> None:
+        """Make a timer's TimerDue meaningless."""
+        self.state.timers.pop(timer, None)
+
+    def paused(self, subject: str) -> str:
+        """Return why automation is paused for a node or job; empty when it is not."""
+        return self.state.paused.get(subject) or self.state.paused.get(FLEET, "")

@@ -1,0 +1,222 @@
+"""Who may talk to whom off the node: certificates of daemons and command line, and what they say."""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import grpc
+
+from everstep_common.config import ConfigError, setting
+
+logger = logging.getLogger(__name__)
+
+
+class Role(Enum):
+    """What the holder of a certificate may do; its organizational unit says it."""
+
+    AGENT = "agent"
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who is on the other end of a connection, as its certificate says."""
+
+    name: str
+    role: Role
+
+
+# Without TLS only processes of this machine can connect, and its users are its operators.
+LOCAL = Identity("", Role.OPERATOR)
+
+
+class IdentityError(ValueError):
+    """A certificate was trusted but does not say who its holder is; one sentence says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Certificates in PEM files, read again at every handshake: replace the files to rotate them."""
+
+    ca: Path | None = setting(
+        None,
+        help="Certificates of the authority that signed the other side. Set all three or none: "
+        "without them only loopback addresses are used.",
+    )
+    certificate: Path | None = setting(
+        None,
+        help="Own certificate with its chain. Its common name is the node's (or operator's) name, its "
+        "organizational unit the role: agent, viewer or operator. Take EC keys: a fleet "
+        "reconnects twice as fast as with RSA.",
+    )
+    key: Path | None = setting(
+        None, help="Private key of the certificate; readable by its owner only."
+    )
+    server_name: str = setting(
+        "",
+        help="Name to expect in the controller's certificate, where it differs from the address "
+        "that is connected to; empty expects the address.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Return whether connections are encrypted and both ends prove who they are."""
+        return None not in (self.ca, self.certificate, self.key)
+
+    def problems(self, addresses: Mapping[str, str]) -> list[str]:
+        """Say what is wrong; ``addresses`` maps the key of each host:port setting to its value."""
+        files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
+        missing = [name for name, path in files.items() if path is None]
+        if 0 < len(missing) < len(files):
+            return [
+                f"tls.{name}: missing; set ca, certificate and key, or none" for name in missing
+            ]
+        if missing:
+            exposed = {key: value for key, value in addresses.items() if not is_loopback(value)}
+            return [_exposed(key, value) for key, value in exposed.items()]
+        return [
+            f"tls.{name}: {path} cannot be read: {reason}"
+            for name, path in files.items()
+            if path is not None and (reason := _unreadable(path))
+        ]
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether a host:port (or a bare host) can be reached from this machine only."""
+    host = split_address(address)[0]
+    if host == "localhost" or address.startswith("unix:"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return host and port of host:port, [v6]:port or a bare host (port is empty then)."""
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        return host, rest.removeprefix(":")
+    if address.count(":") == 1:
+        host, _, port = address.partition(":")
+        return host, port
+    return address, ""
+
+
+def _exposed(key: str, value: str) -> str:
+    return (
+        f"{key}: {value!r} can be reached from other machines, which needs TLS: set ca, certificate "
+        "and key in the table [tls] (docs/operations.md, Certificates), or use 127.0.0.1"
+    )
+
+
+def _unreadable(path: Path) -> str:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _read(settings: TlsSettings) -> tuple[bytes, bytes, bytes]:
+    if settings.ca is None or settings.certificate is None or settings.key is None:
+        raise ConfigError(["tls: ca, certificate and key are needed"])
+    try:
+        return (
+            settings.ca.read_bytes(),
+            settings.certificate.read_bytes(),
+            settings.key.read_bytes(),
+        )
+    except OSError as error:
+        raise ConfigError([f"tls: {error.filename} cannot be read: {error.strerror}"]) from error
+
+
+def _server_configuration(settings: TlsSettings) -> grpc.ServerCertificateConfiguration:
+    ca, certificate, key = _read(settings)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=ca)
+
+
+def server_credentials(settings: TlsSettings) -> grpc.ServerCredentials:
+    """Return credentials that demand a client certificate. Raises ConfigError for unreadable files."""
+    return grpc.dynamic_ssl_server_credentials(
+        _server_configuration(settings),
+        _rotation(settings),
+        require_client_authentication=True,
+    )
+
+
+def _rotation(
+    settings: TlsSettings,
+) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
+    """Return what gRPC asks at each handshake: the new files, or None for "as before"."""
+    known = [_read(settings)]
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        try:
+            files = _read(settings)
+        except ConfigError as error:
+            logger.warning("keeping the certificate that was read before: %s", error)
+            return None
+        if files == known[0]:
+            return None
+        known[0] = files
+        return _server_configuration(settings)
+
+    return fetch
+
+
+def channel_credentials(settings: TlsSettings) -> grpc.ChannelCredentials:
+    """Return credentials from the files as they are now. Raises ConfigError for unreadable files."""
+    ca, certificate, key = _read(settings)
+    return grpc.ssl_channel_credentials(
+        root_certificates=ca, private_key=key, certificate_chain=certificate
+    )
+
+
+ChannelOptions = Sequence[tuple[str, str | int]]
+
+
+def channel_options(
+    settings: TlsSettings, options: ChannelOptions = ()
+) -> list[tuple[str, str | int]]:
+    """Return channel options, with the expected name where the configuration sets one."""
+    name = settings.server_name
+    return [*options, *([("grpc.ssl_target_name_override", name)] if name else [])]
+
+
+def aio_channel(
+    address: str, settings: TlsSettings, options: ChannelOptions = ()
+) -> grpc.aio.Channel:
+    """Return a channel to the controller; open a new one per connection to rotate certificates."""
+    if not settings.enabled:
+        return grpc.aio.insecure_channel(address, options=list(options))
+    return grpc.aio.secure_channel(
+        address, channel_credentials(settings), options=channel_options(settings, options)
+    )
+
+
+def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> Identity:
+    """Return who is on the other end; without TLS, a user of this machine. Raises IdentityError."""
+    certificates = list(auth_context.get("x509_pem_cert", ()))
+    if not certificates:
+        return LOCAL
+    # Only the controller asks who its peer is: agents and launchers never pay for this import.
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    subject = x509.load_pem_x509_certificate(certificates[0]).subject
+    names = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    units = [
+        str(unit.value) for unit in subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    ]
+    roles = [role for role in Role if role.value in units]
+    if len(names) != 1 or len(roles) != 1:
+        raise IdentityError(
+            "the certificate needs one common name and one organizational unit out of "
+            f"{', '.join(role.value for role in Role)}; it has {names} and {units}"
+        )
+    return Identity(names[0], roles[0])
