@@ -126,11 +126,15 @@ def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
     """No process of a generation is left on a node."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
-    if job is None or event.generation != job.generation:
+    if job is None:
         return
-    if node in job.launchers and event.free_port:
-        job.launchers[node].free_port = event.free_port
-    _processes_gone(job, node)
+    launcher = job.launchers.get(node)
+    if launcher is not None:
+        launcher.free_port = event.free_port or launcher.free_port
+        if event.generation >= launcher.stale_generation:
+            launcher.stale_generation = 0
+    if event.generation == job.generation:
+        _processes_gone(job, node)
     planning.reconsider(turn, job)
 
 
@@ -142,8 +146,7 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
         if job.state is JobState.ENDED:
             continue
         if node.gone:
-            job.launchers.pop(node.name, None)
-            _processes_gone(job, node.name)
+            _fence(job, node.name)
         if node.name in job.members:
             owners = {claim.owner for claim in node.claims}
             cause = "node" if node.gone else "operator" if "operator" in owners else "finding"
@@ -154,13 +157,22 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
         planning.reconsider(turn, job)
 
 
+def _fence(job: JobRecord, node: str) -> None:
+    """Count on nothing that a lost node may still run; it is stopped when it comes back."""
+    launcher = job.launchers.get(node)
+    running = node in job.members and node not in job.stopped
+    if launcher is not None and running:
+        launcher.stale_generation = job.generation
+    _processes_gone(job, node)
+
+
 def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> None:
     """An agent connected: what it no longer knows of a job is gone."""
     for name, on_node in seen.items():
         known = turn.state.generations_seen.get(name, 0)
         turn.state.generations_seen[name] = max(known, on_node.generation)
     for job in turn.state.jobs.values():
-        if job.name in seen or job.state is JobState.ENDED:
+        if job.state is JobState.ENDED or job.name in seen:
             continue
         job.holders.pop(node.name, None)
         had_launcher = job.launchers.pop(node.name, None) is not None
@@ -197,5 +209,5 @@ def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message
     job.ledger.enter(turn.now_ns, planning.category(job, "inc.drain"))
     for member in job.members:
         if member not in job.stopped and member in turn.state.nodes:
-            turn.actions.append(orders.stop(turn.state, job, member))
+            turn.actions.append(orders.stop(turn.state, job, member, job.generation))
     planning.reconsider(turn, job)

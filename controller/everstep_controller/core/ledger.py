@@ -26,6 +26,7 @@ PRODUCTIVE = "productive"
 SLOW = "slow.unattributed"
 STALL = "ckpt.stall.memory"
 IN_FLIGHT = "inflight"
+GAP = "gap"
 LOST_IN_FLIGHT = "lost.inflight"
 LOST_RECOMPUTE = "lost.recompute"
 
@@ -138,6 +139,9 @@ class Ledger:
         """Close the timeline."""
         if self.ended_ns is None:
             self.ended_ns = max(at_ns, self.segments[-1].start_ns)
+            if self.segments[-1].category == IN_FLIGHT:
+                # No step began after the last one: the processes were closing down.
+                self.segments[-1].category = GAP
 
     def totals(self, now_ns: int, incident: str | None = None) -> dict[str, int]:
         """Return nanoseconds by category up to ``now_ns``; of one incident when one is named."""

@@ -75,13 +75,16 @@ def connected(turn: Turn, event: NodeConnected) -> None:
     turn.drop_timer(f"confirm/{node.name}")
     jobs.node_back(turn, node, {} if rebooted else {seen.job: seen for seen in event.jobs})
     node.findings = {
-        f"{finding.component} {finding.condition}": OpenFinding(finding, turn.now_ns)
+        key: node.findings.get(key, OpenFinding(finding, turn.now_ns))
         for finding in event.open_findings
+        for key in [f"{finding.component} {finding.condition}"]
     }
     reason = "its agent connected after a reboot" if rebooted else "its agent connected"
     move(turn, node, NodeEvent.CONNECTED, reason)
     reconsider(turn, node)
     turn.actions.extend(orders.for_node(turn.state, node))
+    if node.usable:
+        jobs.capacity_changed(turn)
 
 
 def finding_raised(turn: Turn, event: FindingRaised) -> None:
@@ -117,7 +120,8 @@ def reconsider(turn: Turn, node: NodeRecord) -> None:
     acted_on = {
         key: held.finding
         for key, held in node.findings.items()
-        if claims.mode_of(turn.state, held.finding.condition) is not Mode.OBSERVE
+        if not held.accepted_by
+        and claims.mode_of(turn.state, held.finding.condition) is not Mode.OBSERVE
     }
     fatal = [f for f in acted_on.values() if f.severity is Severity.FATAL]
     degraded = [f for f in acted_on.values() if f.severity is Severity.DEGRADED]
@@ -177,6 +181,8 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     node = turn.state.nodes[event.node]
     reason = f"{event.operator}: {event.reason}"
     had_claim = claims.unclaim(turn, node, OPERATOR, reason)
+    for held in node.findings.values():
+        held.accepted_by = event.operator
     move(turn, node, NodeEvent.REPAIRED, f"repaired, says {reason}")
     if had_claim and node.usable:
         jobs.capacity_changed(turn)

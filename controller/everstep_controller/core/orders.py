@@ -19,6 +19,7 @@ from everstep_controller.core.actions import (
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import (
     AUTOMATION,
+    OPERATOR,
     JobRecord,
     JobState,
     NodeRecord,
@@ -57,14 +58,17 @@ def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
 
 def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     """Yield what a node should be told now about one job."""
+    launcher = job.launchers.get(node)
+    if launcher is not None and launcher.stale_generation:
+        yield stop(state, job, node, launcher.stale_generation)
     if job.state is JobState.ENDED:
         yield from (end(job, name) for name in job.launchers if name == node)
     elif job.state is JobState.STOPPING:
         if node in job.members and node not in job.stopped:
-            yield stop(state, job, node)
+            yield stop(state, job, node, job.generation)
     elif job.state in ACTIVE and node in job.members:
         if node not in job.phases:
-            yield start(state, job, node)
+            yield start(job, node)
     elif node in job.launchers:
         yield hold(job, node)
 
@@ -73,8 +77,9 @@ def claims_on(node: NodeRecord) -> Iterator[Action]:
     """Yield what the isolation drivers should know of a node."""
     for claim in node.claims:
         yield isolate(node.name, claim.owner, claim.reason)
-    if node.claim_of(AUTOMATION) is None:
-        yield release(node.name, AUTOMATION, "no claim of automation")
+    for owner in (AUTOMATION, OPERATOR):
+        if node.claim_of(owner) is None:
+            yield release(node.name, owner, f"no claim of {owner}")
 
 
 def isolate(node: str, owner: str, reason: str) -> Isolate:
@@ -128,26 +133,25 @@ def end(job: JobRecord, node: str) -> EndJob:
     )
 
 
-def stop(state: State, job: JobRecord, node: str) -> StopGeneration:
-    """Return the order to stop the current generation on a node."""
+def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGeneration:
+    """Return the order to stop a generation on a node."""
     return StopGeneration(
-        id=f"{job.name}/g{job.generation}/stop/{node}",
+        id=f"{job.name}/g{generation}/stop/{node}",
         node=node,
         reason=job.reason,
         job=job.name,
-        generation=job.generation,
+        generation=generation,
         grace_ns=state.settings.stop_grace_ns,
     )
 
 
-def start(state: State, job: JobRecord, node: str) -> StartGeneration:
+def start(job: JobRecord, node: str) -> StartGeneration:
     """Return the order to start the current generation on a node."""
-    first = state.nodes[job.members[0]]
     node_rank = job.members.index(node)
     return StartGeneration(
         id=f"{job.name}/g{job.generation}/start/{node}",
         node=node,
-        reason=job.reason,
+        reason=job.start_reason,
         job=job.name,
         generation=job.generation,
         node_rank=node_rank,
@@ -155,8 +159,8 @@ def start(state: State, job: JobRecord, node: str) -> StartGeneration:
         first_rank=node_rank * job.processes_per_node,
         processes=job.processes_per_node,
         world_size=job.world_size,
-        master_address=first.host,
-        master_port=job.launchers[first.name].free_port if first.name in job.launchers else 0,
+        master_address=job.master_address,
+        master_port=job.master_port,
         restore_step=job.restore_step,
         sources=job.sources,
     )

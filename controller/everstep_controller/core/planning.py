@@ -90,7 +90,11 @@ def _stopping(turn: Turn, job: JobRecord) -> None:
 
 def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
     """Return the nodes that could take ranks of a job, most trusted first."""
-    able = [state.nodes[name] for name in job.launchers if state.nodes[name].usable]
+    able = [
+        state.nodes[name]
+        for name, launcher in job.launchers.items()
+        if state.nodes[name].usable and not launcher.stale_generation
+    ]
     return sorted(able, key=lambda node: (_TRUST[node.state], node.name))
 
 
@@ -177,11 +181,15 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         job.restarts_without_progress += 1
         job.incident.plan, job.incident.step_restored = job.plan, event.step
     _rebase(job, event)
-    move(turn, job, JobEvent.STEP_CHOSEN, _start_reason(job, event))
+    first = job.members[0]
+    job.master_address = turn.state.nodes[first].host
+    job.master_port = job.launchers[first].free_port
+    job.start_reason = _start_reason(job, event)
+    move(turn, job, JobEvent.STEP_CHOSEN, job.start_reason)
     job.ledger.enter(turn.now_ns, category(job, "inc.env"))
     for member in job.members:
         job.holders[member] = job.generation
-        turn.actions.append(orders.start(turn.state, job, member))
+        turn.actions.append(orders.start(job, member))
     for spare in job.launchers.keys() - set(job.members):
         turn.actions.append(orders.hold(job, spare))
 

@@ -64,6 +64,8 @@ class OpenFinding:
 
     finding: Finding
     since_ns: int
+    # The operator who said that the node is good in spite of it.
+    accepted_by: str = ""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,8 @@ class Launcher:
 
     free_port: int
     joined_ns: int
+    # Processes of this generation may still run there; it takes no new ranks before they are gone.
+    stale_generation: int = 0
 
 
 @dataclass(slots=True)
@@ -171,6 +175,10 @@ class JobRecord:
     # Nodes that may hold copies of the job's state, and the last generation they were started in.
     holders: dict[str, int] = field(default_factory=dict)
     branch: list[BranchPoint] = field(default_factory=list)
+    # Where rank 0 of the current generation listens, and why this generation was started.
+    master_address: str = ""
+    master_port: int = 0
+    start_reason: str = ""
     restore_step: int | None = None
     sources: tuple[ShardSource, ...] = ()
     last_step: int | None = None

@@ -1,0 +1,1 @@
+"""A whole cluster in virtual time around the real core."""

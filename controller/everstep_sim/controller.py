@@ -1,0 +1,78 @@
+"""The controller's shell in virtual time: a journal that survives, a core rebuilt from it."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from everstep_controller.core import actions, events
+from everstep_controller.core.catalogue import Catalogue
+from everstep_controller.core.core import Core
+from everstep_controller.core.facts import Settings
+
+Journal = list[tuple[events.Event, int]]
+Check = Callable[[Core, events.Event, int], None]
+
+
+def fold(journal: Journal) -> Core:
+    """Return the core that a journal folds to."""
+    core = Core()
+    for event, now_ns in journal:
+        core.handle(event, now_ns)
+    return core
+
+
+@dataclass(slots=True)
+class SimulatedController:
+    """Journal first, then the core, then the actions; it may be killed between any two of them."""
+
+    settings: Settings
+    rng: random.Random
+    dispatch: Callable[[actions.Action], None]
+    check: Check
+    journal: Journal = field(default_factory=list)
+    core: Core = field(default_factory=Core)
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    up: bool = False
+    # Chance to be killed after an event was journaled, before all of its actions were sent.
+    crash_chance: float = 0.0
+    crashed: Callable[[], None] = lambda: None
+    sent: dict[str, actions.Action] = field(default_factory=dict)
+
+    def start(self, now_ns: int) -> None:
+        """Replay the journal, begin a term, and send whatever is due."""
+        self.core, self.catalogue, self.up = fold(self.journal), Catalogue(), True
+        self.submit(events.ControllerStarted("0.1.0"), now_ns)
+        if self.up and self.core.state.settings != self.settings:
+            self.submit(events.SettingsApplied(self.settings), now_ns)
+        if self.up:
+            self._send(self.core.due(now_ns))
+
+    def submit(self, event: events.Event, now_ns: int) -> bool:
+        """Journal an event and act on it; return whether it was acknowledged."""
+        if not self.up:
+            return False
+        self.journal.append((event, now_ns))
+        called_for = self.core.handle(event, now_ns)
+        self.check(self.core, event, now_ns)
+        self._send(called_for)
+        return True
+
+    def kill(self) -> None:
+        """End the process; only the journal is left."""
+        self.up = False
+
+    def _send(self, called_for: list[actions.Action]) -> None:
+        for action in called_for:
+            if self.crash_chance and self.rng.random() < self.crash_chance:
+                self.kill()
+                self.crashed()
+                return
+            self._same_as_before(action)
+            self.dispatch(action)
+
+    def _same_as_before(self, action: actions.Action) -> None:
+        """Fail when one id stands for two different generations' orders."""
+        if isinstance(action, actions.StartGeneration):
+            before = self.sent.setdefault(action.id, action)
+            if before != action:
+                raise AssertionError(f"{action.id} was sent with two meanings")

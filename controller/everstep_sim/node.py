@@ -1,0 +1,88 @@
+"""A simulated node: an agent with its outbox, a launcher, its ranks and the copies it holds."""
+
+from dataclasses import dataclass, field
+
+from everstep_controller.core import actions, events
+from everstep_controller.core.catalogue import Copy
+from everstep_controller.core.facts import JobOnNode, Origin
+
+# A rank keeps this many own snapshots, as the vault does.
+SLOTS = 3
+
+
+@dataclass(slots=True)
+class SimulatedNode:
+    """What is true on one node, whatever the controller believes."""
+
+    name: str
+    boot: int = 1
+    alive: bool = True
+    connected: bool = False
+    cut_off: bool = False
+    # Number of its streams so far: the end of an old one is no news once a new one is open.
+    streams: int = 0
+    launcher: bool = False
+    # Generation whose ranks run here, 0 for none, and the newest one that was seen.
+    running: int = 0
+    newest: int = 0
+    settled: int = -1
+    highest_term: int = 0
+    outbox: int = 1
+    sequence: int = 0
+    unacknowledged: list[events.Event] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+
+    @property
+    def outbox_id(self) -> str:
+        """Return the scope of this node's sequence numbers."""
+        return f"{self.name}/outbox-{self.outbox}"
+
+    def origin(self) -> Origin:
+        """Return the origin of the next record."""
+        self.sequence += 1
+        return Origin(self.name, self.outbox_id, self.sequence)
+
+    def hello(self, job: str) -> events.NodeConnected:
+        """Return what the agent says when it connects."""
+        knows = self.launcher or bool(self.copies) or self.newest > 0
+        seen = (JobOnNode(job, self.newest, self.launcher),) if knows else ()
+        return events.NodeConnected(
+            node=self.name,
+            boot_id=f"{self.name}-boot-{self.boot}",
+            agent_version="0.1.0",
+            outbox=self.outbox_id,
+            highest_term=self.highest_term,
+            host=self.name,
+            bulk_address=f"{self.name}:1",
+            liveness_address=f"{self.name}:2",
+            jobs=seen,
+        )
+
+    def die(self) -> None:
+        """Lose power: processes, memory and the outbox's tail are gone."""
+        self.alive = self.connected = self.launcher = False
+        self.running, self.newest, self.settled = 0, 0, -1
+        self.copies.clear()
+        self.unacknowledged.clear()
+
+    def boot_again(self) -> None:
+        """Come back from a power loss."""
+        self.alive, self.boot = True, self.boot + 1
+        self.outbox, self.sequence = self.outbox + 1, 0
+
+    def keep(self, copy: Copy) -> None:
+        """Hold a copy; a node that is replaced in the ring keeps what it has."""
+        if copy not in self.copies:
+            self.copies.append(copy)
+
+    def free_below(self, generation: int, step: int) -> None:
+        """Free what a newer recoverable step has made needless."""
+        self.copies = [
+            copy
+            for copy in self.copies
+            if (copy.generation == generation and copy.step >= step) or copy.generation > generation
+        ]
+
+    def accepts(self, order: actions.StartGeneration) -> bool:
+        """Return whether a start order is news to this node."""
+        return self.launcher and order.generation > self.newest

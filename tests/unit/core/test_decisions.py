@@ -1,0 +1,312 @@
+"""Single decisions of the core, told as short stories."""
+
+from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_controller.core import actions, events
+from everstep_controller.core.core import Core
+from everstep_controller.core.facts import JobOnNode, Mode, Origin, Phase, Settings
+from everstep_controller.core.state import JobState, NodeState
+
+S = 1_000_000_000
+XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79")
+
+
+class Story:
+    """A core with a clock, and short words for the events that it is told."""
+
+    def __init__(self, nodes: int = 3, settings: Settings | None = None) -> None:
+        self.core = Core()
+        self.now_ns = 0
+        self.sequence = 0
+        self.tell(events.ControllerStarted("0.1.0"))
+        self.tell(events.SettingsApplied(settings or Settings(mode=Mode.ENFORCE)))
+        for index in range(nodes):
+            self.connect(f"n{index}")
+
+    def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
+        self.now_ns += int(after_s * S)
+        return self.core.handle(event, self.now_ns)
+
+    def origin(self, node: str) -> Origin:
+        self.sequence += 1
+        return Origin(node, f"{node}-box", self.sequence)
+
+    def connect(self, node: str, boot: str = "1", jobs: tuple[JobOnNode, ...] = ()) -> None:
+        hello = events.NodeConnected(
+            node=node,
+            boot_id=boot,
+            agent_version="0.1.0",
+            outbox=f"{node}-box",
+            highest_term=0,
+            host=node,
+            bulk_address=f"{node}:1",
+            liveness_address=f"{node}:2",
+            jobs=jobs,
+        )
+        for action in self.tell(hello):
+            if isinstance(action, actions.RunCheck):
+                self.tell(events.CheckFinished(self.origin(node), action.id, True, "all is well"))
+
+    def find(self, node: str, finding: Finding = XID) -> list[actions.Action]:
+        return self.tell(events.FindingRaised(self.origin(node), finding, self.now_ns))
+
+    def state(self, node: str) -> NodeState:
+        return self.core.state.nodes[node].state
+
+    def owners(self, node: str) -> list[str]:
+        return [claim.owner for claim in self.core.state.nodes[node].claims]
+
+    def join(self, node: str, *, token: str = "t", uid: int = 1) -> list[actions.Action]:
+        return self.tell(
+            events.LauncherJoined(
+                origin=self.origin(node),
+                job="j",
+                uid=uid,
+                token_sha256=token,
+                nodes_min=2,
+                nodes_max=2,
+                processes_per_node=1,
+                reform=False,
+                restarts_max=2,
+                free_port=1234,
+            )
+        )
+
+    def choose(self, step: int | None, lost: str = "") -> list[actions.Action]:
+        generation = self.core.state.jobs["j"].generation
+        return self.tell(
+            events.RecoveryStepChosen(job="j", generation=generation, step=step, lost=lost)
+        )
+
+    def run(self) -> None:
+        self.join("n0")
+        self.join("n1")
+        self.choose(None)
+        for phase in Phase:
+            for node in ("n0", "n1"):
+                event = events.PhaseReached(self.origin(node), "j", 1, phase, self.now_ns)
+                self.tell(event)
+        self.progress(0)
+
+    def progress(self, step: int) -> None:
+        generation = self.core.state.jobs["j"].generation
+        row = events.JobProgressed(
+            job="j", generation=generation, first_step=step, end_ns=(self.now_ns,), stall_ns=(0,)
+        )
+        self.tell(row)
+
+    def exit_rank(self, node: str) -> list[actions.Action]:
+        generation = self.core.state.jobs["j"].generation
+        return self.tell(
+            events.RankExited(
+                origin=self.origin(node),
+                job="j",
+                generation=generation,
+                rank=0,
+                exit_code=1,
+                signal=0,
+                last_line="boom",
+                at_ns=self.now_ns,
+            )
+        )
+
+    def stop_all(self) -> list[actions.Action]:
+        job = self.core.state.jobs["j"]
+        done: list[actions.Action] = []
+        for node in job.members:
+            event = events.GenerationStopped(
+                self.origin(node), "j", job.generation, 4321, self.now_ns
+            )
+            done += self.tell(event)
+        return done
+
+
+def kinds(done: list[actions.Action]) -> set[type]:
+    return {type(action) for action in done}
+
+
+def test_a_node_that_passes_its_check_is_healthy() -> None:
+    assert Story().state("n0") is NodeState.HEALTHY
+
+
+def test_a_fatal_finding_isolates_only_where_automation_may() -> None:
+    enforce, advise = Story(), Story(settings=Settings(mode=Mode.ADVISE))
+    assert actions.Isolate in kinds(enforce.find("n0"))
+    assert (enforce.state("n0"), enforce.owners("n0")) == (NodeState.REPAIRING, ["automation"])
+    advise.find("n0")
+    assert (advise.state("n0"), advise.owners("n0")) == (NodeState.SUSPECT, [])
+
+
+def test_the_budget_defers_the_third_isolation_until_one_is_released() -> None:
+    story = Story(nodes=6)
+    for node in ("n0", "n1", "n2"):
+        story.find(node)
+    assert story.owners("n2") == []
+    story.tell(events.FindingCleared(story.origin("n0"), FindingKey("gpu/0", "XidFatal"), "ok", 0))
+    checks = [a for a in story.core.due(0) if isinstance(a, actions.RunCheck)]
+    story.tell(events.CheckFinished(story.origin("n0"), checks[0].id, True, "good"))
+    assert (story.owners("n0"), story.owners("n2")) == ([], ["automation"])
+
+
+def test_a_pause_stops_isolation_and_a_resume_makes_up_for_it() -> None:
+    story = Story()
+    story.tell(events.AutomationPaused("fleet", "ops", "maintenance"))
+    story.find("n0")
+    assert story.owners("n0") == []
+    story.tell(events.AutomationResumed("fleet", "ops"))
+    assert story.owners("n0") == ["automation"]
+
+
+def test_an_operators_claim_survives_everything_but_the_operator() -> None:
+    story = Story()
+    story.tell(events.OperatorIsolated("n0", "ops", "swap the fan"))
+    story.connect("n0", boot="2")
+    story.find("n0")
+    assert "operator" in story.owners("n0")
+    story.tell(events.OperatorReleased("n0", "ops", "done"))
+    assert "operator" not in story.owners("n0")
+
+
+def test_a_release_is_the_operators_word_that_a_finding_is_dealt_with() -> None:
+    story = Story()
+    story.find("n0")
+    done = story.tell(events.OperatorReleased("n0", "ops", "GPU was reset"))
+    check = next(a for a in done if isinstance(a, actions.RunCheck))
+    story.tell(events.CheckFinished(story.origin("n0"), check.id, True, "good"))
+    assert (story.state("n0"), story.owners("n0")) == (NodeState.PROBATION, [])
+    story.find("n0")
+    assert story.owners("n0") == ["automation"]
+
+
+def test_two_peers_must_confirm_a_silence() -> None:
+    story = Story(nodes=5)
+    asked = story.tell(events.PeerReported("n1", "n0", True))
+    questions = [a for a in asked if isinstance(a, actions.ConfirmSilence)]
+    assert len(questions) == 2
+    for question in questions:
+        story.tell(events.PeerJudged(question.node, "n0", question.id, False))
+    assert (story.state("n0"), story.owners("n0")) == (NodeState.LOST, ["automation"])
+
+
+def test_one_peer_that_hears_it_keeps_a_node_alive() -> None:
+    story = Story(nodes=5)
+    asked = story.tell(events.PeerReported("n1", "n0", True))
+    questions = [a for a in asked if isinstance(a, actions.ConfirmSilence)]
+    story.tell(events.PeerJudged(questions[0].node, "n0", questions[0].id, False))
+    story.tell(events.PeerJudged(questions[1].node, "n0", questions[1].id, True))
+    assert story.state("n0") is NodeState.HEALTHY
+
+
+def test_a_controller_that_loses_half_the_fleet_suspects_itself() -> None:
+    story = Story(nodes=5)
+    for index in range(4):
+        story.tell(events.NodeDisconnected(f"n{index}"))
+    for index in range(4):
+        story.tell(events.TimerDue(f"stream/n{index}"), after_s=16)
+    assert {story.state(f"n{index}") for index in range(5)} == {NodeState.HEALTHY}
+
+
+def test_a_node_without_peers_is_judged_by_its_stream() -> None:
+    story = Story(nodes=1)
+    story.tell(events.NodeDisconnected("n0"))
+    story.tell(events.TimerDue("stream/n0"), after_s=16)
+    assert story.state("n0") is NodeState.LOST
+
+
+def test_a_record_that_comes_twice_counts_once() -> None:
+    story = Story()
+    story.run()
+    event = events.RankExited(
+        origin=story.origin("n0"),
+        job="j",
+        generation=1,
+        rank=0,
+        exit_code=1,
+        signal=0,
+        last_line="",
+        at_ns=0,
+    )
+    assert story.tell(event)
+    assert story.tell(event) == []
+
+
+def test_a_launcher_without_the_jobs_token_or_of_another_user_is_refused() -> None:
+    story = Story()
+    story.join("n0")
+    for done in (story.join("n1", token="guess"), story.join("n1", uid=2)):
+        assert actions.RefuseLauncher in kinds(done)
+    assert list(story.core.state.jobs["j"].launchers) == ["n0"]
+
+
+def test_nothing_new_starts_before_the_old_generation_is_gone() -> None:
+    story = Story()
+    story.run()
+    done = story.exit_rank("n0")
+    assert kinds(done) >= {actions.StopGeneration}
+    assert actions.ChooseRecoveryStep not in kinds(done)
+    assert actions.ChooseRecoveryStep in kinds(story.stop_all())
+    started = [a for a in story.choose(0) if isinstance(a, actions.StartGeneration)]
+    assert [(a.node, a.node_rank, a.generation, a.restore_step) for a in started] == [
+        ("n0", 0, 2, 0),
+        ("n1", 1, 2, 0),
+    ]
+
+
+def test_a_spare_takes_the_place_of_the_node_that_is_gone() -> None:
+    story = Story(nodes=4)
+    story.run()
+    story.join("n2")
+    story.find("n0")
+    story.stop_all()
+    started = [a for a in story.choose(0) if isinstance(a, actions.StartGeneration)]
+    assert [(a.node, a.node_rank) for a in started] == [("n2", 0), ("n1", 1)]
+    assert story.core.state.jobs["j"].incidents[-1].plan == "spare"
+
+
+def test_a_job_that_may_not_re_form_waits_for_capacity() -> None:
+    story = Story()
+    story.run()
+    story.find("n0")
+    story.stop_all()
+    assert story.core.state.jobs["j"].state is JobState.WAITING_CAPACITY
+
+
+def test_a_state_that_nobody_can_give_back_is_waited_for_never_forgotten() -> None:
+    story = Story()
+    story.run()
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(None, lost="no reachable copy of rank 1")
+    job = story.core.state.jobs["j"]
+    assert job.state is JobState.WAITING_CAPACITY
+    assert "no reachable copy of rank 1" in job.reason
+
+
+def test_a_job_that_makes_no_progress_is_given_up_with_its_last_fault() -> None:
+    story = Story()
+    story.run()
+    for _ in range(3):
+        story.exit_rank("n0")
+        story.stop_all()
+        story.choose(0)
+    story.exit_rank("n0")
+    story.stop_all()
+    job = story.core.state.jobs["j"]
+    assert (job.state, job.succeeded) == (JobState.ENDED, False)
+    assert "boom" in job.reason
+
+
+def test_a_rebooted_node_has_lost_its_processes() -> None:
+    story = Story()
+    story.run()
+    story.connect("n0", boot="2")
+    assert story.core.state.jobs["j"].state is JobState.STOPPING
+
+
+def test_a_rejected_event_pauses_automation_for_what_it_concerns() -> None:
+    story = Story()
+    story.tell(events.EventRejected(9, "FindingRaised", "boom", "n0", ""))
+    story.find("n0")
+    assert story.owners("n0") == []
+    assert story.core.state.findings
+    story.find("n1")
+    assert story.owners("n1") == ["automation"]

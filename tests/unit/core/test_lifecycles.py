@@ -1,0 +1,55 @@
+"""The two lifecycle tables, every pair."""
+
+import itertools
+
+import pytest
+
+from everstep_controller.core import job_lifecycle, node_lifecycle
+from everstep_controller.core.job_lifecycle import JobEvent
+from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent
+from everstep_controller.core.state import JobState, NodeState
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(NodeState, NodeEvent)))
+def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> None:
+    step = node_lifecycle.step(state, event)
+    if (state, event) not in node_lifecycle.TRANSITIONS:
+        assert step == node_lifecycle.Step(state)
+    if state is NodeState.RETIRED:
+        assert step.to is NodeState.RETIRED
+    if event is NodeEvent.SILENT and state is not NodeState.RETIRED:
+        assert step.to is NodeState.LOST
+    if step.to is NodeState.REPAIRING and state is not NodeState.REPAIRING:
+        assert NodeEffect.CLAIM in step.effects
+    if step.to is NodeState.LOST and state is not NodeState.LOST:
+        assert NodeEffect.CLAIM_DEAD in step.effects
+    if NodeEffect.RELEASE in step.effects:
+        assert event is NodeEvent.RECHECK_PASSED
+
+
+def test_no_node_becomes_usable_again_without_a_check() -> None:
+    for (state, event), step in node_lifecycle.TRANSITIONS.items():
+        if state in (NodeState.REPAIRING, NodeState.LOST, NodeState.JOINING):
+            assert step.to in (NodeState.VALIDATING, NodeState.LOST), (state, event)
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(JobState, JobEvent)))
+def test_every_pair_of_the_job_table(state: JobState, event: JobEvent) -> None:
+    to = job_lifecycle.step(state, event)
+    if state is JobState.ENDED:
+        assert to is JobState.ENDED
+    if event is JobEvent.FAULT and state in job_lifecycle.ACTIVE:
+        assert to is JobState.STOPPING
+    if state is JobState.STOPPING:
+        # Nothing new runs before the old generation is known to be gone.
+        assert to in (
+            JobState.STOPPING,
+            JobState.REPLANNING,
+            JobState.WAITING_CAPACITY,
+            JobState.ENDED,
+        )
+
+
+def test_every_state_but_the_last_can_end() -> None:
+    for state in JobState:
+        assert job_lifecycle.step(state, JobEvent.OVER) is JobState.ENDED
