@@ -55,7 +55,7 @@ class SimulatedController:
         called_for = self.core.handle(event, now_ns)
         self.check(self.core, event, now_ns)
         self._send(called_for)
-        return True
+        return self.up
 
     def kill(self) -> None:
         """End the process; only the journal is left."""

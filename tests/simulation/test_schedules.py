@@ -3,6 +3,7 @@
 import copy
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -10,8 +11,9 @@ from everstep_controller.core import actions, claims, events
 from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.core import Core
 from everstep_controller.core.state import AUTOMATION, OPERATOR, JobState
-from everstep_sim.cluster import SECOND, Cluster, Shape
+from everstep_sim.cluster import Cluster, Shape
 from everstep_sim.controller import fold
+from everstep_sim.timeline import SECOND
 
 SEEDS = range(200)
 STEPS = 200
@@ -29,7 +31,7 @@ class Invariants:
 
     def __call__(self, cluster: Cluster, event: events.Event) -> None:
         core = cluster.controller.core
-        self._categories_sum_to_the_wall_clock(core, cluster.now_ns)
+        self._categories_sum_to_the_wall_clock(core, cluster.time.now_ns)
         self._claims_are_removed_by_their_owner(core, event)
         self._a_common_step_exists(cluster)
         assert claims.spent(core.state) <= claims.budget(core.state)
@@ -58,14 +60,14 @@ class Invariants:
         if job is None or job.generation not in cluster.whole_generations():
             return
         truth = Catalogue()
-        for node in cluster.nodes.values():
+        for node in cluster.fleet.nodes.values():
             truth.replace(node.name, node.copies, node.settled)
         if truth.recoverable(job.generation, job.members, job.world_size).step is not None:
             self._had_common_step.add(job.generation)
         if job.generation not in self._had_common_step:
             return
         for dead in job.members:
-            alive = {name: "-" for name, node in cluster.nodes.items() if node.alive}
+            alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
             alive.pop(dead, None)
             assert truth.choose(job.branch, alive, expected=True).step is not None
             self.common_steps_checked += 1
@@ -75,11 +77,11 @@ def schedule(cluster: Cluster, rng: random.Random) -> None:
     """Plan faults of every kind, then let every node return and every operator release."""
     at_s = 8.0
     while at_s < FAULTS_S:
-        _plan(cluster, rng.choice(_FAULTS), rng.choice(list(cluster.nodes)), at_s, rng)
+        _plan(cluster, rng.choice(_FAULTS), rng.choice(list(cluster.fleet.nodes)), at_s, rng)
         at_s += rng.uniform(8, 30)
-    for name in cluster.nodes:
-        cluster.after(FAULTS_S + 20, lambda n=name: cluster.return_node(n))
-        cluster.after(FAULTS_S + 30, lambda n=name: cluster.operator(n, isolate=False))
+    for name in cluster.fleet.nodes:
+        cluster.time.after(FAULTS_S + 20, partial(cluster.return_node, name))
+        cluster.time.after(FAULTS_S + 30, partial(cluster.operator, name, isolate=False))
 
 
 _FAULTS = ("rank", "node", "cut", "controller", "finding", "isolate", "nothing")
@@ -87,29 +89,29 @@ _FAULTS = ("rank", "node", "cut", "controller", "finding", "isolate", "nothing")
 
 def _plan(cluster: Cluster, fault: str, name: str, at_s: float, rng: random.Random) -> None:
     if fault == "rank":
-        cluster.after(at_s, lambda: cluster.kill_rank(name))
+        cluster.time.after(at_s, lambda: cluster.kill_rank(name))
     elif fault == "node":
-        cluster.after(at_s, lambda: cluster.kill_node(name))
-        cluster.after(at_s + rng.uniform(1, 60), lambda: cluster.return_node(name))
+        cluster.time.after(at_s, lambda: cluster.kill_node(name))
+        cluster.time.after(at_s + rng.uniform(1, 60), lambda: cluster.return_node(name))
     elif fault == "cut":
-        cluster.after(at_s, lambda: cluster.cut_off(name))
-        cluster.after(at_s + rng.uniform(1, 40), lambda: cluster.return_node(name))
+        cluster.time.after(at_s, lambda: cluster.cut_off(name))
+        cluster.time.after(at_s + rng.uniform(1, 40), lambda: cluster.return_node(name))
     elif fault == "controller":
-        cluster.after(at_s, lambda: cluster.restart_controller(rng.uniform(0.2, 40)))
+        cluster.time.after(at_s, lambda: cluster.restart_controller(rng.uniform(0.2, 40)))
     elif fault == "finding":
-        cluster.after(at_s, lambda: cluster.fatal_finding(name))
-        cluster.after(at_s + rng.uniform(5, 60), lambda: cluster.operator(name, isolate=False))
+        cluster.time.after(at_s, lambda: cluster.fatal_finding(name))
+        cluster.time.after(at_s + rng.uniform(5, 60), lambda: cluster.operator(name, isolate=False))
     elif fault == "isolate":
-        cluster.after(at_s, lambda: cluster.operator(name, isolate=True))
-        cluster.after(at_s + rng.uniform(5, 60), lambda: cluster.operator(name, isolate=False))
+        cluster.time.after(at_s, lambda: cluster.operator(name, isolate=True))
+        cluster.time.after(at_s + rng.uniform(5, 60), lambda: cluster.operator(name, isolate=False))
 
 
-def run(seed: int, until_s: float = END_S) -> Cluster:
+def run(seed: int, check: Invariants | None = None) -> Cluster:
     """Run one seeded schedule to the end of its job."""
     shape = Shape(crash_chance=0.002, steps=STEPS)
-    cluster = Cluster(seed, shape, Invariants())
+    cluster = Cluster(seed, shape, check or Invariants())
     schedule(cluster, random.Random(seed + 1))
-    cluster.run(until_s)
+    cluster.run(END_S)
     return cluster
 
 
@@ -125,7 +127,7 @@ def test_every_schedule_keeps_the_invariants_and_ends_well(seed: int) -> None:
     assert job.state is JobState.ENDED, job.reason
     assert job.succeeded, job.reason
     assert job.last_step == STEPS - 1
-    assert set(cluster.completed) == set(range(STEPS))
+    assert set(cluster.ranks.completed) == set(range(STEPS))
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
@@ -159,9 +161,9 @@ def test_a_journal_folds_to_the_same_state_every_time(seed: int) -> None:
 def test_a_controller_with_a_restored_old_journal_acts_on_nothing(seed: int) -> None:
     cluster = run(seed)
     old = fold(cluster.controller.journal[:20])
-    now_ns = cluster.now_ns
+    now_ns = cluster.time.now_ns
     old.handle(events.ControllerStarted("0.1.0"), now_ns)
-    hello = next(iter(cluster.nodes.values())).hello("train")
+    hello = next(iter(cluster.fleet.nodes.values())).hello("train")
     first = old.handle(replace(hello, highest_term=old.state.term + 1), now_ns)
     assert all(isinstance(action, actions.Announce) for action in first)
     assert "recover" in old.state.halted
@@ -186,7 +188,6 @@ def test_recovery_takes_a_term_above_every_one_that_agents_have_seen() -> None:
 
 
 def test_the_schedules_do_check_common_steps() -> None:
-    cluster = run(3)
-    invariants = cluster.invariants
-    assert isinstance(invariants, Invariants)
+    invariants = Invariants()
+    run(3, invariants)
     assert invariants.common_steps_checked > 100

@@ -1,0 +1,89 @@
+"""The simulated nodes and their streams to the controller, with everything that may break them."""
+
+from collections.abc import Callable
+from functools import partial
+
+from everstep_controller.core import events
+from everstep_controller.core.facts import Origin
+from everstep_sim.controller import SimulatedController
+from everstep_sim.node import SimulatedNode
+from everstep_sim.timeline import Timeline
+
+JOB = "train"
+# A neighbour is reported silent after three missed probes at 1 Hz.
+SILENT_AFTER_S = 3.0
+
+
+class Fleet:
+    """Delivers what nodes say: records at least once and in order, the rest as it is."""
+
+    def __init__(self, names: list[str], time: Timeline, controller: SimulatedController) -> None:
+        self.nodes = {name: SimulatedNode(name) for name in names}
+        self._time = time
+        self._controller = controller
+        self._directed: Callable[[], None] = lambda: None
+
+    def on_report(self, then: Callable[[], None]) -> None:
+        """Have something done after every vault report."""
+        self._directed = then
+
+    def submit(self, event: events.Event) -> bool:
+        """Hand an event to the controller; False when it is away."""
+        return self._controller.submit(event, self._time.now_ns)
+
+    def connect(self, node: SimulatedNode) -> None:
+        """Open a node's stream, if both ends are there."""
+        if not node.alive or node.cut_off or node.connected or not self._controller.up:
+            return
+        node.connected, node.streams = True, node.streams + 1
+        self.submit(node.hello(JOB))
+        if self._controller.up:
+            node.highest_term = max(node.highest_term, self._controller.core.state.term)
+        self.report(node)
+        self._drain(node)
+
+    def stream_ends(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
+        """Have the controller notice the end of a stream, unless a new one is open by then."""
+        stream = node.streams
+
+        def noticed() -> None:
+            if node.streams == stream:
+                self.submit(events.NodeDisconnected(node.name))
+
+        self._time.soon(least_s, most_s, noticed)
+
+    def record(self, node: SimulatedNode, make: Callable[[Origin], events.Event]) -> None:
+        """Put something into a node's outbox."""
+        node.unacknowledged.append(make(node.origin()))
+        self._drain(node)
+
+    def _drain(self, node: SimulatedNode) -> None:
+        while node.connected and node.unacknowledged and self._controller.up:
+            acknowledged = self.submit(node.unacknowledged[0])
+            if acknowledged or self._time.rng.random() < 0.5:
+                # A controller that dies before it acknowledges sees the record again.
+                node.unacknowledged.pop(0)
+
+    def report(self, node: SimulatedNode) -> None:
+        """Tell the controller which copies a node holds."""
+        if node.connected and self._controller.up:
+            self._controller.catalogue.replace(node.name, node.copies, node.settled)
+            self._time.after(0.01, self._directed)
+
+    def watch(self) -> None:
+        """Let every node look at its two neighbours, as the UDP probes do; once a second."""
+        names = list(self.nodes)
+        for index, name in enumerate(names):
+            for peer in (names[index - 1], names[(index + 1) % len(names)]):
+                if self.nodes[name].connected and self.silent(peer):
+                    self._time.after(SILENT_AFTER_S, partial(self._report_silence, name, peer))
+        self._time.after(1, self.watch)
+
+    def silent(self, name: str) -> bool:
+        """Return whether a node answers nobody."""
+        return not self.nodes[name].alive or self.nodes[name].cut_off
+
+    def _report_silence(self, name: str, peer: str) -> None:
+        known = peer in self._controller.core.state.nodes
+        if self.nodes[name].connected and known and self.silent(peer):
+            self.submit(events.PeerReported(name, peer, True))

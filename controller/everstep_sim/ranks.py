@@ -1,0 +1,196 @@
+"""The simulated training processes: they step together, snapshot every step, and fail together."""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from everstep_controller.core import actions, events
+from everstep_controller.core.catalogue import Copy
+from everstep_controller.core.facts import Origin, Phase
+from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.node import SLOTS, SimulatedNode
+from everstep_sim.timeline import Timeline
+
+# Logical shards of the state, spread over the ranks whatever their number.
+SHARDS = 12
+
+
+@dataclass(slots=True)
+class Generation:
+    """The ranks of one generation, which can only step together."""
+
+    orders: dict[str, actions.StartGeneration] = field(default_factory=dict)
+    restored: set[str] = field(default_factory=set)
+    committed: set[str] = field(default_factory=set)
+    step: int = -1
+    stepping: bool = False
+
+    @property
+    def members(self) -> list[str]:
+        """Return the nodes that were started, in rank order."""
+        ordered = sorted(self.orders.values(), key=lambda order: order.node_rank)
+        return [order.node for order in ordered]
+
+
+class Ranks:
+    """Runs what the controller orders, and nothing else."""
+
+    def __init__(self, fleet: Fleet, time: Timeline, steps: int) -> None:
+        self._fleet = fleet
+        self._time = time
+        self._steps = steps
+        self.generations: dict[int, Generation] = {}
+        # Which generations completed a step; a rolled back step has more than one.
+        self.completed: dict[int, list[int]] = {}
+        self.recoverable_step: int | None = None
+
+    def start(self, node: SimulatedNode, order: actions.StartGeneration) -> None:
+        """Start a node's ranks, unless the order is old."""
+        if not node.accepts(order):
+            return
+        node.running = node.newest = order.generation
+        ours = self.generations.setdefault(order.generation, Generation())
+        ours.orders[node.name] = order
+        ours.step = order.restore_step if order.restore_step is not None else -1
+        for number, phase in enumerate(Phase, start=1):
+            delay_s = self._time.rng.uniform(0.1, 0.3) * number
+            self._time.after(delay_s, partial(self._reach, node, order.generation, phase))
+
+    def stop(self, node: SimulatedNode, order: actions.StopGeneration) -> None:
+        """Stop a node's ranks, and tell when their memory is settled."""
+        node.newest = max(node.newest, order.generation)
+        if node.running <= order.generation:
+            node.running = 0
+        self._time.soon(0.02, 0.1, partial(self._settle, node, order.generation))
+
+    def whole(self, generation: int) -> bool:
+        """Return whether a generation could take a step now."""
+        ours = self.generations[generation]
+        sizes = {order.node_count for order in ours.orders.values()}
+        return sizes == {len(ours.members)} and all(
+            self._fleet.nodes[name].running == generation and not self._fleet.nodes[name].cut_off
+            for name in ours.members
+        )
+
+    def kill(self, node: SimulatedNode) -> None:
+        """Kill the rank of a node; its launcher sees it."""
+        generation, node.running = node.running, 0
+        self._fleet.record(node, partial(self._exited, generation=generation, signal=9))
+        self.break_collectives(generation, but=node.name)
+
+    def break_collectives(self, generation: int, but: str) -> None:
+        """Let the other ranks of a generation fail, some at once and some by deadline."""
+        if generation not in self.generations:
+            return
+        for name in self.generations[generation].members:
+            if name != but:
+                delay_s = self._time.rng.choice([0.01, 5.0])
+                self._time.after(delay_s, partial(self._collective_failed, name, generation))
+
+    def _collective_failed(self, name: str, generation: int) -> None:
+        node = self._fleet.nodes[name]
+        if node.alive and node.running == generation:
+            node.running = 0
+            self._fleet.record(node, partial(self._exited, generation=generation, signal=0))
+
+    def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
+        if node.running != generation:
+            return
+        at_ns = self._time.now_ns
+        self._fleet.record(
+            node, lambda origin: events.PhaseReached(origin, JOB, generation, phase, at_ns)
+        )
+        if phase is Phase.RESTORED:
+            self.generations[generation].restored.add(node.name)
+            self._try_step(generation)
+
+    def _settle(self, node: SimulatedNode, generation: int) -> None:
+        if not node.alive:
+            return
+        node.settled = max(node.settled, generation)
+        self._fleet.report(node)
+        port, at_ns = 30000 + node.sequence, self._time.now_ns
+        self._fleet.record(
+            node, lambda origin: events.GenerationStopped(origin, JOB, generation, port, at_ns)
+        )
+
+    def _try_step(self, generation: int) -> None:
+        ours = self.generations[generation]
+        if ours.stepping or not self.whole(generation) or ours.restored < set(ours.members):
+            return
+        if ours.step + 1 >= self._steps:
+            self._finish(generation)
+        elif any(self._slots_full(name, generation) for name in ours.members):
+            self._time.after(0.1, partial(self._try_step, generation))
+        else:
+            ours.stepping, ours.committed = True, set()
+            self._time.soon(0.8, 1.2, partial(self._computed, generation))
+
+    def _finish(self, generation: int) -> None:
+        at_ns = self._time.now_ns
+        for name in self.generations[generation].members:
+            node = self._fleet.nodes[name]
+            node.running = 0
+            self._fleet.record(
+                node, lambda origin: events.GenerationFinished(origin, JOB, generation, at_ns)
+            )
+
+    def _slots_full(self, name: str, generation: int) -> bool:
+        copies = self._fleet.nodes[name].copies
+        return sum(c.generation == generation and not c.replica for c in copies) >= SLOTS
+
+    def _computed(self, generation: int) -> None:
+        if self.whole(generation):
+            ours = self.generations[generation]
+            ours.step += 1
+            for name in ours.members:
+                self._time.soon(0, 0.05, partial(self._commit, name, generation))
+
+    def _commit(self, name: str, generation: int) -> None:
+        node, ours = self._fleet.nodes[name], self.generations[generation]
+        if node.running != generation:
+            return
+        order, step = ours.orders[name], ours.step
+        copy = _snapshot(order, step)
+        node.keep(copy)
+        self._fleet.report(node)
+        row = events.JobProgressed(
+            job=JOB,
+            generation=generation,
+            first_step=step,
+            end_ns=(self._time.now_ns,),
+            stall_ns=(1_000_000,),
+            recoverable_step=self.recoverable_step,
+        )
+        self._fleet.record(node, lambda origin: replace(row, origins=(origin,)))
+        peer = ours.members[(order.node_rank + 1) % order.node_count]
+        self._time.soon(0.01, 0.3, partial(self._replicate, copy, peer))
+        ours.committed.add(name)
+        if ours.committed == set(ours.members):
+            ours.stepping = False
+            self.completed.setdefault(step, []).append(generation)
+            self._try_step(generation)
+
+    def _replicate(self, copy: Copy, peer: str) -> None:
+        source, target = self._fleet.nodes[copy.node], self._fleet.nodes[peer]
+        joined = not self._fleet.silent(copy.node) and not self._fleet.silent(peer)
+        if joined and copy in source.copies and target.newest <= copy.generation:
+            target.keep(replace(copy, node=peer, replica=True))
+            self._fleet.report(target)
+
+    def _exited(self, origin: Origin, *, generation: int, signal: int) -> events.RankExited:
+        return events.RankExited(
+            origin=origin,
+            job=JOB,
+            generation=generation,
+            rank=0,
+            exit_code=0 if signal else 1,
+            signal=signal,
+            last_line="",
+            at_ns=self._time.now_ns,
+        )
+
+
+def _snapshot(order: actions.StartGeneration, step: int) -> Copy:
+    owned = [i for i in range(SHARDS) if i * order.node_count // SHARDS == order.node_rank]
+    shards = tuple(f"s{i:02}" for i in owned)
+    return Copy(order.node, order.generation, order.node_rank, step, False, f"{step}", 1, shards)

@@ -1,0 +1,32 @@
+"""Virtual time: what is to happen, in order; nothing waits."""
+
+import heapq
+import random
+from collections.abc import Callable
+
+SECOND = 1_000_000_000
+
+
+class Timeline:
+    """A queue of what is to happen, and the one source of chance."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now_ns = 0
+        self._queue: list[tuple[int, int, Callable[[], object]]] = []
+        self._count = 0
+
+    def after(self, delay_s: float, then: Callable[[], object]) -> None:
+        """Have something happen later."""
+        self._count += 1
+        heapq.heappush(self._queue, (self.now_ns + int(delay_s * SECOND), self._count, then))
+
+    def soon(self, least_s: float, most_s: float, then: Callable[[], object]) -> None:
+        """Have something happen after a random while."""
+        self.after(self.rng.uniform(least_s, most_s), then)
+
+    def run(self, until_s: float, done: Callable[[], bool]) -> None:
+        """Let time pass until ``done`` or the limit."""
+        while self._queue and self._queue[0][0] <= until_s * SECOND and not done():
+            self.now_ns, _, then = heapq.heappop(self._queue)
+            then()
