@@ -55,6 +55,7 @@ class Cluster:
         names = [f"n{i}" for i in range(shape.nodes)]
         self.fleet = Fleet(names, self.time, self.controller)
         self.fleet.on_report(self._direct)
+        self.fleet.on_amnesia(lambda node: self.fleet.record(node, self._joined))
         self.ranks = Ranks(self.fleet, self.time, shape.steps)
 
     def run(self, until_s: float) -> None:
@@ -112,6 +113,17 @@ class Cluster:
         if self.controller.up:
             self.controller.kill()
             self.time.after(away_s, self._start_controller)
+
+    def restore_backup(self, events_kept: int) -> None:
+        """Kill the controller and start it from an old copy of its journal."""
+        self.controller.kill()
+        del self.controller.journal[events_kept:]
+        self.controller.sent.clear()
+        self.time.after(1, self._start_controller)
+
+    def recover(self) -> None:
+        """Let an operator order the recovery from what the agents know."""
+        self.fleet.submit(events.RecoveryBegun("ops"))
 
     def fatal_finding(self, name: str) -> None:
         """Let a node report a broken GPU."""
@@ -235,5 +247,6 @@ class Cluster:
             reform=True,
             restarts_max=100,
             free_port=20000 + origin.sequence,
+            running_generation=self.fleet.nodes[origin.node].running,
             at_ns=self.time.now_ns,
         )

@@ -22,6 +22,7 @@ class Fleet:
         self._time = time
         self._controller = controller
         self._directed: Callable[[], None] = lambda: None
+        self._rejoin: Callable[[SimulatedNode], None] = lambda node: None
 
     def on_report(self, then: Callable[[], None]) -> None:
         """Have something done after every vault report."""
@@ -39,8 +40,21 @@ class Fleet:
         self.submit(node.hello(JOB))
         if self._controller.up:
             node.highest_term = max(node.highest_term, self._controller.core.state.term)
+        if self._controller.core.state.halted:
+            # The shell turns agents away until the controller knows what it may do.
+            node.connected = False
+            self._time.soon(1, 5, partial(self.connect, node))
+            return
         self.report(node)
+        taken = self._controller.core.state.outboxes.get(node.outbox_id, 0)
+        if taken < node.acknowledged and node.launcher:
+            # The journal has forgotten what it once acknowledged: say it again.
+            self._rejoin(node)
         self._drain(node)
+
+    def on_amnesia(self, then: Callable[[SimulatedNode], None]) -> None:
+        """Have something done for a node whose acknowledged records were forgotten."""
+        self._rejoin = then
 
     def stream_ends(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
         """Have the controller notice the end of a stream, unless a new one is open by then."""
@@ -63,6 +77,7 @@ class Fleet:
             if acknowledged or self._time.rng.random() < 0.5:
                 # A controller that dies before it acknowledges sees the record again.
                 node.unacknowledged.pop(0)
+                node.acknowledged += 1
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller which copies a node holds."""

@@ -25,10 +25,11 @@ class SimulatedNode:
     # Generation whose ranks run here, 0 for none, and the newest one that was seen.
     running: int = 0
     newest: int = 0
-    settled: int = -1
+    settled: int = 0
     highest_term: int = 0
     outbox: int = 1
     sequence: int = 0
+    acknowledged: int = 0
     unacknowledged: list[events.Event] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
 
@@ -61,14 +62,14 @@ class SimulatedNode:
     def die(self) -> None:
         """Lose power: processes, memory and the outbox's tail are gone."""
         self.alive = self.connected = self.launcher = False
-        self.running, self.newest, self.settled = 0, 0, -1
+        self.running, self.newest, self.settled = 0, 0, 0
         self.copies.clear()
         self.unacknowledged.clear()
 
     def boot_again(self) -> None:
         """Come back from a power loss."""
         self.alive, self.boot = True, self.boot + 1
-        self.outbox, self.sequence = self.outbox + 1, 0
+        self.outbox, self.sequence, self.acknowledged = self.outbox + 1, 0, 0
 
     def keep(self, copy: Copy) -> None:
         """Hold a copy; a node that is replaced in the ring keeps what it has."""

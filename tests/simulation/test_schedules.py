@@ -59,6 +59,8 @@ class Invariants:
         job = cluster.job
         if job is None or job.generation not in cluster.whole_generations():
             return
+        if not any(point.generation == job.generation for point in job.branch):
+            return  # A restored old journal, before anybody has told it what it lost.
         truth = Catalogue()
         for node in cluster.fleet.nodes.values():
             truth.replace(node.name, node.copies, node.settled)
@@ -172,6 +174,23 @@ def test_a_controller_with_a_restored_old_journal_acts_on_nothing(seed: int) -> 
             done = old.handle(event, max(at_ns, now_ns))
             assert all(isinstance(action, actions.Announce) for action in done)
     assert old.due(now_ns) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_restored_old_journal_is_rebuilt_from_the_agents_on_an_operators_word(seed: int) -> None:
+    cluster = Cluster(seed, Shape(steps=80), Invariants())
+    cluster.time.after(15, partial(cluster.kill_rank, "n1"))
+    cluster.time.after(30, partial(cluster.restart_controller, 2))
+    kept = random.Random(seed).randrange(3, 60)
+    cluster.time.after(45, partial(cluster.restore_backup, kept))
+    cluster.time.after(60, cluster.recover)
+    cluster.run(END_S)
+    job = cluster.job
+    assert job is not None
+    assert job.succeeded, (job.state, job.reason)
+    assert set(cluster.ranks.completed) == set(range(80))
+    # Nothing that was trained before the backup was restored is trained from the start again.
+    assert len(cluster.ranks.completed[0]) == 1
 
 
 def test_recovery_takes_a_term_above_every_one_that_agents_have_seen() -> None:

@@ -13,7 +13,7 @@ from everstep_controller.core import (
     planning,
     running,
 )
-from everstep_controller.core.actions import Action, Announce
+from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.facts import Origin
 from everstep_controller.core.node_lifecycle import NodeEvent
 from everstep_controller.core.state import CONTROLLER, OpenFinding, State
@@ -40,7 +40,7 @@ class Core:
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             _HANDLERS[type(event)](turn, event)
         if self.state.halted:
-            return [action for action in turn.actions if isinstance(action, Announce)]
+            return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return turn.actions
 
     def due(self, now_ns: int) -> list[Action]:
@@ -92,11 +92,11 @@ def _settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
 def _node_connected(turn: Turn, event: events.NodeConnected) -> None:
     state = turn.state
     state.highest_term_seen = max(state.highest_term_seen, event.highest_term)
-    if event.highest_term > state.term and not state.halted:
+    newer = _what_is_newer(state, event)
+    if newer and not state.halted:
         state.halted = (
-            f"{event.node} has seen term {event.highest_term}, this journal knows {state.term}: it "
-            "is old, or another controller runs; stop the other one, or run "
-            "'everstep-controller recover'"
+            f"{event.node} has seen {newer}: this journal is old, or another controller runs; stop "
+            "the other one, or run 'everstep-controller recover'"
         )
         turn.announce(CONTROLLER, "ControllerHalted", state.halted)
     if state.halted:
@@ -105,13 +105,26 @@ def _node_connected(turn: Turn, event: events.NodeConnected) -> None:
             state.generations_seen[seen.job] = max(known, seen.generation)
         return
     nodes.connected(turn, event)
+    state.nodes[event.node].welcomed_term = state.term
+
+
+def _what_is_newer(state: State, event: events.NodeConnected) -> str:
+    """Return what an agent has seen that this journal does not know; empty when it knows all."""
+    node = state.nodes.get(event.node)
+    mine = node is not None and node.welcomed_term == state.term
+    if event.highest_term > state.term or (event.highest_term == state.term and not mine):
+        return f"term {event.highest_term}, which is not of this journal"
+    for seen in event.jobs:
+        job = state.jobs.get(seen.job)
+        if seen.generation > (job.generation if job else 0):
+            return f"generation {seen.generation} of {seen.job}, which this journal does not know"
+    return ""
 
 
 def _recovery_begun(turn: Turn, event: events.RecoveryBegun) -> None:
     turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
     turn.state.recovering = True
-    at_ns = turn.now_ns + _RECOVERY_NS
-    turn.state.timers["recovery"] = at_ns
+    turn.set_timer("recovery", _RECOVERY_NS)
     turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
 
 
@@ -120,8 +133,9 @@ def _recovery_over(turn: Turn) -> None:
     state.term = max(state.term, state.highest_term_seen) + 1
     state.halted, state.recovering = "", False
     for job in state.jobs.values():
-        job.generation = max(job.generation, state.generations_seen.get(job.name, 0))
+        jobs.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
+    turn.actions.extend(orders.outstanding(state))
 
 
 def _event_rejected(turn: Turn, event: events.EventRejected) -> None:
@@ -159,11 +173,12 @@ def _timer_due(turn: Turn, event: events.TimerDue) -> None:
     if at_ns is None or at_ns > turn.now_ns:
         return
     kind, _, name = event.timer.partition("/")
-    if kind == "forming":
+    if kind in ("forming", "retry"):
         job = turn.state.jobs.get(name)
         if job is not None:
             planning.reconsider(turn, job)
-        turn.drop_timer(event.timer)
+        if turn.state.timers.get(event.timer) == at_ns:
+            turn.drop_timer(event.timer)
         return
     turn.drop_timer(event.timer)
     if kind == "recovery":

@@ -9,7 +9,7 @@ from everstep_controller.core.events import (
     LauncherLeft,
     RankExited,
 )
-from everstep_controller.core.facts import JobOnNode
+from everstep_controller.core.facts import BranchPoint, JobOnNode
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.state import Incident, JobRecord, JobState, Launcher, NodeRecord
@@ -32,17 +32,18 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         turn.actions.append(orders.refuse(event.job, node, refusal))
         turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
         return
-    job.launchers[node] = Launcher(event.free_port, turn.now_ns)
-    stale = 0 < event.running_generation < job.generation
-    if stale or (node in job.members and not event.running_generation and _was_running(job, node)):
-        # Its processes are of another time: what the plan counts on there is gone.
+    current = node in job.members and event.running_generation == job.generation
+    stale_generation = 0 if current else event.running_generation
+    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation)
+    if not current and _counts_on(job, node):
         fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
     turn.actions.extend(orders.for_member(state, job, node))
     planning.reconsider(turn, job)
 
 
-def _was_running(job: JobRecord, node: str) -> bool:
-    return job.state in ACTIVE and node in job.phases
+def _counts_on(job: JobRecord, node: str) -> bool:
+    """Return whether the plan takes for granted that processes run on this node."""
+    return job.state in ACTIVE and node in job.phases and node not in job.finished
 
 
 def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
@@ -59,10 +60,9 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
         # Generations of a name never repeat, so what an old job left behind stays fenced off.
-        generation=max(
-            ended.generation if ended else 0, turn.state.generations_seen.get(event.job, 0)
-        ),
+        generation=ended.generation if ended else 0,
     )
+    adopt_generation(turn, job, event.running_generation)
     job.ledger.enter(turn.now_ns, "init.queue")
     turn.state.jobs[event.job] = job
     turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
@@ -172,6 +172,8 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
         known = turn.state.generations_seen.get(name, 0)
         turn.state.generations_seen[name] = max(known, on_node.generation)
     for job in turn.state.jobs.values():
+        if job.name in seen and seen[job.name].generation:
+            job.holders.setdefault(node.name, 0)
         if job.state is JobState.ENDED or job.name in seen:
             continue
         job.holders.pop(node.name, None)
@@ -182,6 +184,27 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
             message = f"{node.name} came back without its processes"
             fault(turn, job, onset_ns, "node", node.name, message)
         planning.reconsider(turn, job)
+
+
+def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
+    """Continue a job from a generation that agents have seen and the journal has lost.
+
+    Its snapshots are on the branch, whoever the members were; its processes are stopped first.
+    """
+    if seen <= job.generation or job.state is JobState.ENDED:
+        return
+    job.generation = seen
+    job.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
+    # There was a state: that nobody can give it back must never look like a fresh start.
+    job.recoverable_step = job.recoverable_step or 0
+    message = f"the journal was restored and had lost generation {seen}"
+    if job.state is JobState.REPLANNING:
+        planning.plan(turn, job)
+    fault(turn, job, turn.now_ns, "operator", "", message)
+
+
+def _wanted_world(job: JobRecord) -> int:
+    return job.nodes_max * job.processes_per_node
 
 
 def capacity_changed(turn: Turn) -> None:

@@ -13,6 +13,8 @@ from everstep_controller.core.state import (
 )
 from everstep_controller.core.turn import Turn
 
+# How long a job waits before it asks again for a state that nobody could give back.
+_RETRY_NS = 15_000_000_000
 # Spares in order of trust.
 _TRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: 2}
 
@@ -175,6 +177,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     if event.lost:
         turn.announce(job.name, "StateUnreachable", f"{job.name}: {event.lost}")
         _wait(turn, job, f"its state cannot be restored: {event.lost}; waiting for nodes to return")
+        turn.set_timer(f"retry/{job.name}", _RETRY_NS)
         return
     if job.incident is not None:
         job.restarts += 1

@@ -97,6 +97,8 @@ class NodeRecord:
     deferred: str = ""
     boot_id: str = ""
     outbox: str = ""
+    # Term in which this controller last answered its Hello.
+    welcomed_term: int = 0
     agent_version: str = ""
     host: str = ""
     domain: str = ""
