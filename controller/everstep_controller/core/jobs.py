@@ -213,11 +213,21 @@ def capacity_changed(turn: Turn) -> None:
         planning.reconsider(turn, job)
 
 
+def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
+    """Return whether a report tells more of the cause: a stronger one, or who went first.
+
+    When one process dies, the collectives of all others fail: theirs is the consequence.
+    """
+    known = _STRENGTH[incident.cause]
+    return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
+
+
 def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str) -> None:
     """Something broke a running generation, or says more about what broke it."""
     incident = job.incident
-    if incident is not None and _STRENGTH[cause] > _STRENGTH[incident.cause]:
+    if incident is not None and _explains_more(incident, cause, at_ns):
         incident.cause, incident.node, incident.message = cause, node, message
+        incident.onset_ns = min(incident.onset_ns, at_ns)
     if job.state not in ACTIVE:
         if job.state is JobState.REPLANNING and node in job.members:
             planning.plan(turn, job)

@@ -237,6 +237,25 @@ def test_a_launcher_without_the_jobs_token_or_of_another_user_is_refused() -> No
     assert list(story.core.state.jobs["j"].launchers) == ["n0"]
 
 
+def test_the_rank_that_died_first_is_the_cause_whoever_reports_first() -> None:
+    story = Story()
+    story.run()
+    story.exit_rank("n1")
+    first = events.RankExited(
+        origin=story.origin("n0"),
+        job="j",
+        generation=1,
+        rank=0,
+        exit_code=0,
+        signal=9,
+        last_line="",
+        at_ns=story.now_ns - S // 20,
+    )
+    story.tell(first)
+    incident = story.core.state.jobs["j"].incidents[-1]
+    assert (incident.node, incident.message) == ("n0", "rank 0 on n0 was killed by signal 9")
+
+
 def test_nothing_new_starts_before_the_old_generation_is_gone() -> None:
     story = Story()
     story.run()

@@ -1,0 +1,191 @@
+"""The SDK against an agent that answers, refuses, skips, hangs, dies and comes back."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import everstep
+from everstep.agent_link import AgentLink
+from everstep.environment import membership
+from everstep.memory import Copier
+from everstep.snapshots import Deadlines, Snapshots
+from integration.trainer_agent import TrainerAgent, Vault
+
+
+@dataclass(slots=True)
+class Node:
+    """An agent that a test can restart, and the environment of a rank beside it."""
+
+    path: Path
+    vault: Vault
+    agent: TrainerAgent
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """Return a rank's environment."""
+        return {
+            "EVERSTEP_SOCKET": str(self.path),
+            "EVERSTEP_JOB": "test",
+            "EVERSTEP_GENERATION": str(self.vault.generation),
+            "EVERSTEP_TOKEN": self.vault.token,
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+        } | more
+
+    def restart(self) -> None:
+        """Kill the agent and start the next one, which knows what the vault knows."""
+        self.agent.close()
+        self.agent = TrainerAgent(self.path, self.vault)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    path, vault = tmp_path / "agent.sock", Vault(generation=1)
+    node = Node(path, vault, TrainerAgent(path, vault))
+    yield node
+    node.agent.close()
+    vault.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Return when the condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_what_was_saved_comes_back_into_the_same_arrays(node: Node) -> None:
+    weights, counts = np.arange(10_000.0).reshape(100, 100), np.arange(7, dtype=np.int32)
+    run = everstep.init(node.environ())
+    snapshots = run.snapshots({"weights": weights, "counts": lambda: counts})
+    assert snapshots.restore() is None
+    assert snapshots.snapshot(4)
+    run.step(4)
+    until(lambda: node.vault.progress == [(0, 4)])
+
+    node.vault.generation, node.vault.restore_step = 2, 4
+    empty, none = np.zeros_like(weights), np.zeros_like(counts)
+    again = everstep.init(node.environ())
+    assert again.restore_step == 4
+    assert again.snapshots({"counts": none, "weights": empty}).restore() == 4
+    assert np.array_equal(empty, weights)
+    assert np.array_equal(none, counts)
+
+
+def test_a_shard_of_another_shape_is_not_restored_at_all(node: Node) -> None:
+    run = everstep.init(node.environ())
+    saved = run.snapshots({"a": np.ones(4), "b": np.ones(8)})
+    saved.restore()
+    saved.snapshot(0)
+
+    node.vault.restore_step = 0
+    first = np.zeros(4)
+    again = everstep.init(node.environ()).snapshots({"a": first, "b": np.zeros((2, 4))})
+    with pytest.raises(everstep.RestoreError, match="shard 'b' was saved as"):
+        again.restore()
+    assert not first.any()
+
+
+def test_a_failed_restore_raises_with_the_agents_reason(node: Node) -> None:
+    node.agent.refuse_restore = "no verified copy of shard 'a' could be reached"
+    snapshots = everstep.init(node.environ()).snapshots({"a": np.zeros(1)})
+    with pytest.raises(everstep.RestoreError, match="no verified copy"):
+        snapshots.restore()
+
+
+def test_an_older_generation_is_refused(node: Node) -> None:
+    node.vault.generation = 2
+    with pytest.raises(everstep.RefusedError, match="running generation"):
+        everstep.init(node.environ(EVERSTEP_GENERATION="1"))
+
+
+def test_a_skipped_step_is_counted_and_training_goes_on(node: Node) -> None:
+    node.agent.skip_reason = "every slot is pinned"
+    run = everstep.init(node.environ())
+    snapshots = run.snapshots({"a": np.zeros(1)})
+    snapshots.restore()
+    assert not snapshots.snapshot(0)
+    node.agent.skip_reason = ""
+    assert snapshots.snapshot(1)
+    assert run.unsaved_steps == 1
+
+
+def test_snapshots_go_on_after_a_restart_of_the_agent(node: Node) -> None:
+    run = everstep.init(node.environ())
+    state = np.zeros(1000)
+    snapshots = run.snapshots({"a": state})
+    snapshots.restore()
+    assert snapshots.snapshot(0)
+
+    node.agent.close()
+    assert not snapshots.snapshot(1)
+    run.step(1)
+    node.agent = TrainerAgent(node.path, node.vault)
+    state += 1.0
+    until(lambda: snapshots.snapshot(2))
+
+    node.vault.restore_step = 2
+    restored = np.zeros(1000)
+    assert everstep.init(node.environ()).snapshots({"a": restored}).restore() == 2
+    assert restored.all()
+
+
+def test_a_hung_agent_costs_its_deadline_once(node: Node) -> None:
+    member = membership(node.environ())
+    assert member
+    link = AgentLink(member)
+    assert link.attach(5.0)
+    snapshots = Snapshots(
+        {"a": np.zeros(1)}, link, Copier(1), deadlines=Deadlines(begin_s=0.2, commit_s=0.2)
+    )
+    snapshots.restore()
+    assert snapshots.snapshot(0)
+    with node.agent.hung():
+        started = time.monotonic()
+        saved = [snapshots.snapshot(step) for step in range(1, 1000)]
+        assert time.monotonic() - started < 2.0
+    assert not any(saved)
+    assert snapshots.unsaved_steps == 999
+
+
+def test_training_from_the_beginning_does_not_need_the_agent(tmp_path: Path) -> None:
+    environ = {"EVERSTEP_SOCKET": str(tmp_path / "none"), "EVERSTEP_GENERATION": "1"}
+    member = membership(environ | {"EVERSTEP_RESTORE_STEP": "none"})
+    assert member
+    link, copier, limits = AgentLink(member), Copier(1), Deadlines(restore_s=0.1, fresh_s=0.1)
+    state = {"a": np.zeros(1)}
+    fresh = Snapshots(state, link, copier, starts_fresh=True, deadlines=limits)
+    assert fresh.restore() is None
+    unknown = Snapshots(state, link, copier, deadlines=limits)
+    with pytest.raises(everstep.RestoreError, match="did not answer"):
+        unknown.restore()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_data_loader_does_not_speak_for_its_parent(node: Node) -> None:
+    run = everstep.init(node.environ())
+    snapshots = run.snapshots({"a": np.zeros(1)})
+    snapshots.restore()
+    assert snapshots.snapshot(0)
+    child = os.fork()
+    if child == 0:
+        silent = not run.active and not snapshots.snapshot(1) and snapshots.restore() is None
+        os._exit(0 if silent else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert run.active
+    assert snapshots.snapshot(1)
+    assert set(node.vault.saved) == {0, 1}
+
+
+def test_progress_does_not_wait_for_an_agent_that_does_not_read(node: Node) -> None:
+    run = everstep.init(node.environ())
+    with node.agent.hung():
+        started = time.monotonic()
+        for step in range(20_000):
+            run.step(step)
+        assert time.monotonic() - started < 5.0

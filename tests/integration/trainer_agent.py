@@ -1,0 +1,241 @@
+"""A small agent for tests of the trainer: the real protocol over a real socket, no controller."""
+
+import fcntl
+import os
+import queue
+import socket
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep_common.frames import HEADER_BYTES, body_length, decode, encode
+from everstep_common.trainer_messages import (
+    FROM_LAUNCHER,
+    FROM_TRAINER,
+    Attach,
+    Attached,
+    Begin,
+    Commit,
+    Committed,
+    Entry,
+    Join,
+    Joined,
+    NothingToRestore,
+    Progress,
+    Ready,
+    Refused,
+    Reserve,
+    Reserved,
+    Restore,
+    Restored,
+    RestoredCopy,
+    RestoreFailed,
+    Skip,
+    Slot,
+)
+
+_KNOWN = {kind.__name__: kind for kind in FROM_LAUNCHER + FROM_TRAINER}
+_SLOTS = 3
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+@dataclass(slots=True)
+class _Rank:
+    slots: list[int]
+    slot_bytes: int
+    steps: list[int | None]  # what each slot holds
+
+
+@dataclass(slots=True)
+class Vault:
+    """What an agent remembers of a job over its own restart."""
+
+    token: str = "secret"
+    generation: int = 0
+    restore_step: int | None = None
+    ranks: dict[tuple[int, int], _Rank] = field(default_factory=dict)
+    saved: dict[int, dict[str, tuple[int, Entry, int]]] = field(default_factory=dict)
+    progress: list[tuple[int, int]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Free the memory."""
+        for rank in self.ranks.values():
+            for fd in rank.slots:
+                os.close(fd)
+        self.ranks.clear()
+
+
+class TrainerAgent:
+    """Serves one job on one node; what the launcher says arrives in ``from_launcher``."""
+
+    def __init__(self, path: Path, vault: Vault) -> None:
+        self.vault = vault
+        self.from_launcher: queue.Queue[object] = queue.Queue()
+        self.from_trainer: queue.Queue[object] = queue.Queue()
+        self.refuse_restore = ""
+        self.skip_reason = ""
+        self._lock = threading.Lock()
+        self._launcher: socket.socket | None = None
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        path.unlink(missing_ok=True)
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._server.bind(str(path))
+        self._server.listen()
+        self._begin(self._accept, ())
+
+    def tell_launcher(self, message: object) -> None:
+        """Send an order."""
+        assert self._launcher is not None
+        self._launcher.sendall(encode(message))
+
+    def expect(self, kind: type, timeout_s: float = 20.0) -> object:
+        """Return the launcher's next message, which must be of this type."""
+        message = self.from_launcher.get(timeout=timeout_s)
+        assert isinstance(message, kind), message
+        return message
+
+    def hung(self) -> threading.Lock:
+        """Return what, while it is held, keeps every answer to a trainer back."""
+        return self._lock
+
+    def close(self) -> None:
+        """Go away as a killed agent does."""
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        with self._lock:
+            for connection in self._connections:
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _begin(self, target: object, arguments: tuple[object, ...]) -> None:
+        assert callable(target)
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            with self._lock:
+                self._connections.append(connection)
+            self._begin(self._serve, (connection,))
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            member: Attach | None = None
+            while (message := _receive(connection)) is not None:
+                if isinstance(message, FROM_LAUNCHER):
+                    self._from_launcher(connection, message)
+                    continue
+                if isinstance(message, Attach):
+                    member = message
+                if member is None:
+                    return
+                self.from_trainer.put(message)
+                with self._lock:
+                    answer, fds = self._answer(member, message)
+                if answer is not None and not _sent(connection, answer, fds):
+                    return
+
+    def _from_launcher(self, connection: socket.socket, message: object) -> None:
+        if isinstance(message, Join):
+            self._launcher = connection
+            accepted = message.token == self.vault.token
+            answer = Joined("node-1") if accepted else Refused("this is not the job's token")
+            connection.sendall(encode(answer))
+        self.from_launcher.put(message)
+
+    def _answer(self, member: Attach, message: object) -> tuple[object | None, list[int]]:
+        match message:
+            case Attach(token=token, generation=generation):
+                if token != self.vault.token or generation != self.vault.generation:
+                    return Refused("not of this job's running generation"), []
+                return Attached("node-1", self.vault.restore_step), []
+            case Restore(names):
+                return self._restore(names)
+            case Reserve(size_bytes):
+                rank = self._reserve(member, size_bytes)
+                return Reserved(_SLOTS, rank.slot_bytes), rank.slots
+            case Begin():
+                return (Skip(self.skip_reason) if self.skip_reason else Slot(0, 1)), []
+            case Commit():
+                return self._commit(member, message), []
+            case Progress(step=step):
+                self.vault.progress.append((member.rank, step))
+            case Ready() | _:
+                pass
+        return None, []
+
+    def _reserve(self, member: Attach, size_bytes: int) -> _Rank:
+        key = (member.generation, member.rank)
+        known = self.vault.ranks.get(key)
+        if known and known.slot_bytes >= size_bytes:
+            return known
+        fds = [_slot_memory(size_bytes) for _ in range(_SLOTS)]
+        self.vault.ranks[key] = _Rank(fds, size_bytes, [None] * _SLOTS)
+        return self.vault.ranks[key]
+
+    def _commit(self, member: Attach, commit: Commit) -> object:
+        """Copy the slot away, so that this agent needs no rule for reusing slots."""
+        rank = self.vault.ranks[member.generation, member.rank]
+        data = os.pread(rank.slots[commit.slot], rank.slot_bytes, 0)
+        copy = _slot_memory(rank.slot_bytes)
+        os.pwrite(copy, data, 0)
+        keep = _Rank([copy], rank.slot_bytes, [commit.step])
+        self.vault.ranks[-commit.step - 1, member.rank + 1000 * member.generation] = keep
+        shards = self.vault.saved.setdefault(commit.step, {})
+        for entry in commit.entries:
+            shards[entry.name] = (copy, entry, rank.slot_bytes)
+        return Committed(commit.step)
+
+    def _restore(self, names: tuple[str, ...]) -> tuple[object, list[int]]:
+        step = self.vault.restore_step
+        if self.refuse_restore:
+            return RestoreFailed(self.refuse_restore), []
+        if step is None:
+            return NothingToRestore(), []
+        found = [self.vault.saved[step][name] for name in names]
+        copies = tuple(RestoredCopy((entry,), size) for _, entry, size in found)
+        return Restored(step, copies), [fd for fd, _, _ in found]
+
+
+def _slot_memory(size_bytes: int) -> int:
+    fd = os.memfd_create("slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.posix_fallocate(fd, 0, size_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+def _sent(connection: socket.socket, answer: object, fds: list[int]) -> bool:
+    try:
+        socket.send_fds(connection, [encode(answer)], fds)
+    except OSError:
+        return False
+    return True
+
+
+def _receive(connection: socket.socket) -> object | None:
+    header = _exactly(connection, HEADER_BYTES)
+    body = _exactly(connection, body_length(header)) if header else b""
+    return decode(body, _KNOWN) if body else None
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        try:
+            part = connection.recv(count - len(data))
+        except OSError:
+            return b""
+        if not part:
+            return b""
+        data += part
+    return data

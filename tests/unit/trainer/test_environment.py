@@ -1,0 +1,48 @@
+"""What a training process is told of its job."""
+
+import everstep
+from everstep.environment import membership
+from everstep.rank_environment import JobAccess, rank_environment
+from everstep_common.trainer_messages import Start
+
+
+def start(restore_step: int | None) -> Start:
+    return Start(
+        generation=3,
+        node_rank=1,
+        node_count=2,
+        first_rank=4,
+        processes=4,
+        world_size=8,
+        master_address="10.0.0.1",
+        master_port=29500,
+        restore_step=restore_step,
+        reason="",
+    )
+
+
+def test_what_the_launcher_writes_the_library_reads() -> None:
+    access = JobAccess("llama", "/agent.sock", "secret", 5)
+    base = {"PATH": "/bin", "EVERSTEP_JOB_TOKEN": "secret"}
+    environ = rank_environment(base, access, start(None), local_rank=2)
+    member = membership(environ)
+    assert member
+    assert (member.job, member.generation, member.rank) == ("llama", 3, 6)
+    assert (member.socket, member.token, member.starts_fresh) == ("/agent.sock", "secret", True)
+    assert "EVERSTEP_JOB_TOKEN" not in environ
+    assert environ["PATH"] == "/bin"
+    assert environ["TORCHELASTIC_RESTART_COUNT"] == "2"
+    again = membership(rank_environment(base, access, start(0), local_rank=0))
+    assert again
+    assert not again.starts_fresh
+
+
+def test_outside_a_job_everything_works_and_does_nothing() -> None:
+    run = everstep.init({"EVERSTEP_SOCKET": "/for/the/launcher"})
+    snapshots = run.snapshots({"a": bytearray(8)})
+    assert (run.active, run.rank, run.world_size, run.generation) == (False, 0, 1, 0)
+    assert snapshots.restore() is None
+    assert run.restore_step is None
+    assert not snapshots.snapshot(0)
+    run.step(0)
+    assert run.unsaved_steps == 0

@@ -1,0 +1,44 @@
+"""The job's secret."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from everstep.job_token import TokenError, job_token
+
+
+def test_the_first_launcher_makes_it_and_the_others_read_it(tmp_path: Path) -> None:
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    first = job_token("j", None, environ)
+    path = tmp_path / "everstep/jobs/j.token"
+    assert job_token("j", None, environ) == first
+    assert len(first) == 64
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(path.parent) == ["j.token"]
+    assert job_token("k", None, environ) != first
+
+
+def test_the_environment_comes_first(tmp_path: Path) -> None:
+    assert job_token("j", tmp_path / "no", {"EVERSTEP_JOB_TOKEN": "t"}) == "t"
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_token_that_others_can_read_is_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("t")
+    path.chmod(0o644)
+    with pytest.raises(TokenError, match="chmod 600"):
+        job_token("j", path, {})
+
+
+@pytest.mark.parametrize(("content", "words"), [("", "is empty"), (None, "cannot be used")])
+def test_a_token_that_cannot_be_read(tmp_path: Path, content: str | None, words: str) -> None:
+    path = tmp_path / "token"
+    if content is None:
+        path.mkdir(mode=0o700)
+    else:
+        path.write_text(content)
+        path.chmod(0o600)
+    with pytest.raises(TokenError, match=words):
+        job_token("j", path, {})

@@ -1,0 +1,194 @@
+"""A training process's connection to the agent: every wait has a deadline, a loss never raises.
+
+A lost agent is ``None`` from `ask` to the training loop; the link attaches again by itself.
+"""
+
+import logging
+import os
+import select
+import time
+import weakref
+from typing import Protocol
+
+from everstep.environment import Membership
+from everstep_common.clock import boot_ns
+from everstep_common.frames import Channel
+from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Ready, Refused
+from everstep_common.version import TRAINER_PROTOCOL, VERSION
+
+logger = logging.getLogger("everstep")
+
+# An agent answers an Attach within a millisecond; a training loop waits no longer than this.
+QUICK_ATTACH_S = 0.25
+# After an attempt that took t seconds, none follows for 40 t: at most 2.5 % of the time is lost.
+PAUSE_PER_ATTEMPT = 40.0
+PAUSE_MIN_S = 0.05
+
+
+class RefusedError(RuntimeError):
+    """The agent does not take this process: a wrong token, another user, an older generation."""
+
+
+class Clock(Protocol):
+    """Seconds that only grow, and a way to let some of them pass."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Return that much later."""
+        ...
+
+
+class AgentLink:
+    """One rank's connection. Not for use by several threads at once, nor by forked children."""
+
+    def __init__(self, member: Membership, clock: Clock = time) -> None:
+        self._member = member
+        self._clock = clock
+        self._channel: Channel | None = None
+        self._pid = os.getpid()
+        self._not_before_s = 0.0
+        self._ready = False
+        self.session = 0  # grows with every Attached; what came from an older one is void
+        self.node = ""
+        self.restore_step: int | None = None
+        _close_in_children(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether this is the process that attached, not a child that it forked."""
+        return os.getpid() == self._pid
+
+    @property
+    def attached(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self._channel is not None
+
+    def attach(self, deadline_s: float) -> bool:
+        """Attach, with retries until the deadline (seconds from now). Raises RefusedError."""
+        end = self._clock.monotonic() + deadline_s
+        while not self._attach_once(min(5.0, deadline_s)):
+            if self._clock.monotonic() >= end:
+                return False
+            self._clock.sleep(PAUSE_MIN_S)
+        return True
+
+    def attach_quickly(self) -> bool:
+        """Return whether the connection stands, after one short attempt if one is due."""
+        if self.attached:
+            return True
+        started = self._clock.monotonic()
+        if not self.usable or started < self._not_before_s:
+            return False
+        try:
+            attached = self._attach_once(QUICK_ATTACH_S)
+        except RefusedError as error:
+            logger.warning("the agent refused to attach again: %s", error)
+            attached = False
+        now = self._clock.monotonic()
+        self._not_before_s = now + max(PAUSE_MIN_S, PAUSE_PER_ATTEMPT * (now - started))
+        return attached
+
+    def ask(
+        self, message: object, expected: tuple[type, ...], timeout_s: float
+    ) -> tuple[object | None, list[int]]:
+        """Send, and return the answer and its descriptors (the caller's); None: the agent is lost.
+
+        The answer is one of the ``expected`` types or Refused.
+        """
+        if not self.usable or self._channel is None:
+            return None, []
+        try:
+            self._channel.send(message)
+            answer, fds = self._channel.receive(timeout_s)
+        except OSError as error:
+            self._lose(error)
+            return None, []
+        if isinstance(answer, (*expected, Refused)):
+            return answer, fds
+        for fd in fds:
+            os.close(fd)
+        self._lose(ConnectionError(f"an unexpected {type(answer).__name__}"))
+        return None, []
+
+    def tell(self, message: object) -> bool:
+        """Send what is not answered; return whether it could be sent."""
+        if not self.usable or self._channel is None:
+            return False
+        try:
+            # A hung agent's socket fills up; training does not wait for room in it.
+            room = select.poll()
+            room.register(self._channel, select.POLLOUT)
+            if not room.poll(QUICK_ATTACH_S * 1000):
+                raise TimeoutError("the agent does not read")
+            self._channel.send(message)
+        except OSError as error:
+            self._lose(error)
+            return False
+        return True
+
+    def ready(self) -> None:
+        """Tell the agent, once per attachment, that this process begins to train."""
+        if not self._ready:
+            self._ready = True
+            self.tell(Ready(boot_ns()))
+
+    def drop(self) -> None:
+        """Close the connection, without a word."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def __del__(self) -> None:
+        """A training script need not close anything."""
+        self.drop()
+
+    def _attach_once(self, timeout_s: float) -> bool:
+        member = self._member
+        hello = Attach(
+            protocol=TRAINER_PROTOCOL,
+            version=VERSION,
+            job=member.job,
+            token=member.token,
+            generation=member.generation,
+            rank=member.rank,
+        )
+        try:
+            self._channel = Channel.connect(member.socket, TO_TRAINER, timeout_s)
+        except OSError:
+            return False
+        answer, _ = self.ask(hello, (Attached,), timeout_s)
+        if not isinstance(answer, Attached):
+            self.drop()
+            if isinstance(answer, Refused):
+                raise RefusedError(answer.reason)
+            return False
+        self._attached(answer)
+        return True
+
+    def _attached(self, answer: Attached) -> None:
+        self.session += 1
+        self.node = answer.node
+        self.restore_step = answer.restore_step
+        if self.session > 1:
+            logger.warning("attached to the agent again")
+        if self._ready:  # an agent that restarted may not know
+            self.tell(Ready(boot_ns()))
+
+    def _lose(self, error: OSError) -> None:
+        if self.attached:
+            logger.warning("the agent is lost (%s); training goes on without snapshots", error)
+        self.drop()
+
+
+def _close_in_children(link: AgentLink) -> None:
+    """A forked data-loader worker must not hold the connection open after its parent's death."""
+    reference = weakref.ref(link)
+
+    def close() -> None:
+        if (inherited := reference()) is not None:
+            inherited.drop()
+
+    os.register_at_fork(after_in_child=close)

@@ -1,0 +1,103 @@
+"""The commands of the base install; what an extra brings is imported only when it is called."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from everstep_common.version import VERSION
+
+_GROUP = "everstep.commands"
+_EXIT_USAGE = 2
+_HELP = """\
+everstep keeps a training job stepping through the failures of a GPU cluster.
+
+on every node of a job:
+  everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 -- python train.py …
+                            start this node's ranks, and replace what fails
+
+the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
+  everstep nodes            every node, its health and what it is claimed for
+  everstep node NAME        one node: hardware, findings, ranks
+  everstep why NAME         why a node is in its state, with the evidence
+  everstep findings         what is wrong now
+  everstep events --follow  what happens
+  everstep jobs             every job and the step it has reached
+  everstep job NAME         one job: generations, ranks, snapshots
+  everstep ettr JOB         where a job's time went
+  everstep isolate NODE --reason TEXT    everstep release NODE
+  everstep pause            stop automation          everstep resume
+  everstep demo             the whole loop on this machine, in 90 seconds
+
+daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller')
+'everstep COMMAND --help' tells more about one command, 'everstep --version' the version."""
+
+
+def main() -> int:
+    """Run ``everstep``; return the exit code."""
+    arguments = sys.argv[1:]
+    if "_EVERSTEP_COMPLETE" in os.environ:  # set by the shell completion of the CLI
+        return _dispatch("cli", "cli", "shell completion")
+    if arguments[:1] == ["run"]:
+        from everstep.launcher import main as run  # the other commands start faster without it
+
+        return run(arguments[1:])
+    if arguments[:1] in ([], ["--help"], ["-h"], ["help"]):
+        return _show(_HELP)
+    if arguments == ["--version"]:
+        return _show(f"everstep {VERSION}")
+    # The demo starts agents and a controller, so it needs their packages as well.
+    extra = "all" if arguments[0] == "demo" else "cli"
+    return _dispatch("cli", extra, f"everstep {arguments[0]}")
+
+
+def agent() -> int:
+    """Run ``everstep-agent``; return the exit code."""
+    return _daemon("agent")
+
+
+def controller() -> int:
+    """Run ``everstep-controller``; return the exit code."""
+    return _daemon("controller")
+
+
+def _daemon(name: str) -> int:
+    if sys.argv[1:] == ["--version"]:
+        return _show(f"everstep-{name} {VERSION}")
+    return _dispatch(name, name, f"everstep-{name}")
+
+
+def _dispatch(name: str, extra: str, what: str) -> int:
+    try:
+        return _load(name)() or 0
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("everstep"):
+            raise  # not a missing extra but a broken installation: the traceback tells where
+        print(
+            f"{what!r} needs more than the base install (no module {error.name!r});"
+            f" run: pip install 'everstep[{extra}]'",
+            file=sys.stderr,
+        )
+        return _EXIT_USAGE
+
+
+def _load(name: str) -> Callable[[], int | None]:
+    for found in entry_points(group=_GROUP, name=name):
+        command: Callable[[], int | None] = found.load()
+        return command
+    # A source checkout on the path, without an installation.
+    fallback: Callable[[], int | None] = importlib.import_module(f"everstep_{name}.main").main
+    return fallback
+
+
+def _show(text: str) -> int:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # "everstep --help | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

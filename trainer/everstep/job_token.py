@@ -1,0 +1,58 @@
+"""The secret that all launchers and training processes of a job share."""
+
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+_TOKEN_BYTES = 32
+
+
+class TokenError(Exception):
+    """The token cannot be used; one sentence with the next step."""
+
+
+def job_token(job: str, given: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the token: from EVERSTEP_JOB_TOKEN, else from the file, which is made if absent."""
+    if token := environ.get("EVERSTEP_JOB_TOKEN", "").strip():
+        return token
+    path = given or _default_path(job, environ)
+    try:
+        if not path.exists():
+            _create(path)
+        return _read(path)
+    except OSError as error:
+        raise TokenError(
+            f"the job token {path} cannot be used: {error.strerror}; name another file with"
+            " --token-file or set EVERSTEP_JOB_TOKEN"
+        ) from error
+
+
+def _default_path(job: str, environ: Mapping[str, str]) -> Path:
+    home = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(home) / "everstep" / "jobs" / f"{job}.token"
+
+
+def _create(path: Path) -> None:
+    """Write a new token; another launcher's that came first wins."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A link appears with its content, so no other launcher can read half a token. mkstemp is 0600.
+    fd, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(_TOKEN_BYTES) + "\n")
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(draft)
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_mode & 0o077:
+        raise TokenError(f"the job token {path} is open to other users; run 'chmod 600 {path}'")
+    token = path.read_text(encoding="ascii", errors="replace").strip()
+    if not token:
+        raise TokenError(f"the job token {path} is empty; remove the file and start again")
+    return token

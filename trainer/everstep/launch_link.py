@@ -1,0 +1,93 @@
+"""The launcher's connection to the agent: made again for ever, and never waited for."""
+
+import selectors
+from collections.abc import Callable
+
+from everstep_common.frames import Channel
+from everstep_common.trainer_messages import TO_LAUNCHER, Join
+
+_CONNECT_TIMEOUT_S = 1.0
+# Frames to a launcher are small and written whole; one that takes longer is a hung agent's.
+_FRAME_TIMEOUT_S = 2.0
+_RETRY_MIN_S = 0.05
+_RETRY_MAX_S = 1.0
+
+
+class LaunchLink:
+    """Joins, tells what comes, and joins again after a loss."""
+
+    def __init__(
+        self,
+        path: str,
+        selector: selectors.BaseSelector,
+        on_message: Callable[[object], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._selector = selector
+        self._on_message = on_message
+        self._monotonic = monotonic
+        self._channel: Channel | None = None
+        self._retry_s = _RETRY_MIN_S
+        self._retry_at = 0.0
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands, as far as is known."""
+        return self._channel is not None
+
+    def connect(self, join: Join) -> None:
+        """Connect and ask to join. Raises OSError."""
+        channel = Channel.connect(self._path, TO_LAUNCHER, _CONNECT_TIMEOUT_S)
+        try:
+            channel.send(join)
+        except OSError:
+            channel.close()
+            raise
+        self._channel = channel
+        self._selector.register(channel, selectors.EVENT_READ, self._read)
+
+    def due_in_s(self) -> float | None:
+        """Return how long to wait before the next attempt to connect; None when connected."""
+        return None if self.connected else max(0.0, self._retry_at - self._monotonic())
+
+    def retry(self, join: Join) -> None:
+        """Try once to connect again, if it is time."""
+        if self.connected or self._monotonic() < self._retry_at:
+            return
+        try:
+            self.connect(join)
+        except OSError:
+            self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
+            self._retry_at = self._monotonic() + self._retry_s
+
+    def settled(self) -> None:
+        """The agent took the Join: the next loss begins with short pauses again."""
+        self._retry_s = _RETRY_MIN_S
+
+    def send(self, message: object) -> None:
+        """Send; a loss is not an error here, because the state is told again after a Join."""
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(message)
+        except OSError:
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            self._selector.unregister(self._channel)
+            self._channel.close()
+            self._channel = None
+            self._retry_at = self._monotonic() + self._retry_s
+
+    def _read(self) -> None:
+        if self._channel is None:
+            return
+        try:
+            message, _ = self._channel.receive(_FRAME_TIMEOUT_S)
+        except OSError:
+            self.drop()
+            return
+        self._on_message(message)
