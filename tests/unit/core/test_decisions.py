@@ -249,7 +249,7 @@ def test_the_rank_that_died_first_is_the_cause_whoever_reports_first() -> None:
         exit_code=0,
         signal=9,
         last_line="",
-        at_ns=story.now_ns - S // 20,
+        at_ns=story.now_ns - S // 5,
     )
     story.tell(first)
     incident = story.core.state.jobs["j"].incidents[-1]
