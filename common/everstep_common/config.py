@@ -1,7 +1,8 @@
 """One TOML file to one frozen dataclass; every mistake in it is reported at once.
 
 A field of a configuration is documented where it stands, with ``setting(default, help=…, unit=…)``;
-nested dataclasses are tables. ``problems()`` of a configuration says what is wrong with its values.
+nested dataclasses are tables. ``problems()`` of the whole configuration says what is wrong with its
+values, one ``key: sentence`` each, keys inside tables dotted.
 """
 
 import dataclasses
@@ -68,8 +69,11 @@ class _Judged(typing.Protocol):
 def _checked(kind: type[T], document: dict[str, object], source: str) -> T:
     problems: list[str] = []
     value = _table(kind, document, "", problems)
+    if isinstance(value, _Judged):
+        wrong = {problem.split(":")[0] for problem in problems}
+        problems += [told for told in value.problems() if told.split(":")[0] not in wrong]
     if problems or value is None:
-        raise ConfigError([f"{source}: {problem}" for problem in dict.fromkeys(problems)])
+        raise ConfigError([f"{source}: {problem}" for problem in problems])
     return value
 
 
@@ -81,7 +85,7 @@ def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[
     for name in [name for name in names if name in table]:
         found: list[str] = []
         value = _value(hints[name], table[name], prefix + name, found)
-        if not found:
+        if not found or dataclasses.is_dataclass(value):
             values[name] = value
         problems += found
     # The default stands in for a wrong value, so that the others can be judged in the same run.
@@ -90,11 +94,7 @@ def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[
     problems += [f"{prefix}{m}: missing; expected {describe_type(hints[m])}" for m in missing]
     if missing or any(_is_required(names[name]) for name in wrong):
         return None
-    record = kind(**values)
-    if isinstance(record, _Judged):
-        told = [problem for problem in record.problems() if problem.split(":")[0] not in wrong]
-        problems += [prefix + problem for problem in told]
-    return record
+    return kind(**values)
 
 
 def _is_required(spec: "dataclasses.Field[typing.Any]") -> bool:

@@ -1,4 +1,4 @@
-"""Who may talk to whom off the node: certificates of daemons and command line, and what they say."""
+"""Who may talk to whom off the node: certificates of daemons and command line."""
 
 import ipaddress
 import logging
@@ -35,12 +35,12 @@ LOCAL = Identity("", Role.OPERATOR)
 
 
 class IdentityError(ValueError):
-    """A certificate was trusted but does not say who its holder is; one sentence says what it lacks."""
+    """A trusted certificate does not say who its holder is; one sentence says what it lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Certificates in PEM files, read again at every handshake: replace the files to rotate them."""
+    """PEM files, read again at every handshake: replace the files to rotate certificates."""
 
     ca: Path | None = setting(
         None,
@@ -49,8 +49,8 @@ class TlsSettings:
     )
     certificate: Path | None = setting(
         None,
-        help="Own certificate with its chain. Its common name is the node's (or operator's) name, its "
-        "organizational unit the role: agent, viewer or operator. Take EC keys: a fleet "
+        help="Own certificate with its chain. Its common name is the name of the node or operator, "
+        "its organizational unit the role: agent, viewer or operator. Take EC keys: a fleet "
         "reconnects twice as fast as with RSA.",
     )
     key: Path | None = setting(
@@ -109,8 +109,9 @@ def split_address(address: str) -> tuple[str, str]:
 
 def _exposed(key: str, value: str) -> str:
     return (
-        f"{key}: {value!r} can be reached from other machines, which needs TLS: set ca, certificate "
-        "and key in the table [tls] (docs/operations.md, Certificates), or use 127.0.0.1"
+        f"{key}: {value!r} can be reached from other machines, which needs TLS: set "
+        "ca, certificate and key in the table [tls] (docs/operations.md, Certificates), "
+        "or use 127.0.0.1"
     )
 
 
@@ -141,10 +142,10 @@ def _server_configuration(settings: TlsSettings) -> grpc.ServerCertificateConfig
 
 
 def server_credentials(settings: TlsSettings) -> grpc.ServerCredentials:
-    """Return credentials that demand a client certificate. Raises ConfigError for unreadable files."""
+    """Return credentials that demand a client certificate. Raises ConfigError."""
     return grpc.dynamic_ssl_server_credentials(
         _server_configuration(settings),
-        _rotation(settings),
+        _rotation(settings),  # type: ignore[arg-type]  # None is "unchanged", says gRPC
         require_client_authentication=True,
     )
 
@@ -170,7 +171,7 @@ def _rotation(
 
 
 def channel_credentials(settings: TlsSettings) -> grpc.ChannelCredentials:
-    """Return credentials from the files as they are now. Raises ConfigError for unreadable files."""
+    """Return credentials from the files as they are now. Raises ConfigError."""
     ca, certificate, key = _read(settings)
     return grpc.ssl_channel_credentials(
         root_certificates=ca, private_key=key, certificate_chain=certificate

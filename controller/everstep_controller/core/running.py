@@ -82,7 +82,10 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
     if not is_new:
         return
     job.restarts_without_progress = 0
-    if incident is not None and job.state is not JobState.STOPPING:
+    if incident is not None and job.state is JobState.STOPPING:
+        # Told late, but made before the fault: going on after it repeats nothing.
+        incident.step_before = number
+    elif incident is not None:
         incident.over_ns, job.plan = end_ns, ""
         lasted_s = (end_ns - incident.onset_ns) / 1e9
         turn.announce(

@@ -1,0 +1,78 @@
+# Two commands do all the set-up: `make demo` and `make test`. `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+REPORTS := $(VENV)/reports
+PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli \
+	everstep_sim
+PYTEST := $(BIN)/python -m pytest
+# Two workers: integration tests mostly wait, and more of them on a small machine miss deadlines.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-real test-long check check-types format reference proto clean
+
+help: ## List what can be made.
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(READY) ## Make the virtual environment and install everything into it.
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1)." \
+			"Install it, or name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "Python's venv module is missing. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Everstep and its tools into $(VENV) (about a minute) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev]'
+	@touch $@
+	@echo "Installed."
+
+demo: $(READY) ## Run the demonstration: a small cluster on this machine, three failures, their cost.
+	@$(BIN)/everstep demo
+
+test: $(READY) ## Run the tests that need only Python packages (up to 8 minutes).
+	@mkdir -p $(REPORTS)
+	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
+		--junitxml=$(REPORTS)/test.xml tests
+
+test-real: $(READY) ## Run the tests with real servers; as root, install those by apt first.
+	@.ci/install-servers
+	@mkdir -p $(REPORTS)
+	$(PYTEST) -m 'real and not long' --junitxml=$(REPORTS)/test-real.xml tests
+
+test-long: $(READY) ## Run the long seeded tests.
+	@mkdir -p $(REPORTS)
+	$(PYTEST) -m long --junitxml=$(REPORTS)/test-long.xml tests
+
+check: $(READY) ## Run what CI runs before the tests: style, types, layers, generated files.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory check-types
+	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyright[nodejs]'; }
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(PYTEST) -q tests/unit/proto tests/unit/docs
+
+check-types: $(READY) ## Run mypy over every package, test and script.
+	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
+	$(BIN)/mypy tests bench docs examples .ci/no_skips.py
+
+format: $(READY) ## Format the code and apply the safe fixes.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+reference: $(READY) ## Write docs/configuration.md from the configuration classes.
+	$(BIN)/python docs/generate_reference.py
+
+proto: $(READY) ## Write the stubs from proto/*.proto.
+	$(BIN)/python -m everstep_proto.regenerate
+
+clean: ## Remove the virtual environment and every cache.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,247 @@
+"""The agent as a whole: what is built from what, started in which order, and how it ends."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+from collections.abc import Callable
+
+from everstep_agent.backoff import Backoff
+from everstep_agent.checks import run_check
+from everstep_agent.config import AgentConfig
+from everstep_agent.data_folder import only_agent_of, open_store
+from everstep_agent.detectors.agent import judge_backlog, judge_store
+from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.links import LinkDetector
+from everstep_agent.findings import Findings, load_findings
+from everstep_agent.inventory import NodeView
+from everstep_agent.jobs.node_jobs import NodeJobs
+from everstep_agent.liveness import Liveness
+from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
+from everstep_agent.outbox import Outbox
+from everstep_agent.probes.host import HostProbe
+from everstep_agent.probes.kernel_log import Position, kernel_log
+from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
+from everstep_agent.store_file import Remembered
+from everstep_agent.supervise import keep_running
+from everstep_agent.uplink import Uplink, UplinkSettings
+from everstep_agent.watch import Probes, Watch, WatchSettings
+from everstep_common.clock import StampClock, stamp_clock
+from everstep_common.systemd import notify, watchdog_interval_s
+from everstep_common.version import VERSION
+from everstep_proto.convert import stamp_to_wire
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.tls import split_address
+
+logger = logging.getLogger(__name__)
+
+_STORE_CLOSE_S = 2.0
+_SELF_CHECK_S = 1.0
+# A driver may need half a minute for its first answer; nobody waits that long for the node's Hello.
+_FIRST_LOOK_S = 5.0
+_RECONNECT_FIRST_S = 0.1
+
+
+class DaemonError(Exception):
+    """The agent cannot run; one sentence says why."""
+
+
+async def run(config: AgentConfig) -> None:
+    """Run an agent until SIGTERM or SIGINT. Raises DaemonError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with only_agent_of(config.state_folder):
+        daemon = Daemon(config, stamp_clock(config.proc / "sys/kernel/random/boot_id"))
+        try:
+            await daemon.run(stop)
+        except* OSError as errors:
+            raise DaemonError(str(errors.exceptions[0])) from errors
+        finally:
+            notify("STOPPING=1")
+            daemon.close()
+
+
+class Daemon:
+    """The parts of one agent, wired."""
+
+    def __init__(self, config: AgentConfig, stamp: StampClock) -> None:
+        self._config = config
+        self._stamp = stamp
+        self._store, remembered = open_store(config.state_folder, config.disk_deadline_s)
+        self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
+        book = FindingBook(load_findings(remembered.notes.get("findings", "[]")))
+        self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
+        self._view = NodeView()
+        rng = random.Random()
+        self._uplink = Uplink(
+            UplinkSettings(
+                controller=config.controller,
+                tls=config.tls,
+                connect_timeout_s=config.connect_timeout_s,
+                silence_s=config.controller_silence_s,
+            ),
+            self._outbox,
+            stamp,
+            Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_max_s),
+        )
+        phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
+        self._samples = SampleSender(self._view, self._uplink.samples, stamp, phase_s)
+        self._nvml = NvmlProbe(
+            NvmlDeadlines(first_s=config.gpu_first_deadline_s, next_s=config.gpu_deadline_s),
+            proc=config.proc,
+        )
+        self._watch = self._make_watch(remembered)
+        self._liveness = Liveness(config.node_name, self._uplink.say)
+        self._jobs = NodeJobs(config.jobs, self, config.node_name)
+        highest = int(remembered.notes.get("highest_term", "0"))
+        self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
+        self._dropped_before = 0
+        self._liveness_port = 0
+
+    # --- Outlet ----------------------------------------------------------------------------------
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        """See Outlet."""
+        self._outbox.record(record)
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        """See Outlet."""
+        self._uplink.vault_report(report)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set."""
+        config = self._config
+        host, port = split_address(config.liveness_address)
+        self._liveness_port = await self._liveness.open(host, int(port))
+        orders = Orders(
+            self._terms,
+            OrderTargets(self._jobs, self._liveness, self._check, self._outbox.record),
+        )
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._jobs.run(), name="jobs")]
+            # An agent without its socket serves nobody: then it does not start.
+            await self._jobs.ready.wait()
+            for name, work in (
+                ("probes", self._watch.run),
+                ("liveness", self._liveness.run),
+                ("samples", self._samples.run),
+                ("self-check", self._watch_itself),
+                ("metrics", self._serve_metrics),
+                ("watchdog", _watchdog),
+            ):
+                running = keep_running(name, work, self._findings.report)
+                tasks.append(group.create_task(running, name=name))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FIRST_LOOK_S):
+                    await self._watch.look()
+            self._watch.on_gpus_changed = self._uplink.renew
+            uplink = keep_running(
+                "uplink", lambda: self._uplink.run(self._hello, orders), self._findings.report
+            )
+            tasks.append(group.create_task(uplink, name="uplink"))
+            logger.info("agent %s of node %s is ready", VERSION, config.node_name)
+            notify("READY=1", f"STATUS=node {config.node_name}, controller {config.controller}")
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    def close(self) -> None:
+        """Write what is left to the disk and end the driver's process."""
+        self._nvml.close()
+        self._store.close(_STORE_CLOSE_S)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _note(self, key: str) -> Callable[[str], None]:
+        return lambda value: self._store.note(key, value)
+
+    def _make_watch(self, remembered: Remembered) -> Watch:
+        config, boot_id = self._config, self._stamp().boot_id
+        source, _, place = remembered.notes.get("kernel_log", " -1").rpartition(" ")
+        probes = Probes(
+            kernel_log=kernel_log(config.kernel_log, boot_id, Position(source, int(place))),
+            nvml=self._nvml,
+            host=HostProbe(),
+            links=LinkDetector(config.links_required),
+            sysfs=config.sysfs,
+        )
+        settings = WatchSettings(
+            kernel_log_interval_s=config.kernel_log_interval_s,
+            deadline_s=config.probe_deadline_s,
+            gpu_deadline_s=max(config.gpu_first_deadline_s, config.gpu_deadline_s) + 5.0,
+            gpus_expected=config.gpus_expected,
+            boot_id=boot_id,
+        )
+        watch = Watch(probes, settings, self._view, self._findings)
+        keep = self._note("kernel_log")
+        watch.on_kernel_position = lambda position: keep(f"{position.source} {position.place}")
+        return watch
+
+    def _hello(self) -> fleet_pb2.Hello:
+        config = self._config
+        return fleet_pb2.Hello(
+            node=config.node_name,
+            agent_version=VERSION,
+            outbox=self._outbox.name,
+            first_unacknowledged=self._outbox.first_unacknowledged,
+            highest_term=self._terms.highest,
+            stamp=stamp_to_wire(self._stamp()),
+            inventory=self._view.inventory(config.proc),
+            domain=config.domain,
+            bulk_address=self._jobs.bulk_address,
+            liveness_address=f"{config.reachable_host}:{self._liveness_port}",
+            jobs=self._jobs.jobs(),
+            host=config.reachable_host,
+            open_findings=self._findings.wire(),
+        )
+
+    async def _check(self) -> CheckResult:
+        return await run_check(
+            self._watch.look, self._findings.book.fatal, self._config.check_deadline_s
+        )
+
+    async def _watch_itself(self) -> None:
+        while True:
+            dropped = self._outbox.counts.dropped
+            self._findings.report(
+                [
+                    judge_store(str(self._config.state_folder), self._store.trouble()),
+                    judge_backlog(dropped - self._dropped_before),
+                ]
+            )
+            self._dropped_before = dropped
+            await asyncio.sleep(_SELF_CHECK_S)
+
+    async def _serve_metrics(self) -> None:
+        if not self._config.metrics_address:
+            await asyncio.Event().wait()
+        from everstep_agent.metrics import AgentCounts, MetricSources, serve
+
+        def counts() -> AgentCounts:
+            return AgentCounts(
+                connected=self._uplink.connected,
+                streams=self._uplink.streams,
+                outbox=self._outbox.counts,
+                orders_refused=self._terms.refused,
+                gpu_probe_replaced=self._nvml.replaced,
+                xids=self._watch.xids,
+            )
+
+        sources = MetricSources(
+            self._view, counts, lambda: self._findings.book.open_findings, self._jobs.metrics
+        )
+        await serve(self._config.metrics_address, sources)
+
+
+async def _watchdog() -> None:
+    """Tell the service manager that the event loop runs."""
+    interval_s = watchdog_interval_s()
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s or 3600.0)

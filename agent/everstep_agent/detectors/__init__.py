@@ -1,0 +1,1 @@
+"""Detectors judge what one node can judge alone; pure, from readings to judgements."""

@@ -1,0 +1,84 @@
+"""Findings of this node: judgements become records for the controller, and outlive the agent."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from everstep_agent.detectors.book import FindingBook, OpenFinding
+from everstep_agent.detectors.judgement import Judgement
+from everstep_common.clock import Stamp, StampClock
+from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.findings import Finding
+from everstep_proto.convert import finding_to_wire
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    finding: Finding
+    since: Stamp
+
+
+def load_findings(text: str) -> tuple[OpenFinding, ...]:
+    """Return what ``dump_findings`` wrote; nothing, and a log line, when it cannot be read."""
+    try:
+        stored = from_json(tuple[_Stored, ...], json.loads(text), "findings")
+    except (ValueError, CodecError) as error:
+        logger.warning("the open findings of the last agent cannot be read: %s", error)
+        return ()
+    return tuple(OpenFinding(entry.finding, entry.since) for entry in stored)
+
+
+def dump_findings(findings: Iterable[OpenFinding]) -> str:
+    """Return open findings as text."""
+    return json.dumps([_to_json(known) for known in findings])
+
+
+def _to_json(known: OpenFinding) -> object:
+    return to_json(_Stored(known.finding, _stamp(known)))
+
+
+def _stamp(known: OpenFinding) -> Stamp:
+    return Stamp(known.since.boot_id, known.since.boot_ns, known.since.wall_ns)
+
+
+class Findings:
+    """The one place where findings are raised and cleared."""
+
+    def __init__(
+        self,
+        book: FindingBook,
+        record: Callable[[fleet_pb2.Record], None],
+        keep: Callable[[str], None],
+        stamp: StampClock,
+    ) -> None:
+        self.book = book
+        self._record = record
+        self._keep = keep
+        self._stamp = stamp
+
+    def report(self, judgements: Iterable[Judgement]) -> None:
+        """Enter one poll's judgements and tell the controller what changed."""
+        changes = self.book.take(judgements, self._stamp())
+        for known in changes.raised:
+            finding = known.finding
+            logger.warning(
+                "raised %s on %s: %s", finding.condition, finding.component, finding.message
+            )
+            self._record(fleet_pb2.Record(finding_raised=finding_to_wire(finding, _stamp(known))))
+        for cleared in changes.cleared:
+            key = cleared.key
+            logger.info("cleared %s on %s: %s", key.condition, key.component, cleared.evidence)
+            wire = fleet_pb2.FindingCleared(
+                component=key.component, condition=key.condition, evidence=cleared.evidence
+            )
+            self._record(fleet_pb2.Record(finding_cleared=wire))
+        if changes:
+            self._keep(dump_findings(self.book.open_findings))
+
+    def wire(self) -> list[fleet_pb2.Finding]:
+        """Return the open findings for Hello."""
+        return [finding_to_wire(known.finding, _stamp(known)) for known in self.book.open_findings]

@@ -1,0 +1,68 @@
+"""The agent's end of a Unix connection to a launcher or trainer: frames in, frames and fds out."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable, Sequence
+
+from everstep_agent.jobs.processes import Peer
+from everstep_common import frames
+
+
+class Connection:
+    """Frames over one non-blocking socket, which the connection owns.
+
+    Descriptors that the other side sends are never received: the kernel closes them.
+    """
+
+    def __init__(self, connection: socket.socket, peer: Peer) -> None:
+        connection.setblocking(False)
+        self.peer = peer
+        self._socket = connection
+        self._buffer = bytearray()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    async def receive(self, known: Iterable[type]) -> object:
+        """Return the next message. Raises FrameError for what is none, ConnectionError at EOF."""
+        await self._fill(frames.HEADER_BYTES)
+        end = frames.HEADER_BYTES + frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
+        await self._fill(end)
+        payload = bytes(self._buffer[frames.HEADER_BYTES : end])
+        del self._buffer[:end]
+        return frames.decode(payload, {kind.__name__: kind for kind in known})
+
+    async def send(self, message: object, fds: Sequence[int] = ()) -> None:
+        """Send a message with descriptors, which stay the caller's. Raises OSError."""
+        frame = frames.encode(message)
+        sent = await self._send_first(frame, fds) if fds else 0
+        await asyncio.get_running_loop().sock_sendall(self._socket, frame[sent:])
+
+    async def _fill(self, count: int) -> None:
+        loop = asyncio.get_running_loop()
+        while len(self._buffer) < count:
+            data = await loop.sock_recv(self._socket, 1 << 16)
+            if not data:
+                raise ConnectionError("closed by the other side")
+            self._buffer += data
+
+    async def _send_first(self, frame: bytes, fds: Sequence[int]) -> int:
+        while True:
+            try:
+                return socket.send_fds(self._socket, [frame], list(fds))
+            except BlockingIOError:
+                await self._writable()
+
+    async def _writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        # A descriptor of its own: the loop allows one writer for each.
+        fd = os.dup(self._socket.fileno())
+        try:
+            loop.add_writer(fd, ready.set)
+            await ready.wait()
+        finally:
+            loop.remove_writer(fd)
+            os.close(fd)

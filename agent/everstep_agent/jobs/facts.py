@@ -1,0 +1,165 @@
+"""What the agent knows of a job and must still know after its own restart, and who may join it."""
+
+import hashlib
+import hmac
+import json
+import logging
+import sqlite3
+from dataclasses import dataclass
+
+from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.trainer_messages import Attach, Join
+from everstep_common.version import TRAINER_PROTOCOL
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+# This version of the trainer protocol and the two before it are taken.
+_PROTOCOLS = range(max(1, TRAINER_PROTOCOL - 2), TRAINER_PROTOCOL + 1)
+
+
+@dataclass(slots=True)
+class JobFacts:
+    """One job on this node. ``start`` and ``directive`` are the controller's words, encoded."""
+
+    job: str
+    uid: int = -1
+    token_sha256: str = ""
+    start: bytes = b""
+    directive: bytes = b""
+    # Stop was ordered up to this generation, and answered up to that one.
+    stop_ordered: int = 0
+    stopped: int = 0
+    phases: tuple[int, ...] = ()
+    free_port: int = 0
+    launcher: ProcessIdentity | None = None
+    processes: tuple[ProcessIdentity, ...] = ()
+    # The controller said that it is over here.
+    ended: bool = False
+    succeeded: bool = False
+    # It has ended, and a launcher came under its name since: generations may begin again.
+    past: bool = False
+    transfer_key: bytes = b""
+
+    @property
+    def plan(self) -> fleet_pb2.StartGeneration:
+        """Return the newest plan; generation 0 when there was none."""
+        return fleet_pb2.StartGeneration.FromString(self.start)
+
+
+def token_hash(token: str) -> str:
+    """Return what is kept and sent of a job token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def join_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
+    """Return why a launcher may not join, or None."""
+    problem = _protocol_problem(request.protocol, request.version)
+    if problem:
+        return problem
+    if not request.job or len(request.job) > 200 or not request.token:
+        return "a job needs a name of 1 to 200 characters and a token; see everstep run --help"
+    if facts.uid == -1 or facts.ended:
+        return None
+    if facts.uid != uid:
+        return (
+            f"job {request.job} on this node belongs to another user; "
+            "choose another name with --job"
+        )
+    if not hmac.compare_digest(facts.token_sha256, token_hash(request.token)):
+        return (
+            f"job {request.job} on this node was begun with another token; give every launcher "
+            "of the job the same token, or choose another name with --job"
+        )
+    return None
+
+
+def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
+    """Return why a process may not attach, or None."""
+    problem = _protocol_problem(request.protocol, request.version)
+    if problem:
+        return problem
+    if facts is None or facts.ended or not facts.token_sha256:
+        return f"job {request.job} is not known on this node; start it with everstep run"
+    token = hmac.compare_digest(facts.token_sha256, token_hash(request.token))
+    if facts.uid != uid or not token:
+        return (
+            f"this process does not belong to job {request.job}: user or token differ; "
+            "start it with everstep run"
+        )
+    return _plan_refusal(facts, request)
+
+
+def _plan_refusal(facts: JobFacts, request: Attach) -> str | None:
+    plan = facts.plan
+    if request.generation != plan.generation or request.generation <= facts.stopped:
+        return (
+            f"generation {request.generation} of job {request.job} is over here (newest: "
+            f"{max(plan.generation, facts.stopped)}); this process should exit"
+        )
+    if not plan.first_rank <= request.rank < plan.first_rank + plan.processes:
+        return (
+            f"rank {request.rank} is not planned on this node in generation {plan.generation}; "
+            "take RANK from the environment that everstep run sets"
+        )
+    return None
+
+
+def _protocol_problem(protocol: int, version: str) -> str | None:
+    if protocol in _PROTOCOLS:
+        return None
+    return (
+        f"everstep {version:.40} speaks protocol {protocol}, this agent {_PROTOCOLS.start} to "
+        f"{TRAINER_PROTOCOL}; install a matching everstep in the job's environment"
+    )
+
+
+class JobStore:
+    """Facts of all jobs, in SQLite in the runtime folder: there until the next boot."""
+
+    _SCHEMA = (
+        "CREATE TABLE IF NOT EXISTS job (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT",
+        "CREATE TABLE IF NOT EXISTS agent (incarnation INTEGER NOT NULL) STRICT",
+    )
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._db = database
+        for statement in self._SCHEMA:
+            self._db.execute(statement)
+
+    def next_incarnation(self) -> int:
+        """Return how often an agent has begun with this store."""
+        (count,) = self._db.execute(
+            "SELECT coalesce(max(incarnation), 0) + 1 FROM agent"
+        ).fetchone()
+        self._db.execute("DELETE FROM agent")
+        self._db.execute("INSERT INTO agent VALUES (?)", (count,))
+        return int(count)
+
+    def save(self, facts: JobFacts) -> None:
+        """Keep the facts of a job."""
+        body = json.dumps(to_json(facts), separators=(",", ":"))
+        self._db.execute("INSERT OR REPLACE INTO job VALUES (?, ?)", (facts.job, body))
+
+    def forget(self, job: str) -> None:
+        """Forget a job."""
+        self._db.execute("DELETE FROM job WHERE name = ?", (job,))
+
+    def load(self) -> list[JobFacts]:
+        """Return all jobs; a row that cannot be read is dropped with a warning."""
+        found = []
+        for name, body in self._db.execute("SELECT name, body FROM job").fetchall():
+            try:
+                found.append(from_json(JobFacts, json.loads(body)))
+            except (CodecError, ValueError) as error:
+                logger.warning("what was known of job %s cannot be read: %s", name, error)
+                self.forget(name)
+        return found
+
+
+def open_database(path: str) -> sqlite3.Connection:
+    """Open the runtime database. It need not survive a power failure, so nothing is synced."""
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = OFF")
+    return database

@@ -1,0 +1,248 @@
+"""One job on this node: follows the controller's orders, and says what becomes of them."""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.facts import JobFacts, token_hash
+from everstep_agent.jobs.phases import PhaseCount
+from everstep_agent.jobs.processes import Peer, ProcessIdentity, alive, identify
+from everstep_agent.jobs.progress_flow import ProgressFlow
+from everstep_agent.jobs.records import joined_record, phase_record, start_message, stopped_record
+from everstep_agent.jobs.report import Reporter
+from everstep_agent.vault.copies import Recoverable
+from everstep_agent.vault.job_vault import JobVault, Target
+from everstep_agent.vault.replicator import Replicator
+from everstep_agent.vault.restore import Restorer
+from everstep_common import trainer_messages as messages
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class Launcher(Protocol):
+    """A connected launcher."""
+
+    def tell(self, message: object) -> None:
+        """Send a message, in order."""
+        ...
+
+
+class NodeJob:
+    """What holds a job together here: facts, vault, the launcher, the count of its phases."""
+
+    def __init__(self, facts: JobFacts, desk: Desk) -> None:
+        self.facts = facts
+        self.desk = desk
+        self.reporter = Reporter(desk.outlet)
+        self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
+        self.restorer = Restorer(self.vault)
+        self.launcher: Launcher | None = None
+        self.phases = PhaseCount(0)
+        self.progress = ProgressFlow(facts.plan, desk.outlet)
+        # Watches a launcher that is away.
+        self.absence: asyncio.Task[None] | None = None
+        # Process that is connected for a generation and rank.
+        self.attached: dict[tuple[int, int], int] = {}
+        self._adopt_facts()
+        replicator = Replicator(self.vault, desk.spawn, desk.jitter)
+        self.replication = desk.spawn(replicator.run(), f"replicator {facts.job}")
+
+    def _adopt_facts(self) -> None:
+        facts, vault = self.facts, self.vault
+        vault.uid, vault.transfer_key = facts.uid, facts.transfer_key
+        # Settled again only when all that outlived the restart has been hashed: see settle().
+        vault.stopped = facts.stopped
+        plan = facts.plan
+        if plan.generation:
+            vault.begin_generation(plan.generation)
+            self._expect(plan)
+        if facts.directive:
+            self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
+
+    def _expect(self, plan: fleet_pb2.StartGeneration) -> None:
+        self.phases = PhaseCount(plan.processes, set(self.facts.phases))
+        self.progress.close()
+        self.progress = ProgressFlow(plan, self.desk.outlet)
+
+    def save(self) -> None:
+        """Keep the facts over a restart of the agent."""
+        self.desk.store.save(self.facts)
+
+    # --- what the controller orders ------------------------------------------------------------
+
+    def start(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
+        """Start a generation; one that is not newer than what was started or stopped is ignored."""
+        facts = self.facts
+        if (facts.ended or facts.past) and plan.generation <= facts.plan.generation:
+            self._forget_past()
+        if plan.generation <= max(facts.plan.generation, facts.stopped):
+            return
+        facts.start, facts.phases, facts.processes = plan.SerializeToString(), (), ()
+        facts.transfer_key = plan.transfer_key or facts.transfer_key
+        self.vault.transfer_key = facts.transfer_key
+        facts.ended = facts.past = False
+        self._expect(plan)
+        self.vault.begin_generation(plan.generation)
+        self.save()
+        logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
+        if self.launcher:
+            self.launcher.tell(start_message(plan, reason))
+
+    def stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
+        """Stop a generation; what is stopped already is said again."""
+        generation = order.generation
+        if generation <= self.facts.stopped:
+            self.desk.outlet.record(stopped_record(self.facts, generation, self.desk.boot_ns()))
+            return
+        self.facts.stop_ordered = max(self.facts.stop_ordered, generation)
+        self.save()
+        if self.launcher:
+            self.launcher.tell(messages.Stop(generation, order.grace_ns / 1e9, reason))
+        elif not self.running():
+            self.desk.spawn(self.stopped(generation, self.desk.boot_ns()), "stopped")
+
+    def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
+        """The job is over here: free its memory, or keep it for a while when it failed."""
+        self.facts.ended, self.facts.succeeded = True, order.succeeded
+        self.facts.stopped = max(self.facts.stopped, self.vault.fence)
+        self.vault.stopped = self.facts.stopped
+        self.save()
+        if self.launcher:
+            self.launcher.tell(messages.End(order.succeeded, reason))
+        if order.succeeded:
+            self.vault.close()
+
+    def direct(self, directive: fleet_pb2.VaultDirective) -> None:
+        """Do as the directive says; one of an older generation is ignored."""
+        if directive.generation < self.vault.fence:
+            return
+        self.facts.directive = directive.SerializeToString()
+        if directive.transfer_key:
+            self.facts.transfer_key = directive.transfer_key
+        self.save()
+        self._direct(directive)
+
+    def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
+        step = directive.recoverable_step if directive.has_recoverable else None
+        target = None
+        if directive.replica_bulk_address:
+            target = Target(directive.replica_target.node, directive.replica_bulk_address)
+        self.vault.transfer_key = self.facts.transfer_key
+        dead = frozenset(directive.dead_steps)
+        self.vault.direct(Recoverable(directive.generation, step, dead), target)
+
+    # --- what the launcher and its processes say -------------------------------------------------
+
+    def join(self, request: messages.Join, peer: Peer, launcher: Launcher) -> None:
+        """A launcher that may is taken in, and told what it has missed."""
+        facts = self.facts
+        if facts.ended and (facts.launcher is None or facts.launcher.pid != peer.pid):
+            facts.ended, facts.past = False, True
+        facts.uid, facts.token_sha256 = peer.uid, token_hash(request.token)
+        facts.free_port, facts.launcher = request.free_port, identify(peer.pid)
+        self.vault.uid = peer.uid
+        self.launcher = launcher
+        self.save()
+        launcher.tell(messages.Joined(self.desk.site.node))
+        if facts.ended:
+            launcher.tell(messages.End(facts.succeeded, "the job ended while the agent was away"))
+            return
+        self.desk.outlet.record(joined_record(request, facts))
+        plan = facts.plan
+        if facts.stop_ordered > facts.stopped:
+            launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
+        elif plan.generation > max(request.running_generation, facts.stopped):
+            launcher.tell(start_message(plan, "ordered while the launcher was away"))
+
+    def started(self, message: messages.Started) -> None:
+        """All local processes run."""
+        if message.generation != self.facts.plan.generation:
+            return
+        found = (identify(process.pid) for process in message.processes)
+        for process in found:
+            if process is not None:
+                self.watch(process)
+        self.reach(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
+
+    def watch(self, process: ProcessIdentity) -> None:
+        """Count a process among those that must be dead before the generation is."""
+        if process not in self.facts.processes:
+            self.facts.processes += (process,)
+            self.save()
+
+    def reach(self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int) -> None:
+        """A rank (None: all of them) reached a phase; told once all local ranks have."""
+        reached_ns = self.phases.reach(phase, rank, min(at_boot_ns, self.desk.boot_ns()))
+        if reached_ns is None:
+            return
+        self.facts.phases += (phase,)
+        self.save()
+        self.desk.outlet.record(phase_record(self.facts, phase, reached_ns))
+
+    def running(self) -> bool:
+        """Return whether the launcher or a process of the job is still there."""
+        launcher = self.facts.launcher
+        known = self.facts.processes + ((launcher,) if launcher else ())
+        return any(alive(process) for process in known)
+
+    async def stopped(self, generation: int, at_boot_ns: int) -> None:
+        """No process of the generation is left: verify what it committed, then say so."""
+        await self.settle(generation)
+        at_boot_ns = min(at_boot_ns, self.desk.boot_ns())
+        self.desk.outlet.record(stopped_record(self.facts, generation, at_boot_ns))
+
+    async def settle(self, generation: int) -> None:
+        """Take nothing more of the generation, and report its copies as final."""
+        await self.vault.settle(generation, self.desk.settings.settle_timeout_s)
+        self.facts.stopped = max(self.facts.stopped, generation)
+        if self.facts.plan.generation <= self.facts.stopped:
+            self.facts.processes = ()
+        self.save()
+        self.report()
+
+    @property
+    def over(self) -> bool:
+        """Return whether the job has ended here, or never began."""
+        return self.facts.ended or not (self.facts.start or self.facts.directive)
+
+    def refuse(self, reason: str) -> None:
+        """Send the launcher away."""
+        if self.launcher:
+            self.launcher.tell(messages.Refused(reason))
+
+    def release_launcher(self) -> None:
+        """The launcher went as it was told: whoever comes next may be another user."""
+        self.launcher = None
+        self.facts.launcher = None
+        if self.over:
+            self.vacate()
+        self.save()
+
+    def vacate(self) -> None:
+        """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
+        self.facts.launcher, self.facts.processes = None, ()
+        self.facts.uid, self.facts.token_sha256 = -1, ""
+        self.save()
+
+    def close(self) -> None:
+        """Forget the job."""
+        self.replication.cancel()
+        self.progress.close()
+        self.vault.close()
+        self.report()
+        self.desk.store.forget(self.facts.job)
+
+    def report(self) -> None:
+        """Tell the controller all copies."""
+        self.reporter.report(self.vault)
+
+    def _vault_changed(self) -> None:
+        self.reporter.soon(self.vault)
+
+    def _forget_past(self) -> None:
+        """The name is used again for another job, whose generations count from the start."""
+        self.vault.forget()
+        facts = self.facts
+        facts.start, facts.directive, facts.stopped, facts.stop_ordered = b"", b"", 0, 0

@@ -1,0 +1,108 @@
+"""A launcher's connection: what it says becomes records, what is ordered goes out."""
+
+import asyncio
+import logging
+
+from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.processes import alive, wait_dead
+from everstep_agent.jobs.records import exited_record, finished_record, left_record
+from everstep_common import trainer_messages as messages
+
+logger = logging.getLogger(__name__)
+
+
+class LauncherSession:
+    """One launcher, from its Join to the end of its connection."""
+
+    def __init__(self, connection: Connection, job: NodeJob) -> None:
+        self._connection = connection
+        self._job = job
+        self._outgoing: asyncio.Queue[object] = asyncio.Queue()
+        # It was told to go, and its place is free.
+        self.dismissed = False
+        self.leaving = False
+
+    def tell(self, message: object) -> None:
+        """See Launcher."""
+        self._outgoing.put_nowait(message)
+
+    async def run(self) -> None:
+        """Serve until the connection ends. Raises OSError then."""
+        sender = asyncio.create_task(self._send_all(), name="launcher sender")
+        try:
+            while True:
+                await self._take(await self._connection.receive(messages.FROM_LAUNCHER))
+        finally:
+            sender.cancel()
+            await asyncio.wait([sender])
+
+    async def _send_all(self) -> None:
+        try:
+            while True:
+                message = await self._outgoing.get()
+                await self._connection.send(message)
+                if isinstance(message, messages.Refused | messages.End):
+                    self._dismiss()
+        except OSError as error:  # the receiving side sees the end as well
+            logger.info("launcher of job %s: %s", self._job.facts.job, error)
+
+    def _dismiss(self) -> None:
+        self.dismissed = True
+        if self._job.launcher is self:
+            self._job.release_launcher()
+
+    async def _take(self, message: object) -> None:
+        job = self._job
+        match message:
+            case messages.Started():
+                job.started(message)
+            case messages.Exited():
+                job.desk.outlet.record(exited_record(job.facts, message))
+            case messages.Stopped():
+                job.facts.free_port = message.free_port
+                job.desk.spawn(self._stopped(message), f"stopped {job.facts.job}")
+            case messages.Finished():
+                job.desk.outlet.record(finished_record(job.facts, message))
+            case messages.Leave():
+                self.leaving = True
+                job.desk.outlet.record(left_record(job.facts, message.reason, by_user=True))
+            case _:
+                logger.info("job %s: a second Join on one connection", job.facts.job)
+
+    async def _stopped(self, message: messages.Stopped) -> None:
+        facts = self._job.facts
+        generation = message.generation
+        if facts.plan.generation <= generation:
+            # The order may have been about a generation that this node never started.
+            generation = max(generation, facts.stop_ordered)
+        await self._job.stopped(generation, message.at_boot_ns)
+
+
+async def watch_absence(job: NodeJob, grace_s: float, *, told: bool) -> None:
+    """Wait until a launcher that is away is gone with all its processes, then say so.
+
+    Cancelled when it comes back. ``told``: the controller knows that it leaves.
+    """
+    launcher = job.facts.launcher
+    reason = "its process ended"
+    if launcher is not None:
+        try:
+            async with asyncio.timeout(grace_s):
+                await wait_dead(launcher)
+        except TimeoutError:
+            if any(alive(process) for process in job.facts.processes):
+                await wait_dead(launcher)
+            else:
+                reason = "it closed its connection and did not come back"
+    for process in job.facts.processes:
+        await wait_dead(process)
+    generation = max(job.facts.plan.generation, job.facts.stop_ordered)
+    owes_stop = job.facts.stop_ordered > job.facts.stopped
+    if owes_stop:
+        await job.stopped(generation, job.desk.boot_ns())
+    else:
+        await job.settle(generation)
+    job.vacate()
+    if not told:
+        job.desk.outlet.record(left_record(job.facts, reason, by_user=False))

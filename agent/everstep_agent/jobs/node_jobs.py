@@ -1,0 +1,252 @@
+"""The jobs of a node: everything that the rest of the agent needs to know of this package."""
+
+import asyncio
+import itertools
+import random
+import sqlite3
+from collections.abc import Coroutine
+from contextlib import ExitStack
+from typing import Any
+
+from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.facts import JobFacts, JobStore, open_database
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.launcher_session import watch_absence
+from everstep_agent.jobs.metrics import JobsMetrics
+from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listen_unix
+from everstep_agent.jobs.server import JobServer
+from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.outlet import Outlet
+from everstep_agent.vault.adoption import adopt, take_over
+from everstep_agent.vault.allocator import Allocator
+from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.bulk_server import BulkServer
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.shelf import Shelf
+from everstep_agent.vault.site import Counts, Site
+from everstep_agent.vault.transfer import Mover
+from everstep_agent.vault.workers import Workers
+from everstep_common import systemd
+from everstep_common import trainer_messages as messages
+from everstep_proto.generated import fleet_pb2
+
+
+class NodeJobs:
+    """Serves launchers and trainers, and keeps their snapshots. Event loop only."""
+
+    def __init__(
+        self,
+        settings: JobsSettings,
+        outlet: Outlet,
+        node: str,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        self.ready = asyncio.Event()
+        self.bulk_address = ""
+        self._settings = settings
+        self._outlet = outlet
+        self._node = node
+        self._world = surroundings or Surroundings()
+        self._jobs: dict[str, NodeJob] = {}
+        self._group = asyncio.TaskGroup()
+        self._desk: Desk | None = None
+        self._server: JobServer | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled; ``ready`` is set once launchers can connect. Raises OSError."""
+        with ExitStack() as stack:
+            folder = RuntimeFolder.open(self._settings.runtime_folder)
+            stack.callback(folder.close)
+            database = open_database(folder.database())
+            stack.callback(database.close)
+            desk = self._desk = self._make_desk(database, stack)
+            async with self._group:
+                self._adopt(desk)
+                await self._serve(desk, stack)
+
+    # --- what the controller says; only after ``ready`` ------------------------------------------
+
+    def on_order(self, order: fleet_pb2.Order) -> None:
+        """Do what the controller orders; its term has been checked."""
+        body = order.WhichOneof("body")
+        if body == "start_generation":
+            start = order.start_generation
+            self.known_or_new(start.job).start(start, order.reason)
+        elif body == "stop_generation":
+            stop = order.stop_generation
+            self.known_or_new(stop.job).stop(stop, order.reason)
+        elif body == "end_job":
+            self._end(order.end_job, order.reason)
+        elif body == "refuse_launcher":
+            if refused := self._jobs.get(order.refuse_launcher.job):
+                refused.refuse(order.reason)
+        elif body == "hold_launcher":
+            self._hold(order.hold_launcher.job, order.reason)
+
+    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+        """Free and replicate as the controller says."""
+        self.known_or_new(directive.job).direct(directive)
+
+    def on_connected(self) -> None:
+        """Tell a controller that just connected everything that is held here."""
+        for job in self._jobs.values():
+            job.report()
+
+    # --- what the agent shows --------------------------------------------------------------------
+
+    def jobs(self) -> list[fleet_pb2.JobOnNode]:
+        """Return what Hello tells of each job."""
+        return [
+            fleet_pb2.JobOnNode(
+                job=name,
+                generation=max(job.vault.fence, job.facts.stopped),
+                launcher=job.launcher is not None,
+            )
+            for name, job in self._jobs.items()
+        ]
+
+    def metrics(self) -> JobsMetrics:
+        """Return the numbers of this moment."""
+        desk, server = self._desk, self._server
+        facts = [fact for job in self._jobs.values() for fact in job.vault.holdings.facts()]
+        counts = desk.site.counts if desk else Counts()
+        return JobsMetrics(
+            jobs=len(self._jobs),
+            launchers=sum(job.launcher is not None for job in self._jobs.values()),
+            job_connections=server.connections.total() if server else 0,
+            vault_memory_bytes=desk.site.allocator.used_bytes if desk else 0,
+            vault_copies=sum(not replica for _, replica in facts),
+            vault_replicas=sum(replica for _, replica in facts),
+            vault_commits_total=counts.committed,
+            vault_skips_total=counts.skipped,
+            vault_bad_copies_total=counts.bad_copies,
+            vault_replicated_total=counts.replicated,
+            vault_replicated_bytes_total=counts.replicated_bytes,
+            vault_received_bytes_total=counts.received_bytes,
+            vault_replication_failures_total=counts.replication_failures,
+        )
+
+    # --- the jobs by name (server.Jobs) ----------------------------------------------------------
+
+    def known(self, job: str) -> NodeJob | None:
+        """See Jobs."""
+        return self._jobs.get(job)
+
+    def known_or_new(self, job: str) -> NodeJob:
+        """See Jobs."""
+        return self._jobs.get(job) or self._add(JobFacts(job))
+
+    def watch_absent(self, job: NodeJob, *, told: bool) -> None:
+        """See Jobs."""
+        job.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
+
+    def forget_if_over(self, job: NodeJob) -> None:
+        """See Jobs."""
+        empty = not job.vault.holdings.facts()
+        if job.launcher is None and job.facts.launcher is None and job.over and empty:
+            job.close()
+            self._jobs.pop(job.facts.job, None)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _make_desk(self, database: sqlite3.Connection, stack: ExitStack) -> Desk:
+        settings, world = self._settings, self._world
+        store = JobStore(database)
+        workers = self._pool("vault-work", settings.worker_threads, stack)
+        outgoing = self._pool("vault-out", settings.transfers_max, stack)
+        incoming = self._pool("vault-in", settings.transfers_max, stack)
+        limits = Limits(
+            settings.memory_reserve_bytes,
+            settings.memory_bytes_max,
+            settings.memory_per_user_bytes_max,
+        )
+        allocator = Allocator(workers, world.gauge, limits)
+        allocator.evict = self._evict
+        timeout_s, rate = settings.transfer_timeout_s, settings.replicate_bytes_per_s_max
+        # Epochs of an earlier agent process never come again.
+        first_epoch = store.next_incarnation() << 32
+        site = Site(
+            node=self._node,
+            slots_per_rank=settings.slots_per_rank,
+            workers=workers,
+            outgoing=Mover(outgoing, timeout_s, rate),
+            incoming=Mover(incoming, timeout_s),
+            allocator=allocator,
+            shelf=Shelf(database, world.keeper),
+            next_epoch=itertools.count(first_epoch).__next__,
+        )
+        jitter = world.jitter or random.Random()
+        return Desk(settings, self._outlet, site, store, self._spawn, world.boot_ns, jitter)
+
+    def _pool(self, name: str, threads: int, stack: ExitStack) -> Workers:
+        workers = Workers(name, threads)
+        stack.callback(workers.close)
+        return workers
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        return self._group.create_task(work, name=name)
+
+    def _adopt(self, desk: Desk) -> None:
+        fds = self._world.stored_fds
+        found = take_over(systemd.stored_fds() if fds is None else fds, desk.site.shelf)
+        for facts in desk.store.load():
+            job = self._add(facts)
+            if facts.launcher is not None:
+                self.watch_absent(job, told=facts.ended)
+            if facts.ended:
+                self._reap_later(job)
+        adopt(found, self._vault, desk.site.shelf)
+        for job in self._jobs.values():
+            desk.spawn(job.settle(job.facts.stopped), f"settle {job.facts.job}")
+
+    async def _serve(self, desk: Desk, stack: ExitStack) -> None:
+        settings = self._settings
+        bulk = stack.enter_context(listen_tcp(settings.bulk_host, settings.bulk_port))
+        host = settings.bulk_advertise_host or settings.bulk_host
+        self.bulk_address = f"{host}:{bulk.getsockname()[1]}"
+        listener = stack.enter_context(listen_unix(settings.socket_path))
+        self._server = JobServer(desk, self)
+        desk.spawn(BulkServer(desk.site, self._vault, desk.spawn).serve(bulk), "bulk listener")
+        desk.spawn(self._server.serve(listener), "job socket")
+        self.ready.set()
+
+    def _add(self, facts: JobFacts) -> NodeJob:
+        assert self._desk is not None, "the jobs of a node are served by run()"
+        job = self._jobs[facts.job] = NodeJob(facts, self._desk)
+        return job
+
+    def _vault(self, job: str) -> JobVault | None:
+        known = self._jobs.get(job)
+        return known.vault if known else None
+
+    def _end(self, end: fleet_pb2.EndJob, reason: str) -> None:
+        job = self._jobs.get(end.job)
+        if job is None:
+            return
+        job.end(end, reason)
+        self._reap_later(job)
+        self.forget_if_over(job)
+
+    def _reap_later(self, job: NodeJob) -> None:
+        kept_s = 0.0 if job.facts.succeeded else self._settings.memory_kept_s
+        asyncio.get_running_loop().call_later(kept_s, self._reap, job)
+
+    async def _watch(self, job: NodeJob, *, told: bool) -> None:
+        await watch_absence(job, self._settings.reconnect_grace_s, told=told)
+        self.forget_if_over(job)
+
+    def _reap(self, job: NodeJob) -> bool:
+        if not job.facts.ended or not job.vault.holdings.facts():
+            return False
+        job.vault.close()
+        self.forget_if_over(job)
+        return True
+
+    def _evict(self) -> bool:
+        return any(self._reap(job) for job in list(self._jobs.values()))
+
+    def _hold(self, job: str, reason: str) -> None:
+        known = self._jobs.get(job)
+        if known and known.launcher:
+            known.launcher.tell(messages.Notice(reason))

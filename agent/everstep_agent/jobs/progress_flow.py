@@ -1,0 +1,58 @@
+"""Sends a generation's progress at once, but not more often than five times a second."""
+
+import asyncio
+
+from everstep_agent.jobs.progress import ProgressCombiner
+from everstep_agent.outlet import Outlet
+from everstep_common.trainer_messages import Progress
+from everstep_proto.generated import fleet_pb2
+
+INTERVAL_S = 0.2
+
+
+class ProgressFlow:
+    """The progress of one generation on this node."""
+
+    def __init__(self, plan: fleet_pb2.StartGeneration, outlet: Outlet) -> None:
+        self._job, self._generation = plan.job, plan.generation
+        self._outlet = outlet
+        self._combiner = ProgressCombiner(plan.processes)
+        self._skipped: dict[int, int] = {}
+        self._next_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def skipped(self, rank: int) -> None:
+        """A rank got no slot for a step."""
+        self._skipped[rank] = self._skipped.get(rank, 0) + 1
+
+    def add(self, rank: int, progress: Progress) -> None:
+        """A rank completed a step."""
+        self._combiner.add(rank, progress)
+        if not self._combiner.waiting or self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_s:
+            self._send()
+        else:
+            self._timer = loop.call_at(self._next_s, self._send)
+
+    def close(self) -> None:
+        """Send what is complete; nothing comes any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._send()
+
+    def _send(self) -> None:
+        self._timer = None
+        self._next_s = asyncio.get_running_loop().time() + INTERVAL_S
+        for run in self._combiner.take():
+            body = fleet_pb2.Progress(
+                job=self._job,
+                generation=self._generation,
+                first_step=run.first_step,
+                end_boot_ns=run.end_boot_ns,
+                stall_ns=run.stall_ns,
+                # A step is missing in the vault when any rank skipped it.
+                snapshots_skipped=max(self._skipped.values(), default=0),
+            )
+            self._outlet.record(fleet_pb2.Record(progress=body))

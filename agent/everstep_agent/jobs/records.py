@@ -1,0 +1,84 @@
+"""What a launcher said as the controller journals it, and a plan as a launcher hears it."""
+
+from everstep_agent.jobs.facts import JobFacts
+from everstep_common import trainer_messages as messages
+from everstep_proto.generated import fleet_pb2
+
+
+def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Start:
+    """Return what a launcher must know of a plan."""
+    return messages.Start(
+        generation=plan.generation,
+        node_rank=plan.node_rank,
+        node_count=plan.node_count,
+        first_rank=plan.first_rank,
+        processes=plan.processes,
+        world_size=plan.world_size,
+        master_address=plan.master_address,
+        master_port=plan.master_port,
+        restore_step=plan.restore_step if plan.restore else None,
+        reason=reason,
+    )
+
+
+def joined_record(request: messages.Join, facts: JobFacts) -> fleet_pb2.Record:
+    """Return the record of a launcher that joined."""
+    body = fleet_pb2.LauncherJoined(
+        job=facts.job,
+        token_sha256=facts.token_sha256,
+        uid=facts.uid,
+        nodes_min=request.nodes_min,
+        nodes_max=request.nodes_max,
+        processes_per_node=request.processes_per_node,
+        reform=request.reform,
+        restarts_max=request.restarts_max,
+        free_port=request.free_port,
+        running_generation=request.running_generation,
+    )
+    return fleet_pb2.Record(launcher_joined=body)
+
+
+def phase_record(
+    facts: JobFacts, phase: "fleet_pb2.Phase.ValueType", at_boot_ns: int
+) -> fleet_pb2.Record:
+    """Return the record of a phase that all local ranks have reached."""
+    body = fleet_pb2.PhaseReached(
+        job=facts.job, generation=facts.plan.generation, phase=phase, at_boot_ns=at_boot_ns
+    )
+    return fleet_pb2.Record(phase_reached=body)
+
+
+def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_pb2.Record:
+    """Return the record of a generation that has no process left here."""
+    body = fleet_pb2.GenerationStopped(
+        job=facts.job, generation=generation, at_boot_ns=at_boot_ns, free_port=facts.free_port
+    )
+    return fleet_pb2.Record(generation_stopped=body)
+
+
+def finished_record(facts: JobFacts, message: messages.Finished) -> fleet_pb2.Record:
+    """Return the record of a generation whose local ranks all ended well."""
+    body = fleet_pb2.GenerationFinished(
+        job=facts.job, generation=message.generation, at_boot_ns=message.at_boot_ns
+    )
+    return fleet_pb2.Record(generation_finished=body)
+
+
+def left_record(facts: JobFacts, reason: str, *, by_user: bool) -> fleet_pb2.Record:
+    """Return the record of a launcher that is gone."""
+    body = fleet_pb2.LauncherLeft(job=facts.job, reason=reason, by_user=by_user)
+    return fleet_pb2.Record(launcher_left=body)
+
+
+def exited_record(facts: JobFacts, message: messages.Exited) -> fleet_pb2.Record:
+    """Return the record of a process that ended before its generation."""
+    body = fleet_pb2.RankExited(
+        job=facts.job,
+        generation=message.generation,
+        rank=message.rank,
+        exit_code=message.exit_code,
+        signal=message.signal,
+        at_boot_ns=message.at_boot_ns,
+        last_line=message.last_line[:500],
+    )
+    return fleet_pb2.Record(rank_exited=body)

@@ -1,0 +1,163 @@
+"""The Unix socket of the agent: lets launchers and trainers in, or says why not."""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from typing import Protocol
+
+from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.facts import attach_refusal, join_refusal
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.launcher_session import LauncherSession
+from everstep_agent.jobs.processes import alive, peer_of
+from everstep_agent.jobs.trainer_session import TrainerSession
+from everstep_common import trainer_messages as messages
+from everstep_common.frames import FrameError
+
+logger = logging.getLogger(__name__)
+# A connection says who it is at once, or it only holds a descriptor.
+_FIRST_MESSAGE_S = 10.0
+
+
+class Jobs(Protocol):
+    """The jobs of this node, by name."""
+
+    def known(self, job: str) -> NodeJob | None:
+        """Return a job, if there is one of that name."""
+        ...
+
+    def known_or_new(self, job: str) -> NodeJob:
+        """Return a job; a new one when there is none."""
+        ...
+
+    def watch_absent(self, job: NodeJob, *, told: bool) -> None:
+        """Find out what becomes of a launcher that is away; ``told``: the controller knows."""
+        ...
+
+    def forget_if_over(self, job: NodeJob) -> None:
+        """Forget a job that has ended and keeps nothing."""
+        ...
+
+
+class JobServer:
+    """Accepts connections; what they mean is in the sessions."""
+
+    def __init__(self, desk: Desk, jobs: Jobs) -> None:
+        self._desk = desk
+        self._jobs = jobs
+        self.connections: Counter[int] = Counter()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors: the backlog waits
+                logger.warning("job socket: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            try:
+                connection = Connection(accepted, peer_of(accepted))
+            except OSError:  # it is gone already
+                accepted.close()
+                continue
+            self._desk.spawn(self._serve(connection), "job connection")
+
+    async def _serve(self, connection: Connection) -> None:
+        uid = connection.peer.uid
+        self.connections[uid] += 1
+        try:
+            if self.connections[uid] > self._desk.settings.connections_per_user_max:
+                reason = "this user has too many connections to the agent; end some processes"
+                await connection.send(messages.Refused(reason))
+                return
+            async with asyncio.timeout(_FIRST_MESSAGE_S):
+                first = await connection.receive((messages.Join, messages.Attach))
+            if isinstance(first, messages.Join):
+                await self._launcher(connection, first)
+            elif isinstance(first, messages.Attach):
+                await self._trainer(connection, first)
+        except FrameError as error:
+            logger.warning("process %d of user %d: %s", connection.peer.pid, uid, error)
+        except OSError as error:
+            logger.debug("process %d of user %d: %s", connection.peer.pid, uid, error)
+        finally:
+            self.connections[uid] -= 1
+            connection.close()
+
+    async def _trainer(self, connection: Connection, attach: messages.Attach) -> None:
+        job = self._jobs.known(attach.job)
+        facts = job.facts if job else None
+        reason = attach_refusal(facts, attach, connection.peer.uid)
+        if job is None or reason:
+            await connection.send(messages.Refused(reason or "this job is not known"))
+            return
+        # A stopped process of an older generation may still be connected: it is in nobody's way.
+        place = (attach.generation, attach.rank)
+        holder = job.attached.get(place)
+        if holder is not None:
+            reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
+            await connection.send(messages.Refused(reason))
+            return
+        job.attached[place] = connection.peer.pid
+        try:
+            await TrainerSession(connection, job, attach).run()
+        finally:
+            del job.attached[place]
+
+    async def _launcher(self, connection: Connection, join: messages.Join) -> None:
+        known = self._jobs.known(join.job)
+        peer = connection.peer
+        if known is not None:
+            reason = join_refusal(known.facts, join, peer.uid)
+            reason = reason or await _other_launcher(known, peer.pid)
+            if reason:
+                await connection.send(messages.Refused(reason))
+                return
+        job = self._jobs.known_or_new(join.job)
+        session = LauncherSession(connection, job)
+        job.join(join, peer, session)
+        try:
+            await session.run()
+        except OSError:  # not when the agent itself ends: its successor will see who is there
+            self._after(job, session)
+            raise
+
+    def _after(self, job: NodeJob, session: LauncherSession) -> None:
+        if session.dismissed:
+            self._jobs.forget_if_over(job)
+            return
+        job.launcher = None
+        if job.facts.ended:
+            job.release_launcher()
+            self._jobs.forget_if_over(job)
+            return
+        self._jobs.watch_absent(job, told=session.leaving)
+
+
+async def _other_launcher(job: NodeJob, pid: int) -> str | None:
+    """Return why another launcher stands in the way, after waiting for one that just died."""
+    before = job.facts.launcher
+    if job.launcher is not None and before is not None:
+        return (
+            f"job {job.facts.job} has a launcher on this node already, process {before.pid}; "
+            "stop it first"
+        )
+    absence, job.absence = job.absence, None
+    if absence is None or absence.done():
+        return None
+    if before is not None and before.pid == pid:
+        absence.cancel()
+        await asyncio.wait([absence])
+        return None
+    if before is not None and alive(before):
+        job.absence = absence
+        return (
+            f"the launcher of job {job.facts.job} on this node, process {before.pid}, is about to "
+            "reconnect; stop it first"
+        )
+    await asyncio.wait([absence])
+    return None

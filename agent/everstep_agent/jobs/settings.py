@@ -1,0 +1,135 @@
+"""What an operator may set about jobs and their snapshots: the table ``[jobs]`` of the agent."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_common.config import setting
+
+
+def default_runtime_folder(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
+    """Return the folder for what must not outlive a boot: the system's one for root."""
+    if (os.geteuid() if uid is None else uid) == 0:
+        return Path("/run/everstep-agent")
+    base = environ.get("XDG_RUNTIME_DIR")
+    if base:
+        return Path(base) / "everstep-agent"
+    return Path(environ.get("HOME", "/tmp")) / ".local/state/everstep-agent/run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsSettings:
+    """Jobs of this node, and the memory that keeps their snapshots."""
+
+    runtime_folder: Path = setting(
+        factory=default_runtime_folder,
+        shown="/run/everstep-agent for root, else $XDG_RUNTIME_DIR/everstep-agent",
+        help="Folder of the socket and of what is known of running jobs; should be a tmpfs, "
+        "because nothing in it is of use after a boot.",
+    )
+    socket: Path | None = setting(
+        None,
+        help="Unix socket for launchers and training processes; without it agent.sock in "
+        "runtime_folder.",
+    )
+    bulk_host: str = setting(
+        "127.0.0.1",
+        help="Address for replicas from other nodes. Loopback by default because the bytes travel "
+        "unencrypted: choose the network that may see them.",
+    )
+    bulk_port: int = setting(7436, help="Port for replicas; 0 picks a free one.")
+    bulk_advertise_host: str = setting(
+        "", help="Host name under which other nodes reach bulk_port; empty means bulk_host."
+    )
+    slots_per_rank: int = setting(
+        3,
+        help="Snapshots of a rank that are kept at once. 3: one recoverable, one being replicated, "
+        "one being written.",
+    )
+    begin_wait_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long a snapshot waits for a free slot before the step is skipped and counted.",
+    )
+    memory_bytes_max: int = setting(
+        0, unit="bytes", help="Most memory for snapshots and replicas; 0 leaves it to the next key."
+    )
+    memory_reserve_bytes: int = setting(
+        512 * 1024 * 1024,
+        unit="bytes",
+        help="Memory that snapshots leave to everything else, so that an agent never brings the "
+        "out-of-memory killer upon a job.",
+    )
+    memory_per_user_bytes_max: int = setting(
+        0, unit="bytes", help="Most snapshot memory for the jobs of one user; 0 is no own limit."
+    )
+    connections_per_user_max: int = setting(
+        256, help="Connections of one user at once: eight ranks and a launcher each for many jobs."
+    )
+    worker_threads: int = setting(
+        2,
+        help="Threads that hash and copy. Two hash 24 GB/s, faster than any network brings bytes.",
+    )
+    transfers_max: int = setting(8, help="Replicas sent and received at once, each way.")
+    replicate_bytes_per_s_max: int = setting(
+        0, unit="bytes/s", help="Limit for each replica that is sent; 0 is as fast as the network."
+    )
+    transfer_timeout_s: float = setting(
+        5.0, unit="s", help="How long a transfer may bring no byte before it is given up."
+    )
+    settle_timeout_s: float = setting(
+        3.0,
+        unit="s",
+        help="How long a stopped generation waits for transfers that had begun; a recovery waits "
+        "for it, so it is short.",
+    )
+    reconnect_grace_s: float = setting(
+        2.0, unit="s", help="How long a living launcher may be away before it counts as gone."
+    )
+    memory_kept_s: float = setting(
+        1800.0,
+        unit="s",
+        help="How long the memory of a job that failed is kept; another job that needs it takes it "
+        "before.",
+    )
+
+    @property
+    def socket_path(self) -> Path:
+        """Return where launchers and trainers connect."""
+        return self.socket or self.runtime_folder / "agent.sock"
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values, in the operator's words."""
+        found = [
+            f"jobs.{key}: must be above 0, got {getattr(self, key)}"
+            for key in (
+                "begin_wait_s",
+                "transfer_timeout_s",
+                "settle_timeout_s",
+                "connections_per_user_max",
+                "worker_threads",
+                "transfers_max",
+            )
+            if getattr(self, key) <= 0
+        ]
+        if self.slots_per_rank < 2:
+            found.append(f"jobs.slots_per_rank: must be at least 2, got {self.slots_per_rank}")
+        if not 0 <= self.bulk_port <= 65535:
+            found.append(f"jobs.bulk_port: must be from 0 to 65535, got {self.bulk_port}")
+        if len(os.fsencode(self.socket_path)) > 107:
+            found.append(f"jobs.socket: longer than a Unix socket may be: {self.socket_path}")
+        if not self.bulk_advertise_host and _is_wildcard(self.bulk_host):
+            found.append(
+                f"jobs.bulk_advertise_host: needed because bulk_host is {self.bulk_host}, which "
+                "names no node"
+            )
+        return found
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == ""

@@ -1,0 +1,21 @@
+"""What of the world the jobs of a node touch, so that a test can bring its own."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from everstep_agent.vault.budget import MemoryGauge, NodeMemory
+from everstep_agent.vault.shelf import DescriptorStore, ServiceManager
+from everstep_common import clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What of the world the jobs of a node touch; the defaults are the real one."""
+
+    # Descriptors that outlived the agent's restart; None asks the service manager.
+    stored_fds: Mapping[str, int] | None = None
+    keeper: DescriptorStore = field(default_factory=ServiceManager)
+    gauge: MemoryGauge = field(default_factory=NodeMemory)
+    boot_ns: Callable[[], int] = clock.boot_ns
+    jitter: random.Random | None = None

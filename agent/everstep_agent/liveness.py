@@ -1,0 +1,180 @@
+"""Liveness between neighbours: answer their UDP probes, probe them, and report only suspicion."""
+
+import asyncio
+import contextlib
+import hashlib
+import ipaddress
+import logging
+import secrets
+import struct
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import cast
+
+from everstep_agent.suspicion import Change, Suspicion
+from everstep_common.clock import boot_ns
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.tls import split_address
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+# ConfirmPeer: three probes within a second, the last with time left for its answer.
+_CONFIRM_PROBES = 3
+_CONFIRM_GAP_S = 0.3
+_CONFIRM_S = 1.0
+# Magic and version, kind, first bytes of the SHA-256 of the asked node's name, nonce.
+_DATAGRAM = struct.Struct("!4s4s8s8s")
+_MAGIC = b"ESP1"
+_ASK, _ANSWER = b"ask\0", b"answ"
+_RESOLVE_TIMEOUT_S = 5.0
+
+Say = Callable[[fleet_pb2.AgentMessage], None]
+_Address = tuple[str, int]
+
+
+def name_tag(node: str) -> bytes:
+    """Return what stands for a node in a datagram: an address that changed hands stays silent."""
+    return hashlib.sha256(node.encode()).digest()[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    peer: str
+    answered: asyncio.Event
+
+
+class Liveness(asyncio.DatagramProtocol):
+    """One UDP socket that answers and asks. An answer is as long as its question, never longer."""
+
+    def __init__(self, node: str, say: Say) -> None:
+        self._tag = name_tag(node)
+        self._say = say
+        self._suspicion = Suspicion(int(INTERVAL_S * 1e9))
+        self._transport: asyncio.DatagramTransport | None = None
+        self._addresses: dict[str, str] = {}
+        self._questions: dict[bytes, _Question] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        """Open the socket; return its port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+        return int(transport.get_extra_info("sockname")[1])
+
+    async def run(self) -> None:
+        """Probe the peers once a second until cancelled."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        try:
+            while True:
+                self._report(self._suspicion.tick(boot_ns()))
+                for peer, address in self._addresses.items():
+                    self._spawn(self._ask(_Question(peer, asyncio.Event()), address))
+                due = max(due + INTERVAL_S, loop.time())
+                await asyncio.sleep(due - loop.time())
+        finally:
+            if self._transport is not None:
+                self._transport.close()
+
+    # --- what the controller says ----------------------------------------------------------------
+
+    def watch(self, peers: fleet_pb2.PeerList) -> None:
+        """See Peers."""
+        self._addresses = {peer.node: peer.liveness_address for peer in peers.peers}
+        self._suspicion.watch(self._addresses, boot_ns())
+
+    def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
+        """See Peers."""
+        self._spawn(self._confirm(question))
+
+    def tell_again(self) -> None:
+        """See Peers."""
+        self._report(self._suspicion.silent(boot_ns()))
+
+    # --- asyncio.DatagramProtocol ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the socket."""
+        # Not every version's transport of a datagram socket derives from DatagramTransport.
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: _Address) -> None:
+        """Answer a question for this node, or take an answer; anything else is dropped."""
+        if len(data) != _DATAGRAM.size or self._transport is None:
+            return
+        magic, kind, tag, nonce = _DATAGRAM.unpack(data)
+        if magic != _MAGIC:
+            return
+        if kind == _ASK and tag == self._tag:
+            self._transport.sendto(_DATAGRAM.pack(_MAGIC, _ANSWER, tag, nonce), addr)
+        elif kind == _ANSWER and (question := self._questions.get(nonce)):
+            question.answered.set()
+            self._report(self._suspicion.heard(question.peer, boot_ns()))
+
+    def error_received(self, exc: Exception) -> None:
+        """Take no notice: a port that nobody listens on is silence, and silence is counted."""
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    async def _ask(self, question: _Question, address: str) -> None:
+        """Send one probe and wait for its answer as long as the next one is not due."""
+        nonce = secrets.token_bytes(8)
+        self._questions[nonce] = question
+        try:
+            target = await _resolve(address)
+            if self._transport is not None and target is not None:
+                datagram = _DATAGRAM.pack(_MAGIC, _ASK, name_tag(question.peer), nonce)
+                self._transport.sendto(datagram, target)
+            async with asyncio.timeout(INTERVAL_S):
+                await question.answered.wait()
+        except TimeoutError:
+            pass
+        finally:
+            del self._questions[nonce]
+
+    async def _confirm(self, confirm: fleet_pb2.ConfirmPeer) -> None:
+        answered = asyncio.Event()
+        for _ in range(_CONFIRM_PROBES):
+            question = _Question(confirm.peer.node, answered)
+            self._spawn(self._ask(question, confirm.peer.liveness_address))
+            await asyncio.sleep(0 if answered.is_set() else _CONFIRM_GAP_S)
+        left_s = _CONFIRM_S - _CONFIRM_PROBES * _CONFIRM_GAP_S
+        try:
+            async with asyncio.timeout(left_s):
+                await answered.wait()
+        except TimeoutError:
+            pass
+        verdict = fleet_pb2.PeerVerdict(
+            confirm_id=confirm.confirm_id, peer=confirm.peer.node, alive=answered.is_set()
+        )
+        logger.info("peer %s: asked thrice, alive=%s", verdict.peer, verdict.alive)
+        self._say(fleet_pb2.AgentMessage(verdict=verdict))
+
+    def _report(self, changes: list[Change]) -> None:
+        for change in changes:
+            logger.info("peer %s is %s", change.peer, "silent" if change.silent else "heard again")
+            report = fleet_pb2.PeerReport(
+                peer=change.peer, silent=change.silent, silent_for_ns=change.silent_for_ns
+            )
+            self._say(fleet_pb2.AgentMessage(peer=report))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _resolve(address: str) -> _Address | None:
+    host, port = split_address(address)
+    loop = asyncio.get_running_loop()
+    try:
+        with contextlib.suppress(ValueError):
+            # Almost always a number, which needs no resolver and no thread.
+            return (str(ipaddress.ip_address(host)), int(port))
+        async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+            found = await loop.getaddrinfo(host, int(port), type=2)
+    except (OSError, ValueError) as error:
+        logger.debug("peer address %s: %s", address, error)
+        return None
+    return (str(found[0][4][0]), int(found[0][4][1]))

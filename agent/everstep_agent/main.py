@@ -1,0 +1,60 @@
+"""``everstep-agent``: one per node; watches it, keeps its jobs' snapshots, tells the controller."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from everstep_common.config import EX_CONFIG, ConfigError, load
+from everstep_common.logs import configure_logging
+from everstep_common.version import VERSION
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the agent, or the holder that stands in for a service manager; return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["hold"]:
+        from everstep_agent.holder import main as hold
+
+        return hold(words[1:])
+    options = _parser().parse_args(words)
+    # The holder needs none of this, and stays small.
+    from everstep_agent.config import AgentConfig
+    from everstep_agent.daemon import DaemonError, run
+    from everstep_agent.data_folder import FolderInUseError
+
+    try:
+        config = load(AgentConfig, options.config)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"everstep-agent: {problem}", file=sys.stderr)
+        return EX_CONFIG
+    configure_logging(config.log_level, config.log_style)
+    try:
+        asyncio.run(run(config))
+    except ConfigError as error:
+        print(f"everstep-agent: {error}", file=sys.stderr)
+        return EX_CONFIG
+    except (DaemonError, FolderInUseError) as error:
+        print(f"everstep-agent: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="everstep-agent",
+        description="Watches this node and its training jobs, and reports to the controller.",
+        epilog="everstep-agent hold -- COMMAND …: keep the memory of snapshots over restarts of "
+        "COMMAND, as systemd does with FileDescriptorStoreMax=.",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML file; without it defaults"
+    )
+    parser.add_argument("--version", action="version", version=f"everstep-agent {VERSION}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""What the controller's words do on this node: terms are checked here, the parts do the work."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+# Answers that are remembered, so that a check that is ordered again is answered and not run again.
+_CHECKS_REMEMBERED = 100
+
+
+class Jobs(Protocol):
+    """Whoever keeps this node's jobs."""
+
+    def on_order(self, order: fleet_pb2.Order) -> None:
+        """Do what an order about a job says; its term is checked."""
+        ...
+
+    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+        """Keep, free and replicate snapshots as the controller says."""
+        ...
+
+    def on_connected(self) -> None:
+        """Tell the controller what this node holds."""
+        ...
+
+
+class Peers(Protocol):
+    """Whoever watches other nodes."""
+
+    def watch(self, peers: fleet_pb2.PeerList) -> None:
+        """Watch these peers from now on."""
+        ...
+
+    def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
+        """Find out whether a peer is alive, and say so."""
+        ...
+
+    def tell_again(self) -> None:
+        """Report the peers that are silent now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Whether the node may take ranks as far as a check can tell, and one sentence."""
+
+    passed: bool
+    message: str
+
+
+class TermGate:
+    """Remembers the highest term of any controller; what a lower one orders is refused."""
+
+    def __init__(self, highest: int, keep: Callable[[int], None]) -> None:
+        self.highest = highest
+        self.refused = 0
+        self._keep = keep
+
+    def admits(self, term: int, what: str) -> bool:
+        """Return whether an order of this term may be done."""
+        if term < self.highest:
+            self.refused += 1
+            logger.warning(
+                "refused: %s has term %d, the highest seen is %d", what, term, self.highest
+            )
+            return False
+        if term > self.highest:
+            self.highest = term
+            self._keep(term)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTargets:
+    """Who does what the controller orders."""
+
+    jobs: Jobs
+    peers: Peers
+    check: Callable[[], Awaitable[CheckResult]]
+    record: Callable[[fleet_pb2.Record], None]
+
+
+class Orders:
+    """Hands each message of the controller to the part that it is for."""
+
+    def __init__(self, terms: TermGate, targets: OrderTargets) -> None:
+        self._terms = terms
+        self._to = targets
+        self._results: OrderedDict[str, CheckResult | None] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
+        """See Listener. A lower term is connected to, so that it learns of the higher one."""
+        self._terms.admits(welcome.term, "the controller that answered")
+        self._to.jobs.on_connected()
+        self._to.peers.tell_again()
+
+    def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
+        """See Listener."""
+        match message.WhichOneof("body"):
+            case "order":
+                self._order(message.order)
+            case "vault":
+                if self._terms.admits(message.vault.term, f"vault of job {message.vault.job}"):
+                    self._to.jobs.on_directive(message.vault)
+            case "peers":
+                self._to.peers.watch(message.peers)
+            case "confirm":
+                self._to.peers.confirm(message.confirm)
+            case other:
+                logger.warning(
+                    "ignored: a message of kind %s, which this version does not know", other
+                )
+
+    def _order(self, order: fleet_pb2.Order) -> None:
+        kind = order.WhichOneof("body")
+        if not self._terms.admits(order.term, f"order {order.order_id}"):
+            return
+        logger.info("order %s: %s: %s", order.order_id, kind, order.reason)
+        if kind == "run_check":
+            self._check(order.order_id)
+        else:
+            self._to.jobs.on_order(order)
+
+    def _check(self, order_id: str) -> None:
+        if order_id not in self._results:
+            self._results[order_id] = None
+            while len(self._results) > _CHECKS_REMEMBERED:
+                self._results.popitem(last=False)
+            task = asyncio.create_task(self._run_check(order_id), name=f"check-{order_id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif result := self._results[order_id]:
+            self._answer(order_id, result)
+
+    async def _run_check(self, order_id: str) -> None:
+        result = await self._to.check()
+        self._results[order_id] = result
+        self._answer(order_id, result)
+
+    def _answer(self, order_id: str, result: CheckResult) -> None:
+        logger.info("check %s: %s", order_id, result.message)
+        finished = fleet_pb2.CheckFinished(
+            order_id=order_id, passed=result.passed, message=result.message
+        )
+        self._to.record(fleet_pb2.Record(check_finished=finished))

@@ -1,0 +1,1 @@
+"""Probes read the node; they do not judge."""

@@ -1,0 +1,116 @@
+"""Samples: a row a second from the latest readings, packed in the order the controller reads."""
+
+import asyncio
+import math
+import struct
+from collections.abc import Callable, Sequence
+
+from everstep_agent.detectors.gpu import GpuReading, GpusReading
+from everstep_agent.detectors.host import HostReading
+from everstep_agent.inventory import NodeView
+from everstep_common.clock import StampClock
+from everstep_common.samples import COLUMNS, SCHEMA
+from everstep_proto.convert import stamp_to_wire
+from everstep_proto.generated import fleet_pb2
+
+SAMPLE_INTERVAL_S = 1.0
+# Cost at the controller is per message, not per row.
+ROWS_PER_BATCH = 5
+
+Row = tuple[float, ...]
+_ROW = struct.Struct(f"<{len(COLUMNS)}f")
+
+
+class Sampler:
+    """Turns counters into rates, which needs the reading before; NaN where there is none."""
+
+    def __init__(self) -> None:
+        self._before: HostReading | None = None
+
+    def row(self, host: HostReading | None, gpus: GpusReading | None, seconds: float) -> Row:
+        """Return one row; ``seconds`` have passed since the last one."""
+        values = dict.fromkeys(COLUMNS, math.nan)
+        if host is not None:
+            values |= _host_values(host)
+            if self._before is not None and seconds > 0:
+                values |= _rates(self._before, host, seconds)
+        if gpus is not None:
+            values |= _gpu_values([gpu for gpu in gpus.gpus if not gpu.error])
+        self._before = host
+        return tuple(values[column] for column in COLUMNS)
+
+
+def _host_values(host: HostReading) -> dict[str, float]:
+    return {
+        "cpu_busy_ratio": host.cpu_busy_ratio,
+        "load_1m": host.load_1m,
+        "memory_available_bytes": float(host.memory_available_bytes),
+        "agent_memory_bytes": float(host.agent_memory_bytes),
+    }
+
+
+def _rates(before: HostReading, now: HostReading, seconds: float) -> dict[str, float]:
+    def rate(counter: Callable[[HostReading], float | None]) -> float:
+        old, new = counter(before), counter(now)
+        return math.nan if old is None or new is None else max(0.0, new - old) / seconds
+
+    return {
+        "disk_read_bytes_per_s": rate(lambda reading: reading.disk_read_bytes),
+        "disk_write_bytes_per_s": rate(lambda reading: reading.disk_written_bytes),
+        "network_received_bytes_per_s": rate(lambda reading: reading.network_received_bytes),
+        "network_sent_bytes_per_s": rate(lambda reading: reading.network_sent_bytes),
+        "network_errors_per_s": rate(lambda reading: reading.network_errors),
+        "agent_cpu_ratio": rate(lambda reading: reading.agent_cpu_s),
+    }
+
+
+def _gpu_values(gpus: Sequence[GpuReading]) -> dict[str, float]:
+    busy = [gpu.busy_ratio for gpu in gpus if gpu.busy_ratio is not None]
+    power = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
+    temperatures = [gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None]
+    return {
+        "gpu_count": float(len(gpus)),
+        "gpu_busy_ratio_mean": sum(busy) / len(busy) if busy else math.nan,
+        "gpu_temperature_c_max": max(temperatures, default=math.nan),
+        "gpu_power_w_sum": sum(power) if power else math.nan,
+    }
+
+
+def pack(rows: Sequence[Row], first: fleet_pb2.Stamp, interval_ns: int) -> fleet_pb2.SampleBatch:
+    """Return rows as the controller takes them."""
+    return fleet_pb2.SampleBatch(
+        schema=SCHEMA,
+        first=first,
+        interval_ns=interval_ns,
+        rows=b"".join(_ROW.pack(*row) for row in rows),
+    )
+
+
+class SampleSender:
+    """Takes a row every second and hands over a batch of them."""
+
+    def __init__(
+        self,
+        view: NodeView,
+        send: Callable[[fleet_pb2.SampleBatch], None],
+        stamp: StampClock,
+        phase_s: float,
+    ) -> None:
+        self._view = view
+        self._send = send
+        self._stamp = stamp
+        self._phase_s = phase_s
+
+    async def run(self) -> None:
+        """Sample until cancelled; begins after its phase, so that a fleet does not send in step."""
+        loop = asyncio.get_running_loop()
+        sampler = Sampler()
+        await asyncio.sleep(self._phase_s)
+        due = loop.time()
+        while True:
+            first, rows = stamp_to_wire(self._stamp()), list[Row]()
+            for _ in range(ROWS_PER_BATCH):
+                rows.append(sampler.row(self._view.host, self._view.gpus, SAMPLE_INTERVAL_S))
+                due = max(due + SAMPLE_INTERVAL_S, loop.time())
+                await asyncio.sleep(due - loop.time())
+            self._send(pack(rows, first, int(SAMPLE_INTERVAL_S * 1e9)))

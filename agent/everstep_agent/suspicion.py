@@ -1,0 +1,73 @@
+"""When a peer counts as silent: pure, from what was sent and what came back."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# DESIGN: 1 Hz, three misses; with the controller's confirmation a node is lost within 5 s.
+MISSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A peer went silent, or is heard again."""
+
+    peer: str
+    silent: bool
+    silent_for_ns: int
+
+
+@dataclass(slots=True)
+class _Watched:
+    heard_ns: int
+    misses: int = 0
+    answered: bool = True
+    silent: bool = False
+
+
+class Suspicion:
+    """Counts the unanswered probes of each peer. A peer begins as heard."""
+
+    def __init__(self, interval_ns: int) -> None:
+        self._interval_ns = interval_ns
+        self._peers: dict[str, _Watched] = {}
+        self._last_tick_ns: int | None = None
+
+    def watch(self, peers: Iterable[str], now_ns: int) -> None:
+        """Watch exactly these peers; what is known of those that stay is kept."""
+        self._peers = {peer: self._peers.get(peer) or _Watched(now_ns) for peer in peers}
+
+    def tick(self, now_ns: int) -> list[Change]:
+        """Count the probes that were not answered since the last tick; new ones are sent after it.
+
+        A tick that comes late was late because this node stood still, not because its peers did.
+        """
+        late = (
+            self._last_tick_ns is not None and now_ns - self._last_tick_ns > 2 * self._interval_ns
+        )
+        self._last_tick_ns = now_ns
+        changes = []
+        for name, peer in self._peers.items():
+            if not peer.answered and not late:
+                peer.misses += 1
+                if peer.misses >= MISSES and not peer.silent:
+                    peer.silent = True
+                    changes.append(Change(name, True, now_ns - peer.heard_ns))
+            peer.answered = False
+        return changes
+
+    def heard(self, name: str, now_ns: int) -> list[Change]:
+        """Enter an answer."""
+        peer = self._peers.get(name)
+        if peer is None:
+            return []
+        silent_for_ns, was_silent = now_ns - peer.heard_ns, peer.silent
+        peer.heard_ns, peer.misses, peer.answered, peer.silent = now_ns, 0, True, False
+        return [Change(name, False, silent_for_ns)] if was_silent else []
+
+    def silent(self, now_ns: int) -> list[Change]:
+        """Return the peers that are silent now."""
+        return [
+            Change(name, True, now_ns - peer.heard_ns)
+            for name, peer in self._peers.items()
+            if peer.silent
+        ]

@@ -1,0 +1,225 @@
+"""The agent's stream to the controller: opened again for ever, whatever becomes of it."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
+
+from everstep_agent.backoff import Backoff
+from everstep_agent.outbox import Outbox
+from everstep_common.clock import StampClock
+from everstep_proto.convert import stamp_to_wire
+from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
+from everstep_proto.tls import TlsSettings, aio_channel
+
+logger = logging.getLogger(__name__)
+
+AgentMessage = fleet_pb2.AgentMessage
+ControllerMessage = fleet_pb2.ControllerMessage
+
+# We retry ourselves. Without its own pool a new channel would inherit the last one's back-off.
+_CHANNEL_OPTIONS = (
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.http2.bdp_probe", 0),
+)
+# Words that are only true for the moment (peer reports); the oldest of so many are void.
+_URGENT_MAX = 1000
+
+
+class StreamError(Exception):
+    """The stream to the controller ended or could not be opened; one sentence says why."""
+
+
+_STREAM_ERRORS = (grpc.RpcError, asyncio.InvalidStateError, StreamError, OSError)
+
+
+class Listener(Protocol):
+    """Whoever acts on what the controller says."""
+
+    def on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
+        """Take a new stream into use."""
+        ...
+
+    def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
+        """Take an order, a peer list, a question about a peer, or a vault directive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkSettings:
+    """Where the controller is, and how long it may take or be silent."""
+
+    controller: str
+    tls: TlsSettings
+    connect_timeout_s: float
+    silence_s: float
+
+
+class Uplink:
+    """Keeps one stream open and sends urgent words, records, vault reports and samples, in turn."""
+
+    def __init__(
+        self, settings: UplinkSettings, outbox: Outbox, stamp: StampClock, backoff: Backoff
+    ) -> None:
+        self._settings = settings
+        self._outbox = outbox
+        self._stamp = stamp
+        self._backoff = backoff
+        self._urgent: deque[AgentMessage] = deque(maxlen=_URGENT_MAX)
+        self._vault: dict[str, fleet_pb2.VaultReport] = {}
+        self._samples: fleet_pb2.SampleBatch | None = None
+        self._wake = asyncio.Event()
+        self._renewal = asyncio.Event()
+        self.connected = False
+        self.streams = 0
+        outbox.on_record(self._wake.set)
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        """See Outlet."""
+        self._vault[report.job] = report
+        self._wake.set()
+
+    def samples(self, batch: fleet_pb2.SampleBatch) -> None:
+        """Send a batch if the stream is open; otherwise the next one replaces it."""
+        self._samples = batch
+        self._wake.set()
+
+    def say(self, message: AgentMessage) -> None:
+        """Send a word that is worth nothing later; dropped while there is no stream."""
+        if self.connected:
+            self._urgent.append(message)
+            self._wake.set()
+
+    def renew(self) -> None:
+        """Open a new stream soon, because Hello would say something else now."""
+        if self.connected:
+            self._renewal.set()
+
+    async def run(self, hello: Callable[[], fleet_pb2.Hello], listener: Listener) -> None:
+        """Keep a stream open until cancelled."""
+        said = ""
+        while True:
+            try:
+                await self._stream(hello(), listener)
+            except StreamError as error:
+                if str(error) != said and not self._renewal.is_set():
+                    said = str(error)
+                    logger.warning("controller %s: %s", self._settings.controller, said)
+            finally:
+                self.connected = False
+            if not self._renewal.is_set():
+                await asyncio.sleep(self._backoff.next_s())
+            self._renewal.clear()
+
+    async def _stream(self, hello: fleet_pb2.Hello, listener: Listener) -> None:
+        """Run one stream to its end, which is always a StreamError."""
+        settings = self._settings
+        async with aio_channel(settings.controller, settings.tls, _CHANNEL_OPTIONS) as channel:
+            call = fleet_pb2_grpc.FleetStub(channel).Connect()
+            try:
+                await self._greet(call, hello, listener)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._send(call), name="uplink-send")
+                    group.create_task(self._receive(call, listener), name="uplink-receive")
+                    group.create_task(self._until_renewal(), name="uplink-renewal")
+            except _STREAM_ERRORS as error:
+                raise StreamError(_reason(error)) from error
+            except ExceptionGroup as group:
+                # Not except*: what it raises comes out as a group on Python 3.11.2.
+                if group.split(_STREAM_ERRORS)[1] is not None:
+                    raise
+                raise StreamError(_reason(group)) from group
+            finally:
+                call.cancel()
+
+    async def _greet(self, call: "_Call", hello: fleet_pb2.Hello, listener: Listener) -> None:
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                await call.write(AgentMessage(hello=hello))
+                first = await call.read()
+        except TimeoutError as error:
+            raise StreamError("no answer to Hello") from error
+        if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):
+            raise StreamError("the first answer was not Welcome")
+        logger.info("connected to the controller, term %d", first.welcome.term)
+        self._begin(first.welcome)
+        listener.on_welcome(first.welcome)
+
+    def _begin(self, welcome: fleet_pb2.Welcome) -> None:
+        self._outbox.rewind()
+        self._outbox.welcome(welcome.acknowledged)
+        self._urgent.clear()
+        self._backoff.reset()
+        self.connected = True
+        self.streams += 1
+        self._wake.set()
+
+    async def _receive(self, call: "_Call", listener: Listener) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.silence_s):
+                    message = await call.read()
+            except TimeoutError as error:
+                raise StreamError(f"silent for {self._settings.silence_s:g} s") from error
+            if not isinstance(message, ControllerMessage):
+                raise StreamError("the controller ended the stream")
+            self._take(message, listener)
+
+    def _take(self, message: ControllerMessage, listener: Listener) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "ack":
+            self._outbox.acknowledge(message.ack.sequence)
+        elif kind == "time_request":
+            reply = fleet_pb2.TimeReply(
+                sent_ns=message.time_request.sent_ns, stamp=stamp_to_wire(self._stamp())
+            )
+            self._urgent.appendleft(AgentMessage(time_reply=reply))
+            self._wake.set()
+        else:
+            listener.on_message(message)
+
+    async def _send(self, call: "_Call") -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (message := self._next()) is not None:
+                try:
+                    async with asyncio.timeout(self._settings.connect_timeout_s):
+                        await call.write(message)
+                except TimeoutError as error:
+                    raise StreamError("the controller takes no more messages") from error
+
+    async def _until_renewal(self) -> None:
+        # Not by call.cancel(): gRPC would cancel whoever reads, which looks like our own end.
+        await self._renewal.wait()
+        raise StreamError("Hello would say something else now")
+
+    def _next(self) -> AgentMessage | None:
+        if self._urgent:
+            return self._urgent.popleft()
+        if record := self._outbox.take():
+            return AgentMessage(record=record)
+        if self._vault:
+            return AgentMessage(vault=self._vault.pop(next(iter(self._vault))))
+        if batch := self._samples:
+            self._samples = None
+            return AgentMessage(samples=batch)
+        return None
+
+
+_Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""The vault: a job's snapshots in memory that the agent owns."""

@@ -1,0 +1,123 @@
+"""Takes over the memory that outlived the agent's restart; nothing of it is believed unhashed."""
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from everstep_agent.vault.copies import CopyFacts, CopyKey, extent_bytes
+from everstep_agent.vault.hashing import hash_region
+from everstep_agent.vault.held import RankMemory, Replica
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory import Region
+from everstep_agent.vault.shelf import Shelf, ShelvedMemory
+from everstep_agent.vault.slots import Slot, SlotState, SlotTable
+
+logger = logging.getLogger(__name__)
+
+Found = dict[str, tuple[ShelvedMemory, Region]]
+
+
+def take_over(fds: Mapping[str, int], shelf: Shelf) -> Found:
+    """Return the regions that are both kept and known; close and forget the others."""
+    known, found = shelf.load(), Found()
+    for name in known.keys() - fds.keys():
+        shelf.remove(name)
+    for name, fd in fds.items():
+        if not name.startswith("vault-"):
+            continue
+        memory = known.get(name)
+        try:
+            if memory is None:
+                raise OSError("nothing is known of it")
+            found[name] = (memory, Region.adopt(fd))
+        except OSError as error:
+            logger.warning("kept descriptor %s is given up: %s", name, error)
+            os.close(fd)
+            shelf.remove(name)
+    return found
+
+
+def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf) -> None:
+    """Give every job its memory back: slots at once, replicas after they have been hashed."""
+    groups: dict[tuple[str, int, int, int], Found] = defaultdict(dict)
+    for name, (memory, region) in found.items():
+        vault = vault_of(memory.job)
+        if vault is None:
+            region.drop()
+            shelf.remove(name)
+            continue
+        vault.site.allocator.account(vault.uid, region)
+        if not memory.replica:
+            group = (memory.job, memory.generation, memory.rank, region.size_bytes)
+            groups[group][name] = (memory, region)
+    for (job, *_), slots in groups.items():
+        vault = vault_of(job)
+        if vault is not None:
+            _adopt_slots(vault, slots)
+    for name, (memory, region) in found.items():
+        vault = vault_of(memory.job)
+        if vault is not None and memory.replica:
+            vault.hashes(_adopt_replica(vault, name, memory, region), memory.generation)
+
+
+def _adopt_slots(vault: JobVault, group: Found) -> None:
+    slots = {name: _slot(memory) for name, (memory, _) in group.items()}
+    first, region = next(iter(group.values()))
+    table = SlotTable(
+        first.generation,
+        first.rank,
+        region.size_bytes,
+        sorted(slots.values(), key=lambda slot: slot.index),
+        vault.site.next_epoch,
+    )
+    regions = {memory.slot: region for memory, region in group.values()}
+    names = {memory.slot: name for name, (memory, _) in group.items()}
+    adopted = RankMemory(vault.job, table, regions, names)
+    adopted.holder = first.holder
+    vault.holdings.ranks.append(adopted)
+    for slot in list(table.slots):
+        adopted.remember(slot, vault.site.shelf)
+    over = first.generation < vault.fence or first.generation <= vault.stopped
+    before = vault.current(first.generation, first.rank)
+    if over or len(slots) < vault.site.slots_per_rank:
+        adopted.retire(vault.site.shelf)
+    elif before is not None and before is not adopted:
+        smaller = min(before, adopted, key=lambda memory: memory.table.slot_bytes)
+        smaller.retire(vault.site.shelf)
+    for slot in sorted(table.slots, key=lambda slot: slot.step):
+        if slot.state is SlotState.COMMITTED:
+            vault.verify(adopted, slot)
+
+
+def _slot(memory: ShelvedMemory) -> Slot:
+    """Return a slot as far as it may be believed: the hash of what was committed is unproven."""
+    committed = memory.state in (SlotState.COMMITTED.value, SlotState.VERIFIED.value)
+    if not committed or not memory.entries:
+        return Slot(memory.slot)
+    return Slot(
+        memory.slot,
+        SlotState.COMMITTED,
+        memory.epoch,
+        memory.step,
+        entries=memory.entries,
+        root_hash=memory.root_hash,
+    )
+
+
+async def _adopt_replica(vault: JobVault, name: str, memory: ShelvedMemory, region: Region) -> None:
+    size = extent_bytes(memory.entries)
+    key = CopyKey(memory.generation, memory.rank, memory.step)
+    try:
+        root_hash = await vault.site.workers.run(lambda: hash_region(region, size))
+    except (OSError, ValueError) as error:
+        root_hash = b""
+        logger.warning("replica of %s cannot be read: %s", key, error)
+    if root_hash == memory.root_hash:
+        facts = CopyFacts(key, size, root_hash, memory.entries)
+        vault.holdings.add_replica(Replica(facts, region, name))
+        vault.changed()
+        return
+    region.drop()
+    vault.site.shelf.remove(name)
+    vault.bad(f"the replica of {key} on {vault.site.node} is not what was verified before")

@@ -1,0 +1,97 @@
+"""How much memory snapshots may take: what the node and the agent's cgroup still have."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+class MemoryGauge(Protocol):
+    """Whatever knows how much memory could be allocated now."""
+
+    def available_bytes(self) -> int:
+        """Return the bytes that could be allocated without anybody being killed. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    """MemAvailable of the kernel, or less where a cgroup above the agent has a limit."""
+
+    proc: Path = Path("/proc")
+    cgroups: Path = Path("/sys/fs/cgroup")
+
+    def available_bytes(self) -> int:
+        """See MemoryGauge."""
+        available = self._meminfo("MemAvailable")
+        folder = self._own_cgroup()
+        while folder is not None and folder != self.cgroups:
+            room = _cgroup_room(folder)
+            available = available if room is None else min(available, room)
+            folder = folder.parent
+        return available
+
+    def _meminfo(self, key: str) -> int:
+        for line in (self.proc / "meminfo").read_text(encoding="ascii").splitlines():
+            name, _, rest = line.partition(":")
+            if name == key:
+                return int(rest.split()[0]) * 1024
+        raise OSError(f"{self.proc}/meminfo has no {key}")
+
+    def _own_cgroup(self) -> Path | None:
+        for line in (self.proc / "self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                folder = self.cgroups / line[3:].lstrip("/")
+                return folder if folder.is_dir() else None
+        return None
+
+
+def _cgroup_room(folder: Path) -> int | None:
+    try:
+        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
+        used = int((folder / "memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else max(0, int(limit) - used)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator allows, in bytes; 0 is no limit."""
+
+    reserve_bytes: int = 0
+    total_bytes: int = 0
+    per_user_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What snapshots take already, in bytes: of all users, and of the one who asks."""
+
+    total_bytes: int
+    user_bytes: int
+
+
+def refusal(wanted: int, pieces: int, available: int, limits: Limits, use: Use) -> str | None:
+    """Return None when ``wanted`` bytes in ``pieces`` fit, else a sentence with what does."""
+    rooms = [(available - limits.reserve_bytes, "this node can spare")]
+    if limits.total_bytes:
+        rooms.append((limits.total_bytes - use.total_bytes, "jobs.memory_bytes_max leaves"))
+    if limits.per_user_bytes:
+        rooms.append(
+            (limits.per_user_bytes - use.user_bytes, "jobs.memory_per_user_bytes_max leaves")
+        )
+    room, whose = min(rooms)
+    if wanted <= room:
+        return None
+    fits = max(0, room) // pieces
+    return (
+        f"{pieces} x {_size(wanted // pieces)} of snapshot memory were asked for and {whose} "
+        f"{_size(max(0, room))}: {pieces} x {_size(fits)} would fit"
+    )
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,67 @@
+"""What is known of a copy, and which copies the job no longer needs. Pure."""
+
+from dataclasses import dataclass
+
+from everstep_common.trainer_messages import Entry
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CopyKey:
+    """Which rank snapshotted what: unique within a job."""
+
+    generation: int
+    rank: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"step {self.step} of rank {self.rank}, generation {self.generation}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """A verified copy: its hash, its size, and where each logical shard lies in it."""
+
+    key: CopyKey
+    size_bytes: int
+    root_hash: bytes
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recoverable:
+    """What the controller last said: the newest step that survives the loss of any one node."""
+
+    generation: int = 0
+    step: int | None = None
+    dead_steps: frozenset[int] = frozenset()
+
+    def frees(self, key: CopyKey) -> bool:
+        """Return whether the job can do without the copy.
+
+        An older generation is needed until the new one has a recoverable step of its own.
+        """
+        if key.generation != self.generation:
+            return key.generation < self.generation and self.step is not None
+        if key.step in self.dead_steps:
+            return True
+        return self.step is not None and key.step < self.step
+
+
+def entries_problem(entries: tuple[Entry, ...], limit_bytes: int) -> str | None:
+    """Return what is wrong with a manifest, or None."""
+    if not entries:
+        return "a snapshot without shards"
+    names = [entry.name for entry in entries]
+    if len(set(names)) != len(names) or "" in names:
+        return "shard names must be unique and not empty"
+    end = 0
+    for entry in sorted(entries, key=lambda entry: (entry.offset_bytes, entry.size_bytes)):
+        if entry.offset_bytes < end or entry.size_bytes < 0:
+            return f"shard {entry.name!r} overlaps another one"
+        end = entry.offset_bytes + entry.size_bytes
+    return f"the shards end at byte {end} of {limit_bytes}" if end > limit_bytes else None
+
+
+def extent_bytes(entries: tuple[Entry, ...]) -> int:
+    """Return how many bytes from the start of the memory a manifest covers."""
+    return max(entry.offset_bytes + entry.size_bytes for entry in entries)

@@ -1,0 +1,94 @@
+"""Keeps memory over a restart of the agent: the descriptors, and in SQLite what they are."""
+
+import json
+import secrets
+import sqlite3
+from dataclasses import dataclass
+from typing import Protocol
+
+from everstep_agent.vault.workers import Workers
+from everstep_common import systemd
+from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.trainer_messages import Entry
+
+
+class DescriptorStore(Protocol):
+    """Whoever keeps descriptors while the agent is down."""
+
+    def store(self, name: str, fd: int) -> bool:
+        """Keep a duplicate under a name; False when nobody does."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """Close what is kept under a name."""
+        ...
+
+
+class ServiceManager:
+    """The service manager of this process (systemd, or ``everstep-agent hold``)."""
+
+    def store(self, name: str, fd: int) -> bool:
+        """See DescriptorStore."""
+        return systemd.store_fd(name, fd)
+
+    def remove(self, name: str) -> bool:
+        """See DescriptorStore."""
+        return systemd.remove_fd(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShelvedMemory:
+    """What one region is, as the next agent process must know it."""
+
+    job: str
+    generation: int
+    rank: int
+    # Index of the slot, -1 for a replica.
+    slot: int
+    state: str
+    step: int = -1
+    epoch: int = 0
+    root_hash: bytes = b""
+    entries: tuple[Entry, ...] = ()
+    # Written by another node's rank, or fetched: never given out for writing.
+    replica: bool = False
+    # Process that may write it; 0 for a replica.
+    holder: int = 0
+
+
+class Shelf:
+    """What was put here is there for the next agent process of this boot."""
+
+    _SCHEMA = "CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT"
+
+    def __init__(self, database: sqlite3.Connection, keeper: DescriptorStore) -> None:
+        self._db = database
+        self._db.execute(self._SCHEMA)
+        self._keeper = keeper
+
+    async def put(self, fd: int, memory: ShelvedMemory, workers: Workers) -> str:
+        """Shelve new memory; return the name to change or remove it by."""
+        name = f"vault-{secrets.token_hex(8)}"
+        await workers.run(lambda: self._keeper.store(name, fd))
+        self.update(name, memory)
+        return name
+
+    def update(self, name: str, memory: ShelvedMemory) -> None:
+        """Change what is known of the memory."""
+        body = json.dumps(to_json(memory), separators=(",", ":"))
+        self._db.execute("INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
+
+    def remove(self, name: str) -> None:
+        """Forget the memory, and let its descriptor be closed."""
+        self._db.execute("DELETE FROM memory WHERE name = ?", (name,))
+        self._keeper.remove(name)
+
+    def load(self) -> dict[str, ShelvedMemory]:
+        """Return everything that is shelved; rows that cannot be read are dropped."""
+        known: dict[str, ShelvedMemory] = {}
+        for name, body in self._db.execute("SELECT name, body FROM memory").fetchall():
+            try:
+                known[name] = from_json(ShelvedMemory, json.loads(body))
+            except (CodecError, ValueError):
+                self.remove(name)
+        return known

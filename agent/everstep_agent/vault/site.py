@@ -1,0 +1,41 @@
+"""What the vaults of all jobs on a node share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from everstep_agent.vault.allocator import Allocator
+from everstep_agent.vault.shelf import Shelf
+from everstep_agent.vault.transfer import Mover
+from everstep_agent.vault.workers import Workers
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters since the agent started."""
+
+    committed: int = 0
+    skipped: int = 0
+    bad_copies: int = 0
+    replicated: int = 0
+    replicated_bytes: int = 0
+    received_bytes: int = 0
+    replication_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The node's side of every vault.
+
+    ``outgoing`` and ``incoming`` have threads of their own, so that two nodes that send to each
+    other cannot wait for each other.
+    """
+
+    node: str
+    slots_per_rank: int
+    workers: Workers
+    outgoing: Mover
+    incoming: Mover
+    allocator: Allocator
+    shelf: Shelf
+    next_epoch: Callable[[], int]
+    counts: Counts = field(default_factory=Counts)

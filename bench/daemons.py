@@ -1,0 +1,31 @@
+"""The daemons as the benchmarks start them: on loopback, with all state in one folder."""
+
+import sys
+from pathlib import Path
+
+
+def controller_command(folder: Path, port: int) -> list[str | Path]:
+    """Write a controller's configuration and return its command."""
+    path = folder / "controller.toml"
+    path.write_text(
+        f'listen = "127.0.0.1:{port}"\n'
+        'metrics = ""\n'
+        f'journal = "{folder}/journal.sqlite"\n'
+        'log_level = "warning"\n'
+    )
+    return [sys.executable, "-m", "everstep_controller.main", "--config", path]
+
+
+def agent_command(folder: Path, controller_port: int, metrics_port: int) -> list[str | Path]:
+    """Write an agent's configuration and return its command."""
+    path = folder / "agent.toml"
+    path.write_text(
+        'node = "node-1"\n'
+        f'controller = "127.0.0.1:{controller_port}"\n'
+        f'metrics_address = "127.0.0.1:{metrics_port}"\n'
+        'liveness_address = "127.0.0.1:0"\n'
+        f'data_folder = "{folder}/agent"\n'
+        'log_level = "warning"\n'
+        f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = 0\n'
+    )
+    return [sys.executable, "-m", "everstep_agent.main", "--config", path]

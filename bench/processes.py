@@ -1,0 +1,96 @@
+"""Processes under measurement: started in their own group, read through /proc, ended surely."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program with text pipes; end its process group afterwards."""
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+            env=dict(environment) if environment is not None else None,
+        )
+        try:
+            yield process
+            if process.poll() is not None:
+                errors.seek(0)
+                raise SystemExit(f"{command[0]} ended early: {errors.read()[-2000:]}")
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+            break
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def tree(pid: int) -> list[int]:
+    """Return a process and all its descendants."""
+    found = [pid]
+    for parent in found:
+        for task in (_PROC / str(parent) / "task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, task.read_text().split())
+    return found
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process tree in seconds (nanosecond resolution, live threads)."""
+    total_ns = 0
+    for member in tree(pid):
+        for task in (_PROC / str(member) / "task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):
+                total_ns += int(task.read_text().split()[0])
+    return total_ns / 1e9
+
+
+def memory_bytes(pid: int) -> int:
+    """Return the proportional memory of a process tree: shared pages count once."""
+    total = 0
+    for member in tree(pid):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / str(member) / "smaps_rollup").read_text().splitlines():
+                total += int(line.split()[1]) * 1024 if line.startswith("Pss:") else 0
+    return total
+
+
+def free_port() -> int:
+    """Return a TCP port of loopback that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[str], patience_s: float = 20.0) -> None:
+    """Return when something listens on the port of loopback. Raises SystemExit after a while."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing listens on port {port}: {process.args!r}")

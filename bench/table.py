@@ -1,0 +1,77 @@
+"""What every benchmark prints: a table for people, or with --json a list of rows."""
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured value; ``ratio`` is value / value of the row named ``against``."""
+
+    name: str
+    value: float
+    unit: str
+    against: str = ""
+    ratio: float | None = None
+    spread: float = 0.0
+
+
+def row(name: str, samples: Sequence[float], unit: str, against: Row | None = None) -> Row:
+    """Return the median of the repeats; the spread is largest minus smallest, in the same unit."""
+    value = statistics.median(samples)
+    return Row(
+        name=name,
+        value=value,
+        unit=unit,
+        against=against.name if against else "",
+        ratio=value / against.value if against and against.value else None,
+        spread=max(samples) - min(samples),
+    )
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Return a parser with what every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="print rows as JSON")
+    parser.add_argument("--repeats", type=int, default=5, help="windows to take the median of")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
+    return parser
+
+
+def show(rows: Sequence[Row], as_json: bool) -> None:
+    """Print the rows."""
+    if as_json:
+        print(json.dumps([asdict(entry) for entry in rows], indent=1))
+        return
+    cells = [_HEAD, *(_cells(entry) for entry in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
+    rule = ["-" * width for width in widths]
+    for line in (cells[0], rule, *cells[1:]):
+        print("| " + " | ".join(map(_aligned, line, widths, range(len(line)))) + " |")
+
+
+_HEAD = ("what", "value", "unit", "spread", "ratio", "against")
+_NUMERIC = (1, 3, 4)
+
+
+def _cells(entry: Row) -> tuple[str, ...]:
+    ratio = "" if entry.ratio is None else f"{entry.ratio:.2f}"
+    return (
+        entry.name,
+        _number(entry.value),
+        entry.unit,
+        _number(entry.spread),
+        ratio,
+        entry.against,
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _aligned(text: str, width: int, column: int) -> str:
+    return text.rjust(width) if column in _NUMERIC else text.ljust(width)

@@ -1,0 +1,1 @@
+"""The command line of Everstep: ask the controller, decide as its operator, show the demo."""

@@ -1,0 +1,78 @@
+"""What the command line can ask of a controller, and the ways in which that can fail."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from everstep_proto.generated import admin_pb2
+
+
+class AdminError(Exception):
+    """The controller could not be asked, or said no; one sentence that names the next command."""
+
+
+class UnknownNameError(AdminError):
+    """There is no node or job of this name."""
+
+
+class Reader(Protocol):
+    """What a viewer may ask. Every method raises AdminError."""
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """Return all nodes."""
+        ...
+
+    def node(self, name: str) -> admin_pb2.NodeDetail:
+        """Return everything known of one node."""
+        ...
+
+    def findings(self, node: str) -> admin_pb2.ListFindingsReply:
+        """Return the open findings of one node, or of all for an empty name."""
+        ...
+
+    def why(self, name: str) -> admin_pb2.WhyReply:
+        """Explain the state of a node or job."""
+        ...
+
+    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+        """Yield what happened, oldest first; with ``follow``, then what happens."""
+        ...
+
+    def jobs(self) -> admin_pb2.ListJobsReply:
+        """Return all jobs."""
+        ...
+
+    def job(self, name: str) -> admin_pb2.JobDetail:
+        """Return everything known of one job."""
+        ...
+
+    def ledger(self, job: str) -> admin_pb2.Ledger:
+        """Return where the time of a job went."""
+        ...
+
+    def controller(self) -> admin_pb2.ControllerDetail:
+        """Return version and state of the controller itself."""
+        ...
+
+
+class Operator(Protocol):
+    """What an operator may change. Every method raises AdminError."""
+
+    def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+        """Put the operator's claim on a node."""
+        ...
+
+    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+        """Remove the operator's claim from a node."""
+        ...
+
+    def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
+        """Stop automation for a node, a job, or everything."""
+        ...
+
+    def resume(self, subject: str) -> admin_pb2.AutomationReply:
+        """Let automation go on for a node, a job, or everything."""
+        ...
+
+
+class Admin(Reader, Operator, Protocol):
+    """All of it."""

@@ -1,0 +1,102 @@
+"""Commands about nodes, findings and events: what is, and why."""
+
+import click
+
+from everstep_cli import encode
+from everstep_cli.completion import node_names
+from everstep_cli.session import Ask, asks_controller
+from everstep_cli.views.findings import event_line, explanation, finding_list
+from everstep_cli.views.nodes import node_list, node_sheet
+
+
+@click.command()
+@asks_controller
+def nodes(ask: Ask) -> None:
+    r"""List all nodes: state, claims, findings, hardware.
+
+    A node takes ranks only while no claim is on it.
+
+    \b
+    Examples:
+      everstep nodes
+      everstep nodes --json | jq -r '.nodes[] | select(.state != "healthy").node'
+    """
+    reply = ask.admin.nodes()
+    ask.answer(reply, *node_list(reply.nodes, ask.now_ns))
+
+
+@click.command()
+@click.argument("name", metavar="NAME", shell_complete=node_names)
+@asks_controller
+def node(ask: Ask, name: str) -> None:
+    r"""Show everything known of one node.
+
+    \b
+    Examples:
+      everstep node gpu-0042
+      everstep node gpu-0042 --json | jq .findings
+    """
+    reply = ask.admin.node(name)
+    ask.answer(reply, *node_sheet(reply, ask.now_ns))
+
+
+@click.command()
+@click.argument("name", metavar="NAME", shell_complete=node_names)
+@asks_controller
+def why(ask: Ask, name: str) -> None:
+    r"""Explain the state of a node or a job.
+
+    Answers with one sentence, then with the decisions that led there.
+
+    \b
+    Examples:
+      everstep why gpu-0042
+      everstep why llama-70b
+    """
+    reply = ask.admin.why(name)
+    ask.answer(reply, *explanation(reply, name))
+
+
+@click.command()
+@click.option("--node", "name", default="", help="Only of this node.", shell_complete=node_names)
+@asks_controller
+def findings(ask: Ask, name: str) -> None:
+    r"""List open findings, worst first.
+
+    A finding stays until its healthy counterpart is seen; it is not a log.
+
+    \b
+    Examples:
+      everstep findings
+      everstep findings --node gpu-0042
+    """
+    reply = ask.admin.findings(name)
+    ask.answer(reply, *finding_list(reply.findings, ask.now_ns))
+
+
+@click.command()
+@click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they happen.")
+@click.option("--subject", default="", metavar="NAME", help="Only about this node or job.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="How many old ones.",
+)
+@asks_controller
+def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
+    r"""List what happened and what was decided, oldest first.
+
+    With --json every event is one line of JSON.
+
+    \b
+    Examples:
+      everstep events --follow
+      everstep events --subject gpu-0042 --limit 20
+    """
+    for event in ask.admin.events(subject, limit, follow):
+        if ask.as_json:
+            click.echo(encode.to_line(event))
+        else:
+            ask.console.print(event_line(event), soft_wrap=True)

@@ -1,0 +1,89 @@
+"""Commands that change something: an operator's claims, and automation on and off."""
+
+import click
+from rich.text import Text
+
+from everstep_cli.completion import any_names, node_names
+from everstep_cli.session import Ask, asks_controller
+from everstep_cli.views import words
+from everstep_proto.generated import admin_pb2
+
+
+@click.command()
+@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.option("--reason", required=True, help="Kept in the audit log.")
+@asks_controller
+def isolate(ask: Ask, node: str, reason: str) -> None:
+    r"""Keep NODE from taking ranks until you release it.
+
+    Jobs on it go on elsewhere, from their newest snapshot. Automation never undoes your claim.
+
+    \b
+    Example:
+      everstep isolate gpu-0042 --reason "fan replaced on Tuesday"
+    """
+    reply = ask.admin.isolate(node, reason)
+    ask.answer(reply, _outcome(reply))
+
+
+@click.command()
+@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.option("--reason", default="", help="Why it is good again; kept in the audit log.")
+@asks_controller
+def release(ask: Ask, node: str, reason: str) -> None:
+    r"""Give NODE back, and say that it was repaired.
+
+    Removes your own claim and no other owner's; the node is checked before it takes ranks.
+
+    \b
+    Example:
+      everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
+    """
+    reply = ask.admin.release(node, reason)
+    ask.answer(reply, _outcome(reply))
+
+
+@click.command()
+@click.argument("subject", metavar="[NODE|JOB]", default="", shell_complete=any_names)
+@click.option("--reason", required=True, help="Kept in the audit log.")
+@asks_controller
+def pause(ask: Ask, subject: str, reason: str) -> None:
+    r"""Stop automation for a node, a job, or everything.
+
+    Nothing that runs is stopped; findings and events go on, decisions wait.
+
+    \b
+    Examples:
+      everstep pause --reason "switch upgrade until 14:00"
+      everstep pause gpu-0042 --reason "under investigation"
+    """
+    reply = ask.admin.pause(subject, reason)
+    ask.answer(reply, _paused(reply))
+
+
+@click.command()
+@click.argument("subject", metavar="[NODE|JOB]", default="", shell_complete=any_names)
+@asks_controller
+def resume(ask: Ask, subject: str) -> None:
+    r"""Let automation go on for a node, a job, or everything.
+
+    \b
+    Examples:
+      everstep resume
+      everstep resume gpu-0042
+    """
+    reply = ask.admin.resume(subject)
+    ask.answer(reply, _paused(reply))
+
+
+def _outcome(node: admin_pb2.NodeDetail) -> Text:
+    summary = node.summary
+    owners = " and ".join(claim.owner for claim in summary.claims)
+    takes = f"takes no ranks: claimed by {owners}" if owners else "no claim is on it"
+    return Text.assemble((summary.node, "bold"), ": ", words.state(summary.state), f", {takes}")
+
+
+def _paused(reply: admin_pb2.AutomationReply) -> Text:
+    if not reply.paused:
+        return Text("Automation runs everywhere.")
+    return Text.assemble("Automation is paused for: ", (" ".join(reply.paused), "bold"))

@@ -1,0 +1,55 @@
+"""The version of this command, and of the controller it talks to."""
+
+import json
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from everstep_cli import encode
+from everstep_cli.admin import AdminError
+from everstep_cli.session import Ask, asks_controller
+from everstep_cli.views import tables, words
+from everstep_common.version import VERSION
+from everstep_proto.generated import admin_pb2
+
+
+@click.command()
+@asks_controller
+def version(ask: Ask) -> None:
+    r"""Show the version of this command and of the controller.
+
+    A controller that cannot be asked is told, but is not an error of this command.
+
+    \b
+    Example:
+      everstep version --json
+    """
+    detail, trouble = None, ""
+    try:
+        detail = ask.admin.controller()
+    except AdminError as error:
+        trouble = str(error)
+    if ask.as_json:
+        controller = encode.to_dict(detail) if detail is not None else None
+        click.echo(json.dumps({"everstep": VERSION, "controller": controller}, indent=2))
+        return
+    ask.console.print(f"everstep {VERSION}", highlight=False)
+    if detail is None:
+        ask.console.print(Text(f"controller: {trouble}", style="yellow"))
+    else:
+        ask.console.print(_sheet(detail, ask.now_ns))
+
+
+def _sheet(detail: admin_pb2.ControllerDetail, now_ns: int) -> Table:
+    return tables.facts(
+        [
+            ("controller", detail.version),
+            ("mode", detail.mode),
+            ("term", str(detail.term)),
+            ("up for", words.duration(now_ns - detail.started_ns)),
+            ("journal", f"{detail.journal_events} events"),
+            ("paused", " ".join(detail.paused)),
+            ("halted", Text(detail.halted, style="bold red")),
+        ]
+    )

@@ -1,0 +1,148 @@
+"""Who watches the demo: a terminal that is redrawn, a log that grows, or nobody."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from everstep_cli.demo.scene import Scene
+from everstep_cli.views import tables, words
+from everstep_cli.views.findings import event_line
+
+# The story takes what the rest of the picture leaves of the screen.
+_STORY_LINES_MIN, _STORY_LINES_MAX = 3, 12
+_FRAMES_PER_S = 4
+
+
+@dataclass(slots=True)
+class Plot:
+    """The steps of the demo so far; the last one is being played."""
+
+    steps: list[str] = field(default_factory=list)
+
+
+class Audience(Protocol):
+    """Whoever is shown the scenes."""
+
+    def plot(self, step: str) -> None:
+        """Tell what is being played now."""
+        ...
+
+    def show(self, scene: Scene, steps_per_s: float) -> None:
+        """Show what the controller says now."""
+        ...
+
+    def leave(self) -> None:
+        """End the show."""
+        ...
+
+
+class Nobody:
+    """--json: nothing is shown before the end."""
+
+    def plot(self, step: str) -> None:
+        """See Audience."""
+
+    def show(self, scene: Scene, steps_per_s: float) -> None:
+        """See Audience."""
+
+    def leave(self) -> None:
+        """See Audience."""
+
+
+class Log:
+    """Output that is no terminal: every step and every event once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last_event = 0
+
+    def plot(self, step: str) -> None:
+        """See Audience."""
+        self._console.print(Text(f"== {step}", style="bold"), soft_wrap=True)
+
+    def show(self, scene: Scene, steps_per_s: float) -> None:
+        """See Audience."""
+        for event in scene.events:
+            if event.id > self._last_event:
+                self._last_event = event.id
+                self._console.print(event_line(event), soft_wrap=True)
+
+    def leave(self) -> None:
+        """See Audience."""
+
+
+class Terminal:
+    """A terminal: nodes, job, the story in the controller's own sentences, and the plot."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._plot = Plot()
+        self._scene = Scene()
+        self._rate = 0.0
+        self._live = Live(console=console, refresh_per_second=_FRAMES_PER_S, transient=False)
+        self._live.start()
+
+    def plot(self, step: str) -> None:
+        """See Audience."""
+        self._plot.steps.append(step)
+        self._draw()
+
+    def show(self, scene: Scene, steps_per_s: float) -> None:
+        """See Audience."""
+        self._scene, self._rate = scene, steps_per_s
+        self._draw()
+
+    def leave(self) -> None:
+        """See Audience."""
+        self._live.stop()
+
+    def _draw(self) -> None:
+        self._live.update(frame(self._plot, self._scene, self._rate, self._console.height))
+
+
+def frame(plot: Plot, scene: Scene, steps_per_s: float, height: int) -> RenderableType:
+    """Return one picture of the demo, no higher than the screen."""
+    room = height - len(scene.nodes) - 8 - _STORY_LINES_MIN
+    steps = plot.steps[-max(room, 1) :]
+    done = [Text.assemble(("  done  ", "green"), step) for step in steps[:-1]]
+    now = [Text.assemble(("  now   ", "bold cyan"), (step, "bold")) for step in steps[-1:]]
+    others = len(steps) + len(scene.nodes) + 8
+    lines = min(max(height - others, _STORY_LINES_MIN), _STORY_LINES_MAX)
+    story = [event_line(event) for event in scene.events[-lines:]]
+    for line in story:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    blank = [Text()] * (lines - len(story))
+    return Group(
+        Text("Everstep demo", style="bold"), *done, *now, Text(),
+        _nodes(scene), Text(), _job(scene, steps_per_s), Text(), *story, *blank,
+    )  # fmt: skip
+
+
+def _nodes(scene: Scene) -> RenderableType:
+    made = tables.table("node", "state", "rank", "claims", "findings", right=("rank", "findings"))
+    for node in scene.nodes:
+        place = scene.members.index(node.node) if node.node in scene.members else None
+        spare = scene.job is not None and node.node in scene.job.summary.spares and not node.claims
+        made.add_row(
+            node.node,
+            words.state(node.state),
+            "spare" if spare else "-" if place is None else str(place),
+            " ".join(claim.owner for claim in node.claims) or "-",
+            str(node.findings),
+        )
+    return made
+
+
+def _job(scene: Scene, steps_per_s: float) -> Text:
+    if scene.job is None:
+        return Text("no job yet", style="dim")
+    summary = scene.job.summary
+    return Text.assemble(
+        (f"job {summary.job} ", "bold"),
+        words.state(summary.state),
+        f", generation {summary.generation}, step {scene.step}, {steps_per_s:.1f} steps/s, "
+        f"ETTR {summary.ettr_time:.1%}",
+    )

@@ -1,0 +1,180 @@
+"""Admin over gRPC: a deadline on every call, and one sentence for everything that goes wrong."""
+
+import difflib
+import getpass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+
+from everstep_cli.admin import AdminError, UnknownNameError
+from everstep_cli.connection import Connection
+from everstep_common.config import ConfigError
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
+
+Reply = TypeVar("Reply")
+
+# An error message must not wait long for its hint.
+_HINT_S = 2.0
+# A follower must notice a controller that vanished without closing the connection.
+_OPTIONS: ChannelOptions = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+@contextmanager
+def connect(connection: Connection) -> Iterator["GrpcAdmin"]:
+    """Open a connection for the time of a command. Raises AdminError when its keys are unusable."""
+    with _channel(connection) as channel:
+        yield GrpcAdmin(channel, connection)
+
+
+def _channel(connection: Connection) -> grpc.Channel:
+    tls = connection.tls
+    if not tls.enabled:
+        return grpc.insecure_channel(connection.address, options=_OPTIONS)
+    try:
+        credentials = channel_credentials(tls)
+    except ConfigError as error:
+        raise AdminError(
+            f"{error}; look at --tls-ca, --tls-certificate and --tls-key with 'ls -l'"
+        ) from error
+    options = channel_options(tls, _OPTIONS)
+    return grpc.secure_channel(connection.address, credentials, options=options)
+
+
+class GrpcAdmin:
+    """See Admin."""
+
+    def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
+        self._stub = admin_pb2_grpc.AdminStub(channel)
+        self._connection = connection
+        self._timeout_s = connection.timeout_s
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """See Reader."""
+        request = admin_pb2.ListNodesRequest()
+        return self._ask("", lambda: self._stub.ListNodes(request, timeout=self._timeout_s))
+
+    def node(self, name: str) -> admin_pb2.NodeDetail:
+        """See Reader."""
+        request = admin_pb2.GetNodeRequest(node=name)
+        return self._ask(name, lambda: self._stub.GetNode(request, timeout=self._timeout_s))
+
+    def findings(self, node: str) -> admin_pb2.ListFindingsReply:
+        """See Reader."""
+        request = admin_pb2.ListFindingsRequest(node=node)
+        return self._ask(node, lambda: self._stub.ListFindings(request, timeout=self._timeout_s))
+
+    def why(self, name: str) -> admin_pb2.WhyReply:
+        """See Reader."""
+        request = admin_pb2.WhyRequest(name=name)
+        return self._ask(name, lambda: self._stub.Why(request, timeout=self._timeout_s))
+
+    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+        """See Reader. A following stream has no deadline; keepalive notices a dead controller."""
+        request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
+        deadline_s = None if follow else self._timeout_s
+        try:
+            yield from self._stub.WatchEvents(request, timeout=deadline_s)
+        except grpc.RpcError as error:
+            raise self._sentence(error, subject) from error
+
+    def jobs(self) -> admin_pb2.ListJobsReply:
+        """See Reader."""
+        request = admin_pb2.ListJobsRequest()
+        return self._ask("", lambda: self._stub.ListJobs(request, timeout=self._timeout_s))
+
+    def job(self, name: str) -> admin_pb2.JobDetail:
+        """See Reader."""
+        request = admin_pb2.GetJobRequest(job=name)
+        return self._ask(name, lambda: self._stub.GetJob(request, timeout=self._timeout_s))
+
+    def ledger(self, job: str) -> admin_pb2.Ledger:
+        """See Reader."""
+        request = admin_pb2.GetLedgerRequest(job=job)
+        return self._ask(job, lambda: self._stub.GetLedger(request, timeout=self._timeout_s))
+
+    def controller(self) -> admin_pb2.ControllerDetail:
+        """See Reader."""
+        request = admin_pb2.GetControllerRequest()
+        return self._ask("", lambda: self._stub.GetController(request, timeout=self._timeout_s))
+
+    def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+        """See Operator."""
+        request = admin_pb2.IsolateRequest(node=node, reason=reason, operator=getpass.getuser())
+        return self._ask(node, lambda: self._stub.Isolate(request, timeout=self._timeout_s))
+
+    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+        """See Operator."""
+        request = admin_pb2.ReleaseRequest(node=node, reason=reason, operator=getpass.getuser())
+        return self._ask(node, lambda: self._stub.Release(request, timeout=self._timeout_s))
+
+    def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
+        """See Operator."""
+        request = admin_pb2.PauseRequest(subject=subject, reason=reason, operator=getpass.getuser())
+        return self._ask(subject, lambda: self._stub.Pause(request, timeout=self._timeout_s))
+
+    def resume(self, subject: str) -> admin_pb2.AutomationReply:
+        """See Operator."""
+        request = admin_pb2.ResumeRequest(subject=subject, operator=getpass.getuser())
+        return self._ask(subject, lambda: self._stub.Resume(request, timeout=self._timeout_s))
+
+    def _ask(self, name: str, call: Callable[[], Reply]) -> Reply:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            raise self._sentence(error, name) from error
+
+    def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
+        code, details = _status(error)
+        if code is grpc.StatusCode.NOT_FOUND:
+            return UnknownNameError(f"{details or f'no {name!r} here'}; {self._nearest(name)}")
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return AdminError(_unreachable(self._connection, code, details))
+        if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+            return AdminError(
+                f"{details or 'not allowed'}; ask again with the certificate of an operator: "
+                "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
+            )
+        return AdminError(f"{details or code.name}; try 'everstep version'")
+
+    def _nearest(self, name: str) -> str:
+        try:
+            nodes = self._stub.ListNodes(admin_pb2.ListNodesRequest(), timeout=_HINT_S).nodes
+            jobs = self._stub.ListJobs(admin_pb2.ListJobsRequest(), timeout=_HINT_S).jobs
+        except grpc.RpcError:
+            return "try 'everstep nodes' and 'everstep jobs'"
+        known = [*(node.node for node in nodes), *(job.job for job in jobs)]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"{hint}'everstep nodes' and 'everstep jobs' list the names"
+
+
+def _status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
+    # Every error of a call is a grpc.Call too; the stubs do not know it.
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    if code is None or details is None:
+        return grpc.StatusCode.UNKNOWN, str(error)
+    return code(), details() or ""
+
+
+def _unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> str:
+    address = connection.address
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return (
+            f"the controller at {address} did not answer within {connection.timeout_s:g} s; "
+            "try again with --timeout, or look at 'systemctl status everstep-controller'"
+        )
+    if "handshake" in details.lower() or "ssl" in details.lower():
+        return (
+            f"the controller at {address} and this command do not trust each other; "
+            "give --tls-ca, --tls-certificate and --tls-key of the controller's authority"
+        )
+    return (
+        f"no controller answers at {address}; start one with 'everstep-controller', "
+        "or name another with --controller HOST:PORT"
+    )

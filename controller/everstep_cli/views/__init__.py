@@ -1,0 +1,1 @@
+"""How answers look on a terminal: messages in, rich tables out."""

@@ -1,0 +1,152 @@
+"""Jobs, incidents and the ledger on a terminal."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from everstep_cli.views import tables, words
+from everstep_cli.views.categories import meaning
+from everstep_proto.generated import admin_pb2
+
+_DEFINITIONS = """\
+ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that count.
+ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well."""
+
+
+def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
+    """Yield the table of all jobs, and a sentence for each that does not simply run."""
+    rows = list(jobs)
+    if not rows:
+        yield "No job yet. Start one: everstep run --job NAME --nnodes 1 -- python train.py"
+        return
+    made = tables.table(
+        "job", "state", "generation", "step", "nodes", "spares", "ETTR",
+        right=("generation", "step", "ETTR"), wrap=("nodes", "spares"),
+    )  # fmt: skip
+    for job in rows:
+        made.add_row(
+            job.job,
+            words.state(job.state),
+            str(job.generation),
+            _step(job),
+            words.names(job.members),
+            words.names(job.spares),
+            f"{job.ettr_time:.2%}",
+        )
+    yield made
+    sentences = [j for j in rows if j.state not in ("running", "ended") and j.reason]
+    if sentences:
+        yield ""
+    for job in sentences:
+        yield Text.assemble((job.job, "bold"), ": ", job.reason)
+
+
+def job_sheet(job: admin_pb2.JobDetail) -> Iterator[RenderableType]:
+    """Yield everything known of one job."""
+    summary = job.summary
+    recoverable = str(job.recoverable_step) if job.has_recoverable else "none yet"
+    yield tables.facts(
+        [
+            ("job", Text(summary.job, style="bold")),
+            ("state", words.state(summary.state)),
+            ("because", summary.reason),
+            ("generation", f"{summary.generation} ({words.count(job.restarts, 'restart')})"),
+            ("step", f"{_step(summary)}, recoverable without any one node: {recoverable}"),
+            ("nodes", words.names(summary.members)),
+            ("spares", words.names(summary.spares)),
+            ("asked for", _wish(job)),
+            ("ETTR", f"{summary.ettr_time:.2%} ('everstep ettr {summary.job}' shows the rest)"),
+            ("uid", str(summary.uid)),
+        ]
+    )
+    yield from incident_list(job.incidents)
+
+
+def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
+    """Yield where the time went, the two ratios with their definitions, and every incident."""
+    yield _categories(ledger)
+    yield ""
+    yield tables.facts(
+        [
+            ("ETTR_time", f"{ledger.ettr_time:.3%}"),
+            ("ETTR_work", f"{ledger.ettr_work:.3%}"),
+            ("steps", f"{ledger.steps} that count"),
+            ("to hold 99.5 %", _budget(ledger)),
+        ]
+    )
+    yield Text(_DEFINITIONS, style="dim")
+    yield from incident_list(ledger.incidents)
+
+
+def incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[RenderableType]:
+    """Yield the incidents of a job with what each cost."""
+    if not incidents:
+        return
+    yield tables.section("incidents")
+    made = tables.table(
+        "incident", "cause", "node", "plan", "seconds", "what happened and what it cost",
+        right=("seconds",), wrap=("what happened and what it cost",),
+    )  # fmt: skip
+    for incident in incidents:
+        total = sum(cost.time_ns for cost in incident.costs)
+        made.add_row(
+            incident.incident,
+            incident.cause,
+            incident.node or "?",
+            incident.plan.replace("_", " ") or ("open" if not incident.over_ns else "-"),
+            words.seconds(total),
+            _incident_story(incident),
+        )
+    yield made
+
+
+def costs_line(costs: Iterable[admin_pb2.Category]) -> str:
+    """Return costs in a line: "inc.detect 0.012, inc.drain 0.100"."""
+    return ", ".join(f"{cost.name} {words.seconds(cost.time_ns)}" for cost in costs)
+
+
+def _categories(ledger: admin_pb2.Ledger) -> Table:
+    made = tables.table(
+        "category", "seconds", "share", "meaning", right=("seconds", "share"), wrap=("meaning",)
+    )
+    for category in ledger.categories:
+        share = category.time_ns / ledger.wall_ns if ledger.wall_ns else 0.0
+        made.add_row(
+            category.name, words.seconds(category.time_ns), f"{share:.2%}", meaning(category.name)
+        )
+    made.add_section()
+    total = sum(category.time_ns for category in ledger.categories)
+    share = total / ledger.wall_ns if ledger.wall_ns else 0.0
+    exact = (
+        "= wall clock, to the nanosecond"
+        if total == ledger.wall_ns
+        else (f"differs from the wall clock, {words.seconds(ledger.wall_ns)}: please report this")
+    )
+    made.add_row("sum", words.seconds(total), f"{share:.2%}", exact, style="bold")
+    return made
+
+
+def _incident_story(incident: admin_pb2.Incident) -> Text:
+    story = Text(incident.message)
+    if incident.has_restored:
+        story.append(f"\nstep {incident.step_before} → restored {incident.step_restored}")
+    if costs := costs_line(incident.costs):
+        story.append(f"\n{costs}", "dim")
+    return story
+
+
+def _step(job: admin_pb2.JobSummary) -> str:
+    return str(job.step) if job.has_step else "-"
+
+
+def _wish(job: admin_pb2.JobDetail) -> str:
+    most = "" if job.nodes_min == job.nodes_max else f" to {job.nodes_max}"
+    return f"{job.nodes_min}{most} nodes with {words.count(job.processes_per_node, 'process')} each"
+
+
+def _budget(ledger: admin_pb2.Ledger) -> str:
+    if not ledger.budget_per_failure_s:
+        return "no failure yet, so no failure rate to tell from"
+    return f"a failure may cost {ledger.budget_per_failure_s:.1f} s at the failure rate so far"

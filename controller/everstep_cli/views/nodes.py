@@ -1,0 +1,128 @@
+"""Nodes on a terminal."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from everstep_cli.views import tables, words
+from everstep_cli.views.findings import finding_table
+from everstep_proto.generated import admin_pb2
+
+
+def node_list(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[RenderableType]:
+    """Yield the table of all nodes, and a sentence for each that is not simply healthy."""
+    rows = list(nodes)
+    if not rows:
+        yield "No node has connected yet. Start an agent on one: everstep-agent"
+        return
+    made = tables.table(
+        "node", "state", "claims", "findings", "jobs", "cpus", "memory", "accelerators",
+        right=("findings", "cpus", "memory"), wrap=("accelerators", "jobs"),
+    )  # fmt: skip
+    for node in rows:
+        made.add_row(*_cells(node))
+    yield made
+    sentences = list(_sentences(rows, now_ns))
+    if sentences:
+        yield ""
+    yield from sentences
+
+
+def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableType]:
+    """Yield everything known of one node."""
+    yield tables.facts(_facts(node, now_ns))
+    if node.findings:
+        yield tables.section("findings")
+        yield finding_table(node.findings, now_ns, with_node=False)
+    if node.disks:
+        yield tables.section("disks")
+        yield _disks(node)
+    if node.interfaces:
+        yield tables.section("interfaces")
+        yield _interfaces(node)
+    if node.accelerators:
+        yield tables.section("accelerators")
+        yield _accelerators(node)
+
+
+def _cells(node: admin_pb2.NodeSummary) -> Iterator[tables.Cell]:
+    yield node.node
+    yield _state(node)
+    yield " ".join(claim.owner for claim in node.claims) or "-"
+    yield str(node.findings)
+    yield " ".join(node.jobs) or "-"
+    yield str(node.cpu_count) if node.cpu_count else "-"
+    yield words.size(node.memory_bytes) if node.memory_bytes else "-"
+    yield node.accelerators or "none"
+
+
+def _state(node: admin_pb2.NodeSummary) -> Text:
+    shown = words.state(node.state)
+    return shown if node.connected or node.state == "lost" else shown.append(", away", "yellow")
+
+
+def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[Text]:
+    for node in nodes:
+        if node.state != "healthy" and node.reason:
+            age = words.duration(now_ns - node.since_ns)
+            yield Text.assemble((node.node, "bold"), f", {node.state} for {age}: ", node.reason)
+        for claim in node.claims:
+            if claim.reason != node.reason:
+                yield Text.assemble(
+                    (node.node, "bold"), f": isolated by {claim.owner}: ", claim.reason
+                )
+
+
+def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
+    summary = node.summary
+    since = words.duration(now_ns - summary.since_ns)
+    yield "node", Text(summary.node, style="bold")
+    yield "state", _state(summary).append(f" for {since}")
+    yield "because", summary.reason
+    for claim in summary.claims:
+        age = words.duration(now_ns - claim.since_ns)
+        yield "claim", f"{claim.owner} for {age}: {claim.reason}"
+    yield "stream", "open" if summary.connected else "closed"
+    yield "jobs", " ".join(summary.jobs) or "none"
+    yield "findings", "" if node.findings else "none"
+    yield "domain", node.domain
+    yield "agent", node.agent_version
+    yield "cpu", f"{summary.cpu_count} x {node.cpu_model or 'unknown model'}"
+    yield "memory", words.size(summary.memory_bytes)
+    yield "accelerators", "" if node.accelerators else summary.accelerators or "none"
+    yield "kernel", node.kernel
+    yield "boot", node.boot_id
+    if node.clock_uncertainty_ns:
+        yield "clock", f"known to ±{node.clock_uncertainty_ns / 1e6:.3f} ms"
+    for note in node.notes:
+        yield "note", note
+
+
+def _disks(node: admin_pb2.NodeDetail) -> RenderableType:
+    made = tables.table("device", "mount", "type", "size", "free", right=("size", "free"))
+    for disk in node.disks:
+        made.add_row(
+            disk.device,
+            disk.mount,
+            disk.filesystem,
+            words.size(disk.size_bytes),
+            words.size(disk.free_bytes),
+        )
+    return made
+
+
+def _interfaces(node: admin_pb2.NodeDetail) -> RenderableType:
+    made = tables.table("name", "kind", "link", "speed", right=("speed",))
+    for interface in node.interfaces:
+        link = Text("up", "green") if interface.up else Text("down", "yellow")
+        made.add_row(interface.name, interface.kind, link, words.speed(interface.speed_bits_per_s))
+    return made
+
+
+def _accelerators(node: admin_pb2.NodeDetail) -> RenderableType:
+    made = tables.table("name", "vendor", "memory", "pci", "uuid", right=("memory",))
+    for device in node.accelerators:
+        size = words.size(device.memory_bytes)
+        made.add_row(device.name, device.vendor, size, device.pci_address, device.uuid)
+    return made

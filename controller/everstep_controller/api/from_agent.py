@@ -1,0 +1,246 @@
+"""What agents say, from the wire to the core's events and facts."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from everstep_common.findings import FindingKey
+from everstep_controller.core import events
+from everstep_controller.core.catalogue import Copy
+from everstep_controller.core.facts import (
+    Accelerator,
+    Disk,
+    Interface,
+    Inventory,
+    JobOnNode,
+    Origin,
+    Phase,
+)
+from everstep_controller.progress import Steps
+from everstep_proto.convert import WireError, finding_from_wire, stamp_from_wire
+from everstep_proto.generated import fleet_pb2
+
+# Names end up in file names, metric labels and command lines.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+# A second of very short steps; more in one record is a broken agent.
+_STEPS_MAX = 100_000
+_TEXT_MAX = 4096
+
+_PHASES = {
+    fleet_pb2.PHASE_STARTED: Phase.STARTED,
+    fleet_pb2.PHASE_ATTACHED: Phase.ATTACHED,
+    fleet_pb2.PHASE_RESTORED: Phase.RESTORED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """Where a record comes from, and how its node's boot clock maps to controller time."""
+
+    origin: Origin
+    # (boot id, boot_ns) to controller time
+    to_ns: Callable[[str, int], int]
+
+
+def name(value: str, what: str) -> str:
+    """Return a name. Raises WireError for one that could not be used everywhere."""
+    if not _NAME.fullmatch(value):
+        raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
+    return value
+
+
+def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
+    """Return the event of a Hello. Raises WireError."""
+    stamp = stamp_from_wire(hello.stamp)
+    if not hello.outbox:
+        raise WireError("Hello without the id of its outbox")
+    return events.NodeConnected(
+        node=name(hello.node, "node"),
+        boot_id=stamp.boot_id,
+        agent_version=hello.agent_version,
+        outbox=hello.outbox,
+        highest_term=hello.highest_term,
+        host=hello.host,
+        domain=hello.domain,
+        bulk_address=hello.bulk_address,
+        liveness_address=hello.liveness_address,
+        inventory=_inventory(hello.inventory),
+        jobs=tuple(
+            JobOnNode(name(job.job, "job"), job.generation, job.launcher) for job in hello.jobs
+        ),
+        open_findings=tuple(finding_from_wire(finding) for finding in hello.open_findings),
+    )
+
+
+def _inventory(wire: fleet_pb2.Inventory) -> Inventory:
+    return Inventory(
+        kernel=wire.kernel,
+        cpu_model=wire.cpu_model,
+        cpu_count=wire.cpu_count,
+        memory_bytes=wire.memory_bytes,
+        disks=tuple(
+            Disk(d.device, d.mount, d.filesystem, d.size_bytes, d.free_bytes) for d in wire.disks
+        ),
+        interfaces=tuple(
+            Interface(i.name, i.kind, i.up, i.speed_bits_per_s, i.address) for i in wire.interfaces
+        ),
+        accelerators=tuple(
+            Accelerator(a.uuid, a.name, a.vendor, a.pci_address, a.memory_bytes, a.driver)
+            for a in wire.accelerators
+        ),
+        notes=tuple(wire.notes),
+    )
+
+
+def steps(record: fleet_pb2.Record, context: RecordContext) -> Steps:
+    """Return the steps of a progress record. Raises WireError."""
+    wire, boot_id = record.progress, record.stamp.boot_id
+    if len(wire.end_boot_ns) != len(wire.stall_ns):
+        raise WireError("progress with unequal numbers of steps and stalls")
+    if len(wire.end_boot_ns) > _STEPS_MAX:
+        raise WireError(f"progress of more than {_STEPS_MAX} steps in one record")
+    if any(stall < 0 for stall in wire.stall_ns):
+        raise WireError("progress with a negative stall")
+    return Steps(
+        job=name(wire.job, "job"),
+        generation=wire.generation,
+        first_step=wire.first_step,
+        end_ns=tuple(context.to_ns(boot_id, end) for end in wire.end_boot_ns),
+        stall_ns=tuple(wire.stall_ns),
+        snapshots_skipped=wire.snapshots_skipped,
+        origin=context.origin,
+    )
+
+
+def event(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    """Return the event of any record but progress. Raises WireError."""
+    kind = record.WhichOneof("body")
+    convert = _CONVERTERS.get(kind or "")
+    if convert is None:
+        raise WireError(f"record {record.sequence} has no body that this version knows")
+    stamp_from_wire(record.stamp)
+    return convert(record, context)
+
+
+def _happened(record: fleet_pb2.Record, context: RecordContext, boot_ns: int = 0) -> int:
+    """Return when it happened; the stamp stands in where a body has no time of its own."""
+    return context.to_ns(record.stamp.boot_id, boot_ns or record.stamp.boot_ns)
+
+
+def _finding_raised(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.finding_raised
+    since = wire.since if wire.HasField("since") else record.stamp
+    at_ns = context.to_ns(since.boot_id, since.boot_ns)
+    return events.FindingRaised(context.origin, finding_from_wire(wire), at_ns)
+
+
+def _finding_cleared(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.finding_cleared
+    key = FindingKey(wire.component, wire.condition)
+    at_ns = _happened(record, context)
+    return events.FindingCleared(context.origin, key, wire.evidence[:_TEXT_MAX], at_ns)
+
+
+def _launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.launcher_joined
+    if not 1 <= wire.nodes_min <= wire.nodes_max or not wire.processes_per_node:
+        raise WireError(
+            f"job {wire.job!r:.80} wants {wire.nodes_min}:{wire.nodes_max} nodes of "
+            f"{wire.processes_per_node} processes"
+        )
+    return events.LauncherJoined(
+        origin=context.origin,
+        job=name(wire.job, "job"),
+        uid=wire.uid,
+        token_sha256=wire.token_sha256,
+        nodes_min=wire.nodes_min,
+        nodes_max=wire.nodes_max,
+        processes_per_node=wire.processes_per_node,
+        reform=wire.reform,
+        restarts_max=wire.restarts_max,
+        free_port=wire.free_port,
+        running_generation=wire.running_generation,
+        at_ns=_happened(record, context),
+    )
+
+
+def _launcher_left(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.launcher_left
+    at_ns = _happened(record, context)
+    job = name(wire.job, "job")
+    return events.LauncherLeft(context.origin, job, wire.reason[:_TEXT_MAX], wire.by_user, at_ns)
+
+
+def _phase_reached(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.phase_reached
+    phase = _PHASES.get(wire.phase)
+    if phase is None:
+        raise WireError(f"job {wire.job!r:.80}: unknown phase {wire.phase}")
+    at_ns = _happened(record, context, wire.at_boot_ns)
+    return events.PhaseReached(context.origin, name(wire.job, "job"), wire.generation, phase, at_ns)
+
+
+def _rank_exited(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.rank_exited
+    return events.RankExited(
+        origin=context.origin,
+        job=name(wire.job, "job"),
+        generation=wire.generation,
+        rank=wire.rank,
+        exit_code=wire.exit_code,
+        signal=wire.signal,
+        last_line=wire.last_line[:_TEXT_MAX],
+        at_ns=_happened(record, context, wire.at_boot_ns),
+    )
+
+
+def _generation_stopped(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.generation_stopped
+    at_ns = _happened(record, context, wire.at_boot_ns)
+    job = name(wire.job, "job")
+    return events.GenerationStopped(context.origin, job, wire.generation, wire.free_port, at_ns)
+
+
+def _generation_finished(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.generation_finished
+    at_ns = _happened(record, context, wire.at_boot_ns)
+    return events.GenerationFinished(context.origin, name(wire.job, "job"), wire.generation, at_ns)
+
+
+def _check_finished(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.check_finished
+    message = wire.message[:_TEXT_MAX]
+    return events.CheckFinished(context.origin, wire.order_id, wire.passed, message)
+
+
+_CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Event]] = {
+    "finding_raised": _finding_raised,
+    "finding_cleared": _finding_cleared,
+    "launcher_joined": _launcher_joined,
+    "launcher_left": _launcher_left,
+    "phase_reached": _phase_reached,
+    "rank_exited": _rank_exited,
+    "generation_stopped": _generation_stopped,
+    "generation_finished": _generation_finished,
+    "check_finished": _check_finished,
+}
+
+
+def copies(node: str, report: fleet_pb2.VaultReport) -> list[Copy]:
+    """Return the copies that a node reports. Raises WireError."""
+    name(report.job, "job")
+    if any(not copy.root_hash for copy in report.copies):
+        raise WireError(f"job {report.job}: a copy without its hash")
+    return [
+        Copy(
+            node=node,
+            generation=copy.generation,
+            rank=copy.rank,
+            step=copy.step,
+            replica=copy.replica,
+            root_hash=copy.root_hash.hex(),
+            size_bytes=copy.size_bytes,
+            shards=tuple(copy.shards),
+        )
+        for copy in report.copies
+    ]

@@ -1,0 +1,136 @@
+"""The open streams, one per node: what goes out, and when a stream has to end."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import grpc
+
+from everstep_controller.clock_map import ClockMap
+from everstep_proto.generated import fleet_pb2
+
+
+class StreamEnd(Exception):  # noqa: N818 - the end of a stream, whoever is to blame
+    """A stream has to end, and this is what its agent is told."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+class Session:
+    """One node's stream. Messages are sent in order, after Welcome; acknowledgements are merged."""
+
+    def __init__(self, node: str, outbox: str, clock: ClockMap) -> None:
+        self.node = node
+        self.outbox = outbox
+        self.clock = clock
+        self.peers: tuple[str, ...] | None = None
+        self._messages: deque[fleet_pb2.ControllerMessage] = deque()
+        self._acknowledge = 0
+        self._acknowledged = 0
+        # Questions for the node's time that are not answered yet.
+        self.asked_ns: set[int] = set()
+        self._welcomed = False
+        self._wake = asyncio.Event()
+        self._end: StreamEnd | None = None
+
+    def welcome(self, message: fleet_pb2.ControllerMessage) -> None:
+        """Send Welcome, and after it everything that was sent before."""
+        self._messages.appendleft(message)
+        self._welcomed = True
+        self._wake.set()
+
+    def send(self, message: fleet_pb2.ControllerMessage) -> None:
+        """Send a message when its turn comes."""
+        self._messages.append(message)
+        self._wake.set()
+
+    def acknowledge(self, sequence: int) -> None:
+        """Acknowledge all records up to a sequence; the newest acknowledgement stands for all."""
+        if sequence > self._acknowledge:
+            self._acknowledge = sequence
+            self._wake.set()
+
+    def end(self, code: grpc.StatusCode, sentence: str) -> None:
+        """End the stream; the first reason is the one that the agent hears."""
+        if self._end is None:
+            self._end = StreamEnd(code, sentence)
+        self._wake.set()
+
+    @property
+    def ending(self) -> bool:
+        """Return whether nothing more may be taken from this stream."""
+        return self._end is not None
+
+    async def next_messages(self) -> list[fleet_pb2.ControllerMessage]:
+        """Wait for messages and return them. Raises StreamEnd when the stream has to end."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._end is not None:
+                raise self._end
+            if not self._welcomed:
+                continue
+            messages = list(self._messages)
+            self._messages.clear()
+            if self._acknowledge > self._acknowledged:
+                self._acknowledged = self._acknowledge
+                ack = fleet_pb2.Ack(sequence=self._acknowledged)
+                messages.append(fleet_pb2.ControllerMessage(ack=ack))
+            if messages:
+                return messages
+
+
+class Sessions:
+    """The newest stream of every node."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, Session] = {}
+        self._clocks: dict[str, ClockMap] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        """Yield the open sessions."""
+        return iter(list(self._by_node.values()))
+
+    def __len__(self) -> int:
+        """Return the number of open streams."""
+        return len(self._by_node)
+
+    def open(self, node: str, outbox: str) -> Session:
+        """Register a stream; one that the node had before ends."""
+        before = self._by_node.get(node)
+        if before is not None:
+            before.end(grpc.StatusCode.ABORTED, f"{node} opened a newer stream")
+        session = Session(node, outbox, self.clock(node))
+        self._by_node[node] = session
+        return session
+
+    def close(self, session: Session) -> bool:
+        """Forget a stream; return whether it was the newest of its node."""
+        if self._by_node.get(session.node) is not session:
+            return False
+        del self._by_node[session.node]
+        return True
+
+    def of(self, node: str) -> Session | None:
+        """Return a node's stream."""
+        return self._by_node.get(node)
+
+    def clock(self, node: str) -> ClockMap:
+        """Return what is known of a node's clock; it outlives its streams."""
+        return self._clocks.setdefault(node, ClockMap())
+
+    def send(self, node: str, message: fleet_pb2.ControllerMessage) -> bool:
+        """Send to a node; return whether it has a stream."""
+        session = self._by_node.get(node)
+        if session is not None:
+            session.send(message)
+        return session is not None
+
+    def end_all(self, code: grpc.StatusCode, sentence: str, only: Callable[[str], bool]) -> None:
+        """End the streams of some nodes."""
+        for session in self:
+            if only(session.node):
+                session.end(code, sentence)

@@ -1,0 +1,203 @@
+"""The core's state as the command line shows it."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from everstep_common.findings import Severity
+from everstep_controller.clock_map import ClockEstimate
+from everstep_controller.core.planning import candidates
+from everstep_controller.core.state import (
+    Incident,
+    JobRecord,
+    JobState,
+    NodeRecord,
+    OpenFinding,
+    State,
+)
+from everstep_controller.journal.store import Announcement
+from everstep_proto.generated import admin_pb2
+
+_WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
+# Held at 99.5 %, a job may spend this share of its time on failures.
+_FAILURE_SHARE = 0.005
+
+
+def node_summary(node: NodeRecord, jobs: Iterable[JobRecord]) -> admin_pb2.NodeSummary:
+    """Return a node in a line."""
+    return admin_pb2.NodeSummary(
+        node=node.name,
+        state=node.state.value,
+        claims=[
+            admin_pb2.Claim(owner=claim.owner, reason=claim.reason, since_ns=claim.since_ns)
+            for claim in node.claims
+        ],
+        connected=node.connected,
+        jobs=sorted(
+            job.name for job in jobs if node.name in job.members and job.state is not JobState.ENDED
+        ),
+        findings=len(node.findings),
+        cpu_count=node.inventory.cpu_count,
+        memory_bytes=node.inventory.memory_bytes,
+        accelerators=_accelerators(node),
+        reason=node.reason,
+        since_ns=node.since_ns,
+    )
+
+
+def _accelerators(node: NodeRecord) -> str:
+    names = Counter(accelerator.name for accelerator in node.inventory.accelerators)
+    return ", ".join(f"{count} x {name}" for name, count in sorted(names.items())) or "none"
+
+
+def node_detail(
+    node: NodeRecord, jobs: Iterable[JobRecord], clock: ClockEstimate | None
+) -> admin_pb2.NodeDetail:
+    """Return everything known of a node."""
+    inventory = node.inventory
+    return admin_pb2.NodeDetail(
+        summary=node_summary(node, jobs),
+        agent_version=node.agent_version,
+        boot_id=node.boot_id,
+        domain=node.domain,
+        kernel=inventory.kernel,
+        cpu_model=inventory.cpu_model,
+        disks=[
+            admin_pb2.DiskLine(
+                device=disk.device,
+                mount=disk.mount,
+                filesystem=disk.filesystem,
+                size_bytes=disk.size_bytes,
+                free_bytes=disk.free_bytes,
+            )
+            for disk in inventory.disks
+        ],
+        interfaces=[
+            admin_pb2.InterfaceLine(
+                name=link.name, kind=link.kind, up=link.up, speed_bits_per_s=link.speed_bits_per_s
+            )
+            for link in inventory.interfaces
+        ],
+        accelerators=[
+            admin_pb2.AcceleratorLine(
+                uuid=device.uuid,
+                name=device.name,
+                vendor=device.vendor,
+                pci_address=device.pci_address,
+                memory_bytes=device.memory_bytes,
+            )
+            for device in inventory.accelerators
+        ],
+        notes=inventory.notes,
+        findings=[finding_line(node.name, held) for held in worst_first(node.findings.values())],
+        clock_offset_ns=clock.offset_ns if clock else 0,
+        clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
+    )
+
+
+def worst_first(findings: Iterable[OpenFinding]) -> list[OpenFinding]:
+    """Return findings in the order in which to look at them."""
+    return sorted(findings, key=lambda held: (_WORST_FIRST[held.finding.severity], held.since_ns))
+
+
+def finding_line(node: str, held: OpenFinding) -> admin_pb2.FindingLine:
+    """Return a finding as shown."""
+    finding = held.finding
+    return admin_pb2.FindingLine(
+        node=node,
+        component=finding.component,
+        condition=finding.condition,
+        severity=finding.severity.value,
+        message=finding.message,
+        evidence=finding.evidence,
+        suggested_action=finding.suggested_action.value,
+        rule=finding.rule,
+        since_ns=held.since_ns,
+        injected=finding.injected,
+    )
+
+
+def event(line: Announcement) -> admin_pb2.Event:
+    """Return a line of the event list."""
+    return admin_pb2.Event(
+        id=line.id, at_ns=line.at_ns, reason=line.reason, subject=line.subject, message=line.message
+    )
+
+
+def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSummary:
+    """Return a job in a line."""
+    return admin_pb2.JobSummary(
+        job=job.name,
+        state=job.state.value,
+        generation=job.generation,
+        step=job.last_step or 0,
+        has_step=job.last_step is not None,
+        members=job.members,
+        spares=[node.name for node in candidates(state, job) if node.name not in job.members],
+        ettr_time=_ratios(job, now_ns)[0],
+        reason=job.reason,
+        uid=job.uid,
+    )
+
+
+def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail:
+    """Return everything known of a job."""
+    return admin_pb2.JobDetail(
+        summary=job_summary(state, job, now_ns),
+        nodes_min=job.nodes_min,
+        nodes_max=job.nodes_max,
+        processes_per_node=job.processes_per_node,
+        recoverable_step=job.recoverable_step or 0,
+        has_recoverable=job.recoverable_step is not None,
+        restarts=job.restarts,
+        incidents=_incidents(job, now_ns),
+    )
+
+
+def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
+    """Return where a job's time went."""
+    ettr_time, ettr_work = _ratios(job, now_ns)
+    wall_ns = job.ledger.wall_ns(now_ns)
+    failures = len(job.incidents)
+    return admin_pb2.Ledger(
+        job=job.name,
+        wall_ns=wall_ns,
+        categories=_categories(job.ledger.totals(now_ns)),
+        ettr_time=ettr_time,
+        ettr_work=ettr_work,
+        incidents=_incidents(job, now_ns),
+        steps=job.ledger.step_count,
+        budget_per_failure_s=wall_ns / 1e9 * _FAILURE_SHARE / failures if failures else 0.0,
+    )
+
+
+def _ratios(job: JobRecord, now_ns: int) -> tuple[float, float]:
+    """Return ETTR by time and by work (ettr.md, section 5)."""
+    wall_ns = job.ledger.wall_ns(now_ns)
+    totals = job.ledger.totals(now_ns)
+    productive = totals.get("productive", 0)
+    slow = sum(amount for name, amount in totals.items() if name.startswith("slow."))
+    return ((productive + slow) / wall_ns, productive / wall_ns) if wall_ns else (0.0, 0.0)
+
+
+def _categories(totals: dict[str, int]) -> list[admin_pb2.Category]:
+    return [admin_pb2.Category(name=name, time_ns=amount) for name, amount in totals.items()]
+
+
+def _incidents(job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
+    return [_incident(job, incident, now_ns) for incident in job.incidents]
+
+
+def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Incident:
+    return admin_pb2.Incident(
+        incident=incident.id,
+        onset_ns=incident.onset_ns,
+        over_ns=incident.over_ns,
+        cause=incident.cause,
+        node=incident.node,
+        message=incident.message,
+        plan=incident.plan,
+        step_before=incident.step_before or 0,
+        step_restored=incident.step_restored or 0,
+        has_restored=incident.step_restored is not None,
+        costs=_categories(job.ledger.totals(now_ns, incident.id)),
+    )

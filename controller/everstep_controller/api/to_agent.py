@@ -1,0 +1,104 @@
+"""What the core wants done on nodes, from its actions to the wire."""
+
+from collections.abc import Mapping
+
+from everstep_controller.core import actions
+from everstep_controller.core.facts import ShardSource
+from everstep_controller.core.state import NodeRecord
+from everstep_controller.vault_service import Directive
+from everstep_proto.generated import fleet_pb2
+
+
+def order(action: actions.Order, term: int, transfer_key: bytes) -> fleet_pb2.ControllerMessage:
+    """Return the message that orders a node."""
+    wire = fleet_pb2.Order(order_id=action.id, term=term, reason=action.reason)
+    match action:
+        case actions.StartGeneration():
+            wire.start_generation.CopyFrom(_start(action, transfer_key))
+        case actions.StopGeneration():
+            wire.stop_generation.CopyFrom(
+                fleet_pb2.StopGeneration(
+                    job=action.job, generation=action.generation, grace_ns=action.grace_ns
+                )
+            )
+        case actions.EndJob():
+            wire.end_job.CopyFrom(fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded))
+        case actions.RefuseLauncher():
+            wire.refuse_launcher.CopyFrom(fleet_pb2.RefuseLauncher(job=action.job))
+        case actions.HoldLauncher():
+            wire.hold_launcher.CopyFrom(fleet_pb2.HoldLauncher(job=action.job))
+        case actions.RunCheck():
+            wire.run_check.CopyFrom(fleet_pb2.RunCheck())
+    return fleet_pb2.ControllerMessage(order=wire)
+
+
+def _start(action: actions.StartGeneration, transfer_key: bytes) -> fleet_pb2.StartGeneration:
+    return fleet_pb2.StartGeneration(
+        job=action.job,
+        generation=action.generation,
+        node_rank=action.node_rank,
+        node_count=action.node_count,
+        first_rank=action.first_rank,
+        processes=action.processes,
+        world_size=action.world_size,
+        master_address=action.master_address,
+        master_port=action.master_port,
+        restore=action.restore_step is not None,
+        restore_step=action.restore_step or 0,
+        sources=[_source(source) for source in action.sources],
+        transfer_key=transfer_key,
+    )
+
+
+def _source(source: ShardSource) -> fleet_pb2.ShardSource:
+    return fleet_pb2.ShardSource(
+        node=source.node,
+        bulk_address=source.bulk_address,
+        generation=source.generation,
+        rank=source.rank,
+        step=source.step,
+        root_hash=bytes.fromhex(source.root_hash),
+        size_bytes=source.size_bytes,
+        shards=source.shards,
+    )
+
+
+def confirm(action: actions.ConfirmSilence) -> fleet_pb2.ControllerMessage:
+    """Return the question whether a peer is alive."""
+    peer = fleet_pb2.Peer(node=action.peer, liveness_address=action.peer_address)
+    return fleet_pb2.ControllerMessage(
+        confirm=fleet_pb2.ConfirmPeer(confirm_id=action.id, peer=peer)
+    )
+
+
+def peer_list(
+    peers: tuple[str, ...], nodes: Mapping[str, NodeRecord]
+) -> fleet_pb2.ControllerMessage:
+    """Return the list of peers to watch; those without a responder cannot be watched."""
+    known = [nodes[peer] for peer in peers if peer in nodes]
+    return fleet_pb2.ControllerMessage(
+        peers=fleet_pb2.PeerList(peers=[_peer(node) for node in known if node.liveness_address])
+    )
+
+
+def _peer(node: NodeRecord) -> fleet_pb2.Peer:
+    return fleet_pb2.Peer(node=node.name, liveness_address=node.liveness_address)
+
+
+def directive(
+    what: Directive, target: NodeRecord | None, term: int, transfer_key: bytes
+) -> fleet_pb2.ControllerMessage:
+    """Return what a vault shall do."""
+    wire = fleet_pb2.VaultDirective(
+        job=what.job,
+        generation=what.generation,
+        recoverable_step=what.recoverable_step or 0,
+        has_recoverable=what.recoverable_step is not None,
+        dead_steps=what.dead_steps,
+        transfer_key=transfer_key,
+        term=term,
+    )
+    if target is not None and target.bulk_address:
+        wire.replica_target.CopyFrom(_peer(target))
+        wire.replica_bulk_address = target.bulk_address
+    return fleet_pb2.ControllerMessage(vault=wire)

@@ -1,0 +1,206 @@
+"""What an operator may set of the controller, with the reason for every default."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_common.config import setting
+from everstep_controller.core.facts import Mode, Settings
+from everstep_proto.tls import TlsSettings, split_address
+
+_S = 1_000_000_000
+
+
+def default_journal() -> Path:
+    """Return the journal of a service, or of a user who may not write there."""
+    system = Path("/var/lib/everstep-controller")
+    if os.access(system if system.exists() else system.parent, os.W_OK):
+        return system / "journal.sqlite"
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "everstep-controller" / "journal.sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSettings:
+    """How the controller decides; durations in seconds."""
+
+    mode: Mode = setting(
+        Mode.ADVISE,
+        help="How far automation may go: observe findings, advise what to do, or enforce it. A "
+        "new installation should advise until its findings are trusted.",
+    )
+    observe: tuple[str, ...] = setting(
+        (), help='Conditions ("XidFatal") that are only observed, whatever mode says.'
+    )
+    advise: tuple[str, ...] = setting((), help="Conditions on which the controller only advises.")
+    enforce: tuple[str, ...] = setting((), help="Conditions on which the controller acts.")
+    isolation_budget_nodes: int = setting(
+        2, unit="nodes", help="Working nodes that automation may isolate, at least."
+    )
+    isolation_budget_ratio: float = setting(
+        0.02, help="Share of the fleet that automation may isolate, where that is more nodes."
+    )
+    stream_silence_s: float = setting(
+        15.0,
+        unit="s",
+        help="A closed stream alone makes a node lost after this long; peers tell sooner. Long "
+        "enough for an agent's restart and a network's reconvergence.",
+    )
+    confirm_s: float = setting(
+        1.5,
+        unit="s",
+        help="How long peers may take to confirm a silence: three pings in a second, and slack.",
+    )
+    restart_grace_s: float = setting(
+        30.0,
+        unit="s",
+        help="After its own restart the controller waits this long for agents before it judges "
+        "silence: their reconnects are spread over 10 s.",
+    )
+    self_suspicion_ratio: float = setting(
+        0.5, help="If more than this share of the fleet is silent, the fault is taken to be here."
+    )
+    self_suspicion_s: float = setting(
+        60.0, unit="s", help="For how long, before the controller believes what it sees."
+    )
+    forming_s: float = setting(
+        10.0,
+        unit="s",
+        help="How long a job waits for its wanted nodes once it has its fewest: launchers of one "
+        "start arrive within seconds.",
+    )
+    stop_grace_s: float = setting(
+        0.0,
+        unit="s",
+        help="How long processes may take after SIGTERM when a generation is stopped. A rank that "
+        "waits in a collective for a dead peer ends by SIGKILL only, so by default at once.",
+    )
+    probation_s: float = setting(
+        600.0, unit="s", help="How long a repaired or returned node is the last choice for ranks."
+    )
+    job_retention_s: float = setting(
+        7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
+    )
+
+    def settings(self) -> Settings:
+        """Return the same in the core's words."""
+        modes = {
+            **dict.fromkeys(self.observe, Mode.OBSERVE),
+            **dict.fromkeys(self.advise, Mode.ADVISE),
+            **dict.fromkeys(self.enforce, Mode.ENFORCE),
+        }
+        return Settings(
+            mode=self.mode,
+            condition_modes=tuple(sorted(modes.items())),
+            isolation_budget_nodes=self.isolation_budget_nodes,
+            isolation_budget_ratio=self.isolation_budget_ratio,
+            stream_silence_ns=round(self.stream_silence_s * _S),
+            confirm_ns=round(self.confirm_s * _S),
+            restart_grace_ns=round(self.restart_grace_s * _S),
+            self_suspicion_ratio=self.self_suspicion_ratio,
+            self_suspicion_ns=round(self.self_suspicion_s * _S),
+            forming_ns=round(self.forming_s * _S),
+            stop_grace_ns=round(self.stop_grace_s * _S),
+            probation_ns=round(self.probation_s * _S),
+            job_retention_ns=round(self.job_retention_s * _S),
+        )
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values."""
+        found = []
+        for name in ("isolation_budget_ratio", "self_suspicion_ratio"):
+            if not 0 <= getattr(self, name) <= 1:
+                found.append(f"core.{name}: must be from 0 to 1, got {getattr(self, name)}")
+        for name in ("stream_silence_s", "confirm_s", "job_retention_s"):
+            if getattr(self, name) <= 0:
+                found.append(f"core.{name}: must be above 0, got {getattr(self, name)}")
+        for name in ("restart_grace_s", "forming_s", "stop_grace_s", "probation_s"):
+            if getattr(self, name) < 0:
+                found.append(f"core.{name}: must not be below 0, got {getattr(self, name)}")
+        if self.isolation_budget_nodes < 0:
+            found.append("core.isolation_budget_nodes: must not be below 0")
+        listed = [*self.observe, *self.advise, *self.enforce]
+        twice = sorted({name for name in listed if listed.count(name) > 1})
+        found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """What an operator may set. Durations are in seconds."""
+
+    listen: str = setting(
+        "127.0.0.1:7433",
+        unit="host:port",
+        help="Where agents and the command line connect. Other addresses than loopback need [tls].",
+    )
+    metrics: str = setting(
+        "127.0.0.1:7434",
+        unit="host:port",
+        help="Where Prometheus finds /metrics; encrypted as [tls] says, except on loopback. "
+        "Empty for none. Port 0 picks a free one.",
+    )
+    journal: Path = setting(
+        factory=default_journal,
+        shown="/var/lib/everstep-controller/journal.sqlite where that may be written, else "
+        "$XDG_STATE_HOME/everstep-controller/journal.sqlite",
+        help="The journal, an SQLite file on a local disk; its folder is created. Everything the "
+        "controller knows is in it.",
+    )
+    events_retention_days: float = setting(
+        7.0,
+        unit="days",
+        help="How long events and decisions are kept for 'everstep-controller replay': a week "
+        "covers the incident that is looked at on Monday.",
+    )
+    announcements_retention_days: float = setting(
+        90.0, unit="days", help="How long the event list of 'everstep events' is kept."
+    )
+    snapshot_interval_s: float = setting(
+        300.0,
+        unit="s",
+        help="How often the state is written down, so that a restart replays no more than that.",
+    )
+    samples_window: int = setting(
+        120,
+        unit="rows",
+        help="Samples kept of each node in memory: two minutes at 1 Hz, 56 bytes a row.",
+    )
+    log_level: str = setting("info", help="debug, info, warning or error.")
+    log_style: str = setting(
+        "auto", help="text, json, or auto: the journal's priorities under systemd, else text."
+    )
+    core: CoreSettings = setting(factory=CoreSettings, help="How the controller decides.")
+    tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values."""
+        found = [*_address_problems("listen", self.listen)]
+        if self.metrics:
+            found += _address_problems("metrics", self.metrics)
+        exposed = {"listen": self.listen} | ({"metrics": self.metrics} if self.metrics else {})
+        found += self.tls.problems(exposed)
+        found += self.core.problems()
+        for name in (
+            "events_retention_days",
+            "announcements_retention_days",
+            "snapshot_interval_s",
+        ):
+            if getattr(self, name) <= 0:
+                found.append(f"{name}: must be above 0, got {getattr(self, name)}")
+        if self.samples_window < 1:
+            found.append(f"samples_window: must be at least 1, got {self.samples_window}")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            found.append(
+                f"log_level: expected debug, info, warning or error, got {self.log_level!r}"
+            )
+        if self.log_style not in ("auto", "text", "json"):
+            found.append(f"log_style: expected auto, text or json, got {self.log_style!r}")
+        return found
+
+
+def _address_problems(key: str, value: str) -> list[str]:
+    host, port = split_address(value)
+    if host and port.isdigit() and int(port) < 65536:
+        return []
+    return [f"{key}: expected host:port, got {value!r}"]

@@ -1,0 +1,243 @@
+"""What operators and viewers ask: reads the state, and puts operators' words into the journal."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.version import VERSION
+from everstep_controller.api import to_admin
+from everstep_controller.api.sessions import Sessions
+from everstep_controller.core.events import (
+    AutomationPaused,
+    AutomationResumed,
+    Event,
+    OperatorIsolated,
+    OperatorReleased,
+)
+from everstep_controller.core.state import CONTROLLER, FLEET, JobRecord, NodeRecord, OpenFinding
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.journal.store import Announcement, JournalStore
+from everstep_controller.runtime import Runtime
+from everstep_proto.generated import admin_pb2
+
+_EVENTS_DEFAULT = 100
+_EVENTS_MAX = 10_000
+_DECISIONS = 10
+# Lines that the journal's thread may not have written yet when somebody asks.
+_RECENT = 1000
+# A follower that reads slower than this is cut off rather than kept in memory.
+_FOLLOWER_LAG = 10_000
+
+
+class UnknownNameError(LookupError):
+    """No node or job of this name; the message is one sentence."""
+
+
+class FollowerTooSlowError(Exception):
+    """A follower of the event list does not keep up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleParts:
+    """What the console works with."""
+
+    runtime: Runtime
+    sessions: Sessions
+    history: JournalStore
+    journal_full: Callable[[], JournalFull | None]
+
+
+class Console:
+    """One method per call; they raise UnknownNameError, and JournalFull on change."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._runtime = parts.runtime
+        self._sessions = parts.sessions
+        self._history = parts.history
+        self._journal_full = parts.journal_full
+        self._recent: deque[Announcement] = deque(maxlen=_RECENT)
+        self._followers: set[asyncio.Queue[Announcement]] = set()
+        self._started_ns = parts.runtime.now_ns()
+        parts.runtime.on_announcement(self._announced)
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """Return all nodes."""
+        state = self._runtime.state
+        jobs = list(state.jobs.values())
+        lines = [to_admin.node_summary(node, jobs) for _, node in sorted(state.nodes.items())]
+        return admin_pb2.ListNodesReply(nodes=lines)
+
+    def node(self, name: str) -> admin_pb2.NodeDetail:
+        """Return one node."""
+        node = self._node(name)
+        clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
+        return to_admin.node_detail(node, self._runtime.state.jobs.values(), clock)
+
+    def findings(self, name: str) -> admin_pb2.ListFindingsReply:
+        """Return open findings, of one node if one is named; the controller has some of its own."""
+        nodes = [self._node(name)] if name and name != CONTROLLER else []
+        if not name:
+            nodes = list(self._runtime.state.nodes.values())
+        held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
+        if name in ("", CONTROLLER):
+            held += [(CONTROLLER, finding) for finding in self.own_findings()]
+        order = {id(f): i for i, f in enumerate(to_admin.worst_first(f for _, f in held))}
+        held.sort(key=lambda pair: order[id(pair[1])])
+        lines = [to_admin.finding_line(node, finding) for node, finding in held]
+        return admin_pb2.ListFindingsReply(findings=lines)
+
+    def own_findings(self) -> list[OpenFinding]:
+        """Return what the controller has found about itself."""
+        found = list(self._runtime.state.findings.values())
+        full = self._journal_full()
+        return found if full is None else [*found, _journal_finding(full, self._runtime.now_ns())]
+
+    def why(self, name: str) -> admin_pb2.WhyReply:
+        """Return why a node or job is in its state."""
+        state = self._runtime.state
+        subject = state.nodes.get(name) or state.jobs.get(name)
+        if subject is None:
+            raise UnknownNameError(f"no node or job named {name!r}")
+        kind = "node" if isinstance(subject, NodeRecord) else "job"
+        return admin_pb2.WhyReply(
+            kind=kind,
+            state=subject.state.value,
+            answer=_answer(subject, state.paused.get(name) or state.paused.get(FLEET, "")),
+            decisions=[to_admin.event(line) for line in self._lines(name, _DECISIONS)],
+        )
+
+    def jobs(self) -> admin_pb2.ListJobsReply:
+        """Return all jobs, running ones first."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        jobs = sorted(state.jobs.values(), key=lambda j: (j.state.value == "ended", j.name))
+        lines = [to_admin.job_summary(state, job, now_ns) for job in jobs]
+        return admin_pb2.ListJobsReply(jobs=lines)
+
+    def job(self, name: str) -> admin_pb2.JobDetail:
+        """Return one job."""
+        runtime = self._runtime
+        return to_admin.job_detail(runtime.state, self._job(name), runtime.now_ns())
+
+    def ledger(self, name: str) -> admin_pb2.Ledger:
+        """Return where a job's time went."""
+        return to_admin.ledger(self._job(name), self._runtime.now_ns())
+
+    def controller(self) -> admin_pb2.ControllerDetail:
+        """Return the state of the controller itself."""
+        state = self._runtime.state
+        return admin_pb2.ControllerDetail(
+            version=VERSION,
+            term=state.term,
+            mode=state.settings.mode.value,
+            halted=state.halted,
+            paused=sorted(state.paused),
+            journal_events=self._runtime.seq,
+            started_ns=self._started_ns,
+        )
+
+    async def watch(self, subject: str, limit: int, follow: bool) -> AsyncIterator[admin_pb2.Event]:
+        """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""
+        if subject and subject not in (CONTROLLER, FLEET):
+            self.why(subject)
+        queue: asyncio.Queue[Announcement] = asyncio.Queue(_FOLLOWER_LAG)
+        self._followers.add(queue)
+        last = 0
+        try:
+            wanted = min(limit or _EVENTS_DEFAULT, _EVENTS_MAX)
+            for line in self._lines(subject, wanted):
+                last = line.id
+                yield to_admin.event(line)
+            while follow:
+                line = await queue.get()
+                if queue not in self._followers:
+                    raise FollowerTooSlowError("events came faster than they were read")
+                if line.id > last and subject in ("", line.subject):
+                    yield to_admin.event(line)
+        finally:
+            self._followers.discard(queue)
+
+    async def isolate(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
+        """Put an operator's claim on a node."""
+        return await self._about_node(name, OperatorIsolated(name, operator, reason))
+
+    async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
+        """Remove an operator's claim."""
+        return await self._about_node(name, OperatorReleased(name, operator, reason))
+
+    async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
+        """Stop automation for a node, a job, or everything."""
+        return await self._automation(AutomationPaused(self._subject(subject), operator, reason))
+
+    async def resume(self, subject: str, operator: str) -> admin_pb2.AutomationReply:
+        """Let automation go on."""
+        return await self._automation(AutomationResumed(self._subject(subject), operator))
+
+    # ---------------------------------------------------------------------------------------------
+
+    async def _about_node(self, name: str, event: Event) -> admin_pb2.NodeDetail:
+        self._node(name)
+        await self._runtime.submit(event)
+        return self.node(name)
+
+    async def _automation(self, event: Event) -> admin_pb2.AutomationReply:
+        await self._runtime.submit(event)
+        return admin_pb2.AutomationReply(paused=sorted(self._runtime.state.paused))
+
+    def _subject(self, subject: str) -> str:
+        state = self._runtime.state
+        if not subject or subject == FLEET:
+            return FLEET
+        if subject not in state.nodes and subject not in state.jobs and subject not in state.paused:
+            raise UnknownNameError(f"no node or job named {subject!r}")
+        return subject
+
+    def _node(self, name: str) -> NodeRecord:
+        node = self._runtime.state.nodes.get(name)
+        if node is None:
+            raise UnknownNameError(f"no node named {name!r}")
+        return node
+
+    def _job(self, name: str) -> JobRecord:
+        job = self._runtime.state.jobs.get(name)
+        if job is None:
+            raise UnknownNameError(f"no job named {name!r}")
+        return job
+
+    def _lines(self, subject: str, limit: int) -> list[Announcement]:
+        """Return lines of the event list, those that are still on their way to the journal too."""
+        lines = {line.id: line for line in self._history.announcements(subject, limit)}
+        lines |= {line.id: line for line in self._recent if subject in ("", line.subject)}
+        return [line for _, line in sorted(lines.items())][-limit:]
+
+    def _announced(self, line: Announcement) -> None:
+        self._recent.append(line)
+        for queue in list(self._followers):
+            if queue.full():
+                self._followers.discard(queue)
+            else:
+                queue.put_nowait(line)
+
+
+def _answer(subject: NodeRecord | JobRecord, paused: str) -> str:
+    parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
+    if isinstance(subject, NodeRecord):
+        parts += [f"takes no ranks ({claim.owner}): {claim.reason}" for claim in subject.claims]
+        if subject.deferred:
+            parts.append(f"should be isolated: {subject.deferred}")
+    if paused:
+        parts.append(f"automation is paused: {paused}")
+    return "; ".join(parts)
+
+
+def _journal_finding(full: JournalFull, now_ns: int) -> OpenFinding:
+    finding = Finding(
+        component="controller/journal",
+        condition="JournalFull",
+        severity=Severity.FATAL,
+        message=f"{full}; new work is refused, nothing acknowledged is lost",
+        suggested_action=SuggestedAction.REPAIR_HARDWARE,
+        rule="cleared by the first write that succeeds; it is tried every second",
+    )
+    return OpenFinding(finding, now_ns)

@@ -1,0 +1,1 @@
+"""How isolation reaches the schedulers of a cluster."""

@@ -1,0 +1,212 @@
+"""What the agents' streams mean: who comes and goes, and where each message belongs."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from everstep_common.version import VERSION
+from everstep_controller.api import from_agent, to_agent
+from everstep_controller.api.sessions import Session, Sessions, StreamEnd
+from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.facts import Origin
+from everstep_controller.intake import Intake
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.replica_ring import watched_peers
+from everstep_controller.runtime import Runtime
+from everstep_controller.samples import SampleError, SampleRing
+from everstep_controller.vault_service import VaultService
+from everstep_proto.convert import WireError, stamp_from_wire
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.tls import LOCAL, Identity, Role
+
+# Nodes come in crowds after a restart: one list for all of them, a little later.
+_PEERS_DELAY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class FleetParts:
+    """What the fleet works with."""
+
+    runtime: Runtime
+    sessions: Sessions
+    intake: Intake
+    vault: VaultService
+    samples: SampleRing
+
+
+class Fleet:
+    """Takes the messages of all streams. What follows from them is decided in the core."""
+
+    def __init__(self, parts: FleetParts) -> None:
+        self._runtime = parts.runtime
+        self._sessions = parts.sessions
+        self._intake = parts.intake
+        self._vault = parts.vault
+        self._samples = parts.samples
+        self._peers_wait = False
+        self._stopping = False
+        self._takers: dict[str, Callable[[Session, fleet_pb2.AgentMessage], None]] = {
+            "record": self._record,
+            "samples": self._sample,
+            "vault": self._vault_report,
+            "time_reply": self._time_reply,
+            "peer": self._peer_report,
+            "verdict": self._peer_verdict,
+        }
+
+    async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
+        """Take a Hello; welcome its agent once it is journaled. Raises StreamEnd, WireError."""
+        event = from_agent.node_connected(hello)
+        _check_identity(event.node, identity)
+        session = self._sessions.open(event.node, event.outbox)
+        session.clock.hello(event.boot_id, hello.stamp.boot_ns, self._runtime.now_ns())
+        self._intake.flush_node(event.node)
+        # Jobs that the agent does not know must not be waited for by what the event leads to.
+        self._vault.connected(event.node, [job.job for job in event.jobs])
+        try:
+            await self._runtime.submit(event)
+        except JournalFull as error:
+            self._sessions.close(session)
+            raise StreamEnd(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        except asyncio.CancelledError:
+            self.close(session)
+            raise
+        session.welcome(
+            fleet_pb2.ControllerMessage(
+                welcome=fleet_pb2.Welcome(
+                    term=self._runtime.state.term,
+                    controller_version=VERSION,
+                    acknowledged=self._intake.journaled(event.outbox),
+                )
+            )
+        )
+        self.peers_changed()
+        return session
+
+    def close(self, session: Session) -> None:
+        """A stream ended."""
+        if not self._sessions.close(session) or self._stopping:
+            return
+        self._intake.flush_node(session.node)
+        self._runtime.post(NodeDisconnected(session.node))
+        self.peers_changed()
+
+    def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        """Take a message. Raises WireError for one that cannot be used."""
+        if session.ending:
+            # Its next record would overtake the one that could not be journaled.
+            return
+        kind = message.WhichOneof("body")
+        taker = self._takers.get(kind or "")
+        if taker is None:
+            raise WireError(f"a message of kind {kind!r} has no place after Hello")
+        taker(session, message)
+
+    def busy(self, session: Session) -> bool:
+        """Return whether the stream should not be read on yet."""
+        return self._intake.busy(session.outbox)
+
+    def ask_time(self, session: Session) -> None:
+        """Ask a node for its clocks."""
+        sent_ns = self._runtime.now_ns()
+        session.asked_ns.add(sent_ns)
+        session.send(
+            fleet_pb2.ControllerMessage(time_request=fleet_pb2.TimeRequest(sent_ns=sent_ns))
+        )
+
+    def stop(self) -> None:
+        """End all streams: the controller goes away, the nodes do not."""
+        self._stopping = True
+        self._sessions.end_all(
+            grpc.StatusCode.UNAVAILABLE, "the controller is stopping", lambda _: True
+        )
+
+    def restart_streams(self, sentence: str) -> None:
+        """Have every agent connect anew."""
+        self._sessions.end_all(grpc.StatusCode.ABORTED, sentence, lambda _: True)
+
+    def peers_changed(self) -> None:
+        """Tell every node, a little later, which peers it watches."""
+        if not self._peers_wait:
+            self._peers_wait = True
+            asyncio.get_running_loop().call_later(_PEERS_DELAY_S, self._send_peers)
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _send_peers(self) -> None:
+        self._peers_wait = False
+        nodes = self._runtime.state.nodes
+        present = [name for name, node in nodes.items() if not node.gone and node.liveness_address]
+        peers = watched_peers(present, {name: nodes[name].domain for name in present})
+        for session in self._sessions:
+            mine = peers.get(session.node, ())
+            if mine != session.peers:
+                session.peers = mine
+                session.send(to_agent.peer_list(mine, nodes))
+
+    def _record(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        record = message.record
+        if not record.sequence:
+            raise WireError("a record without a sequence")
+        if self._runtime.state.halted:
+            # Nothing is taken, so nothing is acknowledged: the agent sends it again afterwards.
+            return
+        now_ns = self._runtime.now_ns()
+        origin = Origin(session.node, session.outbox, record.sequence)
+        context = from_agent.RecordContext(
+            origin, lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns)
+        )
+        if record.WhichOneof("body") == "progress":
+            steps = from_agent.steps(record, context)
+            if self._intake.is_new(origin):
+                self._intake.take_steps(steps, now_ns)
+            return
+        event = from_agent.event(record, context)
+        if self._intake.is_new(origin):
+            self._intake.take_event(origin, event)
+
+    def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        try:
+            self._samples.take(session.node, message.samples.schema, message.samples.rows)
+        except SampleError as error:
+            raise WireError(str(error)) from error
+
+    def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        report = message.vault
+        copies = from_agent.copies(session.node, report)
+        self._vault.report(report.job, session.node, copies, report.settled_generation)
+        for sentence in report.bad_copies[:16]:
+            self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
+
+    def _time_reply(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        reply, stamp = message.time_reply, stamp_from_wire(message.time_reply.stamp)
+        if reply.sent_ns in session.asked_ns:
+            session.asked_ns.discard(reply.sent_ns)
+            now_ns = self._runtime.now_ns()
+            session.clock.reply(stamp.boot_id, stamp.boot_ns, reply.sent_ns, now_ns)
+
+    def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        peer = from_agent.name(message.peer.peer, "peer")
+        self._hint(PeerReported(session.node, peer, message.peer.silent))
+
+    def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        verdict = message.verdict
+        peer = from_agent.name(verdict.peer, "peer")
+        self._hint(PeerJudged(session.node, peer, verdict.confirm_id, verdict.alive))
+
+    def _hint(self, event: Event) -> None:
+        self._runtime.post(event, again=False)
+
+
+def _check_identity(node: str, identity: Identity) -> None:
+    if identity == LOCAL:
+        return
+    if identity.role is not Role.AGENT or identity.name != node:
+        raise StreamEnd(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"the certificate is of {identity.name!r} ({identity.role.value}), Hello says "
+            f"{node!r}: an agent's certificate needs its node's name as common name and 'agent' "
+            "as organizational unit",
+        )

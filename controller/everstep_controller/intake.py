@@ -1,0 +1,133 @@
+"""Records on their way to the journal: in order, once, and acknowledged only afterwards."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from everstep_controller.acks import OutboxAcks
+from everstep_controller.core.events import Event, JobProgressed
+from everstep_controller.core.facts import Origin
+from everstep_controller.fold import Turn
+from everstep_controller.journal.store import Mark
+from everstep_controller.progress import Progress, Row, Steps
+
+# What an agent may have in memory here; it sends faster than the journal writes after an outage.
+_IN_FLIGHT_MAX = 2000
+
+
+class Submitting(Protocol):
+    """Whoever journals an event and hands it to the core."""
+
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
+        """Return a future that is done when the event is journaled and taken."""
+        ...
+
+
+class Acknowledging(Protocol):
+    """Whoever tells agents how their records fare."""
+
+    def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
+        """All records up to this sequence are journaled."""
+        ...
+
+    def refused(self, node: str, outbox: str, sentence: str) -> None:
+        """Some record could not be journaled; the agent shall send again later."""
+        ...
+
+
+class Intake:
+    """Takes records of all nodes; progress waits to be merged, everything else goes at once."""
+
+    def __init__(
+        self,
+        runtime: Submitting,
+        progress: Progress,
+        agents: Acknowledging,
+        journaled: dict[str, int],
+    ) -> None:
+        self._runtime = runtime
+        self._progress = progress
+        self._agents = agents
+        self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
+
+    def journaled(self, outbox: str) -> int:
+        """Return how far an outbox is journaled."""
+        return self._outbox(outbox).journaled
+
+    def busy(self, outbox: str) -> bool:
+        """Return whether so much of an outbox is on its way that its stream should wait."""
+        return self._outbox(outbox).in_flight > _IN_FLIGHT_MAX
+
+    def is_new(self, origin: Origin) -> bool:
+        """Return whether a record is new; if so it has to be taken."""
+        return self._outbox(origin.outbox).accept(origin.sequence)
+
+    def take_event(self, origin: Origin, event: Event) -> None:
+        """Journal a record's event, after the node's progress that came before it."""
+        self.flush_node(origin.node)
+        self._submit(event, [origin])
+
+    def take_steps(self, steps: Steps, now_ns: int) -> None:
+        """Merge a record's progress."""
+        self._write(self._progress.add(steps, now_ns))
+
+    def tick(self, now_ns: int) -> None:
+        """Journal the progress whose second is over."""
+        self._write(self._progress.tick(now_ns))
+
+    def flush_node(self, node: str) -> None:
+        """Journal what waits of a node."""
+        self._write(self._progress.flush_node(node))
+
+    def flush_job(self, job: str) -> None:
+        """Journal what waits of a job."""
+        self._write(self._progress.flush(job))
+
+    def flush_all(self) -> None:
+        """Journal everything that waits."""
+        self._write(self._progress.flush_all())
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _outbox(self, outbox: str) -> OutboxAcks:
+        return self._acks.setdefault(outbox, OutboxAcks())
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.empty:
+                self._release(row.event.origins)
+            else:
+                self._submit(row.event, row.event.origins)
+
+    def _release(self, origins: Iterable[Origin]) -> None:
+        for (node, outbox), sequences in _by_outbox(origins).items():
+            mark = self._outbox(outbox).release(sequences)
+            self._agents.acknowledged(node, outbox, mark)
+
+    def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
+        marks = tuple(
+            Mark(node, outbox, self._outbox(outbox).submit(sequences))
+            for (node, outbox), sequences in _by_outbox(origins).items()
+        )
+        future = self._runtime.submit(event, marks)
+        future.add_done_callback(partial(self._done, event, marks))
+
+    def _done(self, event: Event, marks: tuple[Mark, ...], future: "asyncio.Future[Turn]") -> None:
+        error = future.exception()
+        if error is not None and isinstance(event, JobProgressed):
+            self._progress.not_written(event)
+        for mark in marks:
+            acks = self._outbox(mark.outbox)
+            if error is None:
+                self._agents.acknowledged(mark.node, mark.outbox, acks.done(mark.sequence))
+            else:
+                acks.failed()
+                self._agents.refused(mark.node, mark.outbox, str(error))
+
+
+def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for origin in origins:
+        grouped.setdefault((origin.node, origin.outbox), []).append(origin.sequence)
+    return grouped

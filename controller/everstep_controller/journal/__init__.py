@@ -1,0 +1,1 @@
+"""What the controller has learned, written down before it is acted on."""

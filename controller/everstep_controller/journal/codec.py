@@ -1,0 +1,74 @@
+"""Events, actions and the state as JSON and back; the kind of a value is the name of its type."""
+
+import typing
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from everstep_controller.core.actions import Action
+from everstep_controller.core.events import Event
+from everstep_controller.core.state import State
+
+_EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
+    kind.__name__: msgspec.json.Decoder(kind) for kind in typing.get_args(Event)
+}
+_ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
+_STATE = msgspec.json.Decoder(State)
+_ENCODER = msgspec.json.Encoder()
+
+
+class UnreadableError(ValueError):
+    """A stored value does not have the shape that this version knows."""
+
+
+class _StoredAction(msgspec.Struct):
+    kind: str
+    body: msgspec.Raw
+
+
+_STORED_ACTIONS = msgspec.json.Decoder(list[_StoredAction])
+
+
+def kind_of(value: Event | Action) -> str:
+    """Return the name under which a value is stored."""
+    return type(value).__name__
+
+
+def encode(value: Event | Action | State) -> bytes:
+    """Return the JSON of a value."""
+    return _ENCODER.encode(value)
+
+
+def decode_event(kind: str, body: bytes) -> Event:
+    """Return an event. Raises UnreadableError for an unknown kind or shape."""
+    decoder = _EVENTS.get(kind)
+    if decoder is None:
+        raise UnreadableError(f"unknown kind of event: {kind}")
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(f"{kind}: {error}") from error
+
+
+def encode_actions(actions: Iterable[Action]) -> bytes:
+    """Return the JSON of what one event led to."""
+    return _ENCODER.encode(
+        [_StoredAction(kind_of(action), msgspec.Raw(encode(action))) for action in actions]
+    )
+
+
+def decode_actions(body: bytes) -> list[Action]:
+    """Return what one event led to. Raises UnreadableError."""
+    try:
+        stored: Sequence[_StoredAction] = _STORED_ACTIONS.decode(body)
+        return [msgspec.json.decode(item.body, type=_ACTIONS[item.kind]) for item in stored]
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise UnreadableError(f"recorded actions: {error}") from error
+
+
+def decode_state(body: bytes) -> State:
+    """Return a snapshot of the state. Raises UnreadableError."""
+    try:
+        return _STATE.decode(body)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(f"snapshot: {error}") from error

@@ -1,0 +1,239 @@
+"""The journal's one thread: takes what has come in since the last commit, and commits it once."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Generic, Protocol, TypeVar
+
+from everstep_controller.journal.store import JournalStore, Mark, StoredEvent
+from everstep_controller.journal.upkeep import probe
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# More in one transaction gains nothing (dependencies: 114,000 rows/s in batches of 1,000).
+_BATCH = 1000
+# How often a full disk is asked whether there is space again.
+_PROBE_S = 1.0
+
+
+class JournalFull(Exception):  # noqa: N818 - a condition that passes, not a mistake
+    """The journal cannot be written now; nothing that was acknowledged is lost."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """An event on its way into the journal."""
+
+    now_ns: int
+    kind: str
+    body: bytes
+    marks: tuple[Mark, ...] = ()
+    seq: int = 0
+    # Entries of an epoch that ended in a failure are refused, so none overtakes one that failed.
+    epoch: int = 0
+
+
+class JournalUser(Protocol):
+    """Whoever hands in entries; called on the event loop, in the order of the journal."""
+
+    def journaled(self, entries: Sequence[Entry]) -> None:
+        """Take entries that are durable now."""
+        ...
+
+    def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
+        """Take entries that are not in the journal and never will be."""
+        ...
+
+    def journal_writable(self) -> None:
+        """Learn that the journal takes entries again."""
+        ...
+
+
+@dataclass(slots=True)
+class _Call(Generic[T]):
+    operation: Callable[[JournalStore], T]
+    future: "asyncio.Future[T]"
+
+
+Write = Callable[[JournalStore], None]
+
+
+@dataclass(slots=True)
+class _Batch:
+    entries: list[Entry] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    calls: "list[_Call[object]]" = field(default_factory=list)
+    stop: bool = False
+
+    def add(self, item: "Entry | Write | _Call[object] | None") -> None:
+        if item is None:
+            self.stop = True
+        elif isinstance(item, Entry):
+            self.entries.append(item)
+        elif isinstance(item, _Call):
+            self.calls.append(item)
+        else:
+            self.writes.append(item)
+
+
+class GroupCommit:
+    """Appends events durably; its thread owns the connection."""
+
+    def __init__(self, open_store: Callable[[], JournalStore], user: JournalUser) -> None:
+        self._open_store = open_store
+        self._user = user
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[Entry | Write | _Call[object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal")
+        self._epoch = 0
+        self._full: JournalFull | None = None
+        # Of the thread alone:
+        self._failing = False
+        self._valid_epoch = 0
+        self._owed: deque[Write] = deque()
+        self._next_seq = 0
+
+    def start(self, last_seq: int) -> None:
+        """Begin to take entries; the next one gets the number after ``last_seq``."""
+        self._next_seq = last_seq + 1
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Write what was handed in, and end the thread."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def full(self) -> JournalFull | None:
+        """Return why nothing can be journaled now, or None."""
+        return self._full
+
+    def append(self, entry: Entry) -> None:
+        """Journal an entry. Raises JournalFull at once while the journal cannot be written."""
+        if self._full is not None:
+            raise self._full
+        entry.epoch = self._epoch
+        self._queue.put(entry)
+
+    def write(self, operation: Write) -> None:
+        """Write what can be derived again; tried until it succeeds."""
+        self._queue.put(operation)
+
+    async def call(self, operation: Callable[[JournalStore], T]) -> T:
+        """Run an operation in a transaction and return its result. Raises JournalFull."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Call(operation, future))  # type: ignore[arg-type]
+        return await future
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        store = self._open_store()
+        try:
+            while True:
+                batch = self._take()
+                self._owed.extend(batch.writes)
+                self._commit(store, batch.entries)
+                for call in batch.calls:
+                    self._answer(store, call)
+                if batch.stop:
+                    return
+        finally:
+            store.close()
+
+    def _take(self) -> _Batch:
+        """Wait for work; while the disk is full, no longer than until the next probe."""
+        batch = _Batch()
+        try:
+            batch.add(self._queue.get(timeout=_PROBE_S if self._failing else None))
+            while len(batch.entries) + len(batch.writes) < _BATCH and not batch.stop:
+                batch.add(self._queue.get_nowait())
+        except Empty:
+            pass
+        return batch
+
+    def _commit(self, store: JournalStore, entries: list[Entry]) -> None:
+        refused = [entry for entry in entries if entry.epoch < self._valid_epoch]
+        taken = [entry for entry in entries if entry.epoch >= self._valid_epoch]
+        if refused:
+            self._post(self._user.not_journaled, refused, JournalFull("the journal is full"))
+        if not (taken or self._owed or self._failing):
+            return
+        try:
+            if self._failing:
+                probe(store)
+            self._write(store, taken)
+        except sqlite3.Error as error:
+            store.rollback()
+            self._fail(taken, JournalFull(f"the journal cannot be written: {error}"))
+            return
+        self._owed.clear()
+        if self._failing:
+            self._failing = False
+            self._post(self._recovered, self._valid_epoch)
+        if taken:
+            self._post(self._user.journaled, taken)
+
+    def _write(self, store: JournalStore, entries: list[Entry]) -> None:
+        first = self._next_seq
+        for seq, entry in enumerate(entries, start=first):
+            entry.seq = seq
+        events = [StoredEvent(e.seq, e.now_ns, e.kind, e.body) for e in entries]
+        store.begin()
+        store.append(events, [mark for entry in entries for mark in entry.marks])
+        for operation in self._owed:
+            operation(store)
+        store.commit()
+        self._next_seq = first + len(entries)
+
+    def _fail(self, entries: list[Entry], error: JournalFull) -> None:
+        if not self._failing:
+            self._failing = True
+            self._valid_epoch += 1
+            self._post(self._failed, entries, error)
+
+    def _answer(self, store: JournalStore, call: _Call[object]) -> None:
+        try:
+            store.begin()
+            result = call.operation(store)
+            store.commit()
+        except sqlite3.Error as error:
+            store.rollback()
+            self._post(_refuse, call, JournalFull(f"the journal cannot be written: {error}"))
+        else:
+            self._post(_resolve, call, result)
+
+    def _post(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody waits for an answer any more.
+            logger.debug("an answer of the journal came after the end")
+
+    # --- back on the loop ------------------------------------------------------------------------
+
+    def _failed(self, entries: list[Entry], error: JournalFull) -> None:
+        self._full = error
+        self._user.not_journaled(entries, error)
+
+    def _recovered(self, epoch: int) -> None:
+        self._full = None
+        self._epoch = epoch
+        self._user.journal_writable()
+
+
+def _resolve(call: _Call[object], result: object) -> None:
+    if not call.future.done():
+        call.future.set_result(result)
+
+
+def _refuse(call: _Call[object], error: JournalFull) -> None:
+    if not call.future.done():
+        call.future.set_exception(error)

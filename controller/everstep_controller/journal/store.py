@@ -1,0 +1,196 @@
+"""The journal's SQLite file: events, decisions, snapshots, and what people were told."""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_controller.journal.schema import migrate
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it lies in the journal."""
+
+    seq: int
+    now_ns: int
+    kind: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """All records of an outbox up to this sequence are journaled."""
+
+    node: str
+    outbox: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """The state after an event, and the version of the code that folded it."""
+
+    seq: int
+    now_ns: int
+    version: str
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A line of the event list."""
+
+    id: int
+    seq: int
+    at_ns: int
+    subject: str
+    reason: str
+    message: str
+
+
+class JournalStore:
+    """One connection to the journal; used by the thread that made it.
+
+    Writing methods do not commit: ``commit`` and ``rollback`` end the transaction that they opened.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Open (and create) the file. Raises sqlite3.Error, OSError or SchemaError."""
+        if not read_only:
+            # Created here because SQLite would create it readable for everybody.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        mode = "ro" if read_only else "rw"
+        self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=5.0)
+        self._db.isolation_level = None
+        if not read_only:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            migrate(self._db)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Make what was written durable."""
+        self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Forget what was written since ``begin``."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def append(self, events: Iterable[StoredEvent], marks: Iterable[Mark]) -> None:
+        """Add events, and how far their outboxes are journaled with them."""
+        self._db.executemany(
+            "INSERT INTO event VALUES (?, ?, ?, ?)",
+            [(event.seq, event.now_ns, event.kind, event.body) for event in events],
+        )
+        self._db.executemany(
+            "INSERT INTO mark VALUES (?, ?, ?) ON CONFLICT (outbox) "
+            "DO UPDATE SET sequence = max(sequence, excluded.sequence)",
+            [(mark.outbox, mark.node, mark.sequence) for mark in marks],
+        )
+
+    def record(self, seq: int, actions: bytes) -> None:
+        """Write down what an event led to."""
+        self._db.execute("INSERT OR REPLACE INTO decision VALUES (?, ?)", (seq, actions))
+
+    def announce(self, announcements: Iterable[Announcement]) -> None:
+        """Add lines to the event list."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO announcement VALUES (?, ?, ?, ?, ?, ?)",
+            [(a.id, a.seq, a.at_ns, a.subject, a.reason, a.message) for a in announcements],
+        )
+
+    def reject(self, seq: int, error: str) -> None:
+        """Mark an event that the core cannot take: folding leaves it out."""
+        self._db.execute("INSERT OR REPLACE INTO rejection VALUES (?, ?)", (seq, error))
+
+    def save_snapshot(self, snapshot: StoredSnapshot) -> None:
+        """Keep the state, so that folding starts from it."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)",
+            (snapshot.seq, snapshot.now_ns, snapshot.version, snapshot.state),
+        )
+
+    def set_fact(self, name: str, value: bytes) -> None:
+        """Keep a value that is no event, such as a secret."""
+        self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+
+    def fact(self, name: str) -> bytes | None:
+        """Return a kept value."""
+        row = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def last(self) -> tuple[int, int]:
+        """Return sequence and time of the newest event or snapshot; zeros if there is none."""
+        row = self._db.execute(
+            "SELECT seq, now_ns FROM event UNION ALL SELECT seq, now_ns FROM snapshot "
+            "ORDER BY seq DESC LIMIT 1"
+        ).fetchone()
+        return (0, 0) if row is None else (int(row[0]), int(row[1]))
+
+    def snapshot(self, through: int | None = None) -> StoredSnapshot | None:
+        """Return the newest snapshot, or the newest that is not after an event."""
+        row = self._db.execute(
+            "SELECT seq, now_ns, version, state FROM snapshot WHERE seq <= ? "
+            "ORDER BY seq DESC LIMIT 1",
+            (2**62 if through is None else through,),
+        ).fetchone()
+        return None if row is None else StoredSnapshot(row[0], row[1], row[2], bytes(row[3]))
+
+    def oldest_snapshot(self) -> StoredSnapshot | None:
+        """Return the oldest snapshot that is kept."""
+        row = self._db.execute("SELECT min(seq) FROM snapshot").fetchone()
+        return None if row[0] is None else self.snapshot(int(row[0]))
+
+    def events(self, after: int, through: int | None = None) -> Iterator[StoredEvent]:
+        """Yield events in order, those that were rejected among them."""
+        rows = self._db.execute(
+            "SELECT seq, now_ns, kind, body FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
+            (after, 2**62 if through is None else through),
+        )
+        for seq, now_ns, kind, body in rows:
+            yield StoredEvent(seq, now_ns, kind, bytes(body))
+
+    def last_decision(self) -> int:
+        """Return the newest event whose actions are recorded."""
+        row = self._db.execute("SELECT max(seq) FROM decision").fetchone()
+        return int(row[0] or 0)
+
+    def decisions(self, after: int) -> dict[int, bytes]:
+        """Return the recorded actions by event."""
+        rows = self._db.execute("SELECT seq, actions FROM decision WHERE seq > ?", (after,))
+        return {seq: bytes(actions) for seq, actions in rows}
+
+    def rejections(self) -> set[int]:
+        """Return the events that are left out."""
+        return {seq for (seq,) in self._db.execute("SELECT seq FROM rejection")}
+
+    def marks(self) -> dict[str, int]:
+        """Return how far each outbox is journaled."""
+        return dict(self._db.execute("SELECT outbox, sequence FROM mark"))
+
+    def last_announcement(self) -> int:
+        """Return the number of the newest line of the event list."""
+        row = self._db.execute("SELECT max(id) FROM announcement").fetchone()
+        return int(row[0] or 0)
+
+    def announcements(self, subject: str, limit: int) -> list[Announcement]:
+        """Return the newest lines of the event list, oldest first; of one subject if named."""
+        where, values = ("WHERE subject = ?", (subject,)) if subject else ("", ())
+        rows = self._db.execute(
+            f"SELECT * FROM announcement {where} ORDER BY id DESC LIMIT ?", (*values, limit)
+        ).fetchall()
+        return [Announcement(*row) for row in reversed(rows)]
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> int:
+        """Run one writing statement and return how many rows it changed (for upkeep.py)."""
+        return self._db.execute(statement, tuple(values)).rowcount

@@ -1,0 +1,137 @@
+"""everstep-controller: arguments, the journal's lock, and a run until it is told to stop."""
+
+import argparse
+import asyncio
+import getpass
+import logging
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from everstep_common.config import EX_CONFIG, ConfigError, load
+from everstep_common.logs import configure_logging
+from everstep_common.systemd import notify, watchdog_interval_s
+from everstep_common.version import VERSION
+from everstep_controller import replay
+from everstep_controller.api.server import ListenError
+from everstep_controller.config import ControllerConfig
+from everstep_controller.core.core import Core
+from everstep_controller.journal.codec import UnreadableError
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.journal.lock import JournalLock, JournalLockedError
+from everstep_controller.journal.schema import SchemaError
+from everstep_controller.service import Controller, Options
+
+logger = logging.getLogger("everstep_controller")
+
+_DEFAULT_CONFIG = Path("/etc/everstep/controller.toml")
+_COMMANDS = ("replay", "recover")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the controller, or one of its commands; return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["replay"]:
+        return _replay(given[1:])
+    recovering = given[:1] == ["recover"]
+    options = _parser().parse_args(given[1:] if recovering else given)
+    try:
+        config = load(ControllerConfig, _config_path(options.config))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EX_CONFIG
+    configure_logging(config.log_level, config.log_style)
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    return _serve(config, _operator() if recovering else "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="everstep-controller",
+        description="Judges, isolates, recovers and accounts for a fleet of nodes.",
+        epilog="everstep-controller replay JOURNAL decides everything again and shows what "
+        "differs; everstep-controller recover [--config FILE] starts and rebuilds "
+        "from the agents what an old journal does not know.",
+    )
+    parser.add_argument("--config", type=Path, help=f"TOML file; {_DEFAULT_CONFIG} if it exists")
+    parser.add_argument("--version", action="version", version=f"everstep-controller {VERSION}")
+    return parser
+
+
+def _config_path(given: Path | None) -> Path | None:
+    return given or (_DEFAULT_CONFIG if _DEFAULT_CONFIG.exists() else None)
+
+
+def _operator() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"
+
+
+def _replay(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="everstep-controller replay",
+        description="Fold a journal again and show what would be decided differently.",
+    )
+    parser.add_argument("journal", type=Path)
+    try:
+        comparison = replay.replay(parser.parse_args(arguments).journal, Core)
+    except (UnreadableError, sqlite3.Error) as error:
+        print(f"everstep-controller replay: {error}", file=sys.stderr)
+        return 1
+    for line in replay.report(comparison):
+        print(line)
+    return 1 if comparison.differences else 0
+
+
+def _serve(config: ControllerConfig, recover_by: str) -> int:
+    try:
+        config.journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with JournalLock(config.journal):
+            asyncio.run(_run(config, recover_by))
+    except (JournalLockedError, SchemaError, ListenError, JournalFull, ConfigError) as error:
+        logger.error("%s", error)
+    except (OSError, sqlite3.Error) as error:
+        logger.error("cannot start: %s", error)
+    else:
+        return 0
+    return 1
+
+
+async def _run(config: ControllerConfig, recover_by: str) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    controller = Controller(config, Options(Core, recover_by))
+    await controller.start()
+    logger.info(
+        "version %s, term %d, listening on port %d, metrics on port %d, journal %s",
+        VERSION,
+        controller.runtime.state.term,
+        controller.port,
+        controller.metrics_port,
+        config.journal,
+    )
+    notify("READY=1")
+    watchdog = asyncio.create_task(_watchdog(), name="watchdog")
+    await stop.wait()
+    notify("STOPPING=1")
+    watchdog.cancel()
+    await controller.stop()
+
+
+async def _watchdog() -> None:
+    """Tell the service manager that the event loop turns."""
+    interval_s = watchdog_interval_s()
+    while interval_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

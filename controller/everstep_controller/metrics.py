@@ -1,0 +1,187 @@
+"""The controller's /metrics: fleet, node states and jobs; per-device series are the agents'."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from everstep_common.version import VERSION
+from everstep_controller.core.state import JobRecord, JobState, NodeState, State
+from everstep_proto.tls import TlsSettings, is_loopback, split_address
+
+# A scrape that the event loop cannot answer in this time fails, and that is the alarm.
+_ANSWER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Numbers of the shell itself."""
+
+    streams: int
+    events: int
+    rejected: int
+    journal_full: bool
+    now_ns: int
+
+
+class ControllerCollector(Collector):
+    """Reads the state on the event loop, whichever thread serves the scrape."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        counts: Callable[[], Counts],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._state = state
+        self._counts = counts
+        self._loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all series."""
+
+        async def read() -> list[Metric]:
+            state, counts = self._state(), self._counts()
+            return [*_controller(state, counts), *_nodes(state), *_jobs(state, counts.now_ns)]
+
+        yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"everstep_controller_{name}", text, value=value)
+
+
+def _controller(state: State, counts: Counts) -> Iterator[Metric]:
+    yield InfoMetricFamily(
+        "everstep_controller_build", "Version of the controller.", value={"version": VERSION}
+    )
+    yield _gauge("term", "Term of this controller; grows with every start.", state.term)
+    yield _gauge("halted", "1 while the controller acts on nothing.", bool(state.halted))
+    yield _gauge("streams", "Open streams of agents.", counts.streams)
+    yield _gauge("journal_full", "1 while the journal cannot be written.", counts.journal_full)
+    yield _gauge("paused", "Nodes and jobs with paused automation.", len(state.paused))
+    yield _gauge("findings", "Open findings of the controller about itself.", len(state.findings))
+    yield CounterMetricFamily(
+        "everstep_controller_events", "Events taken since this start.", value=counts.events
+    )
+    yield CounterMetricFamily(
+        "everstep_controller_events_rejected",
+        "Events that the core could not take since this start.",
+        value=counts.rejected,
+    )
+
+
+def _nodes(state: State) -> Iterator[Metric]:
+    fleet = GaugeMetricFamily("everstep_nodes", "Nodes by state.", labels=["state"])
+    numbers = Counter(node.state for node in state.nodes.values())
+    for each in NodeState:
+        fleet.add_metric([each.value], numbers[each])
+    yield fleet
+    states = GaugeMetricFamily(
+        "everstep_node_state", "1 for the state that a node is in.", labels=["node", "state"]
+    )
+    isolated = GaugeMetricFamily(
+        "everstep_node_isolated", "1 for each claim on a node.", labels=["node", "owner"]
+    )
+    findings = GaugeMetricFamily(
+        "everstep_node_findings", "Open findings of a node.", labels=["node"]
+    )
+    for node in state.nodes.values():
+        states.add_metric([node.name, node.state.value], 1)
+        findings.add_metric([node.name], len(node.findings))
+        for claim in node.claims:
+            isolated.add_metric([node.name, claim.owner], 1)
+    yield from (states, isolated, findings)
+
+
+def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
+    running = [job for job in state.jobs.values() if job.state is not JobState.ENDED]
+    states = GaugeMetricFamily(
+        "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
+    )
+    for job in running:
+        states.add_metric([job.name, job.state.value], 1)
+    yield states
+    for name, text, value in _JOB_GAUGES:
+        family = GaugeMetricFamily(f"everstep_job_{name}", text, labels=["job"])
+        for job in running:
+            family.add_metric([job.name], value(job))
+        yield family
+    incidents = CounterMetricFamily("everstep_job_incidents", "Incidents of a job.", labels=["job"])
+    time_s = GaugeMetricFamily(
+        "everstep_job_time_seconds", "Where a job's time went.", labels=["job", "category"]
+    )
+    for job in running:
+        incidents.add_metric([job.name], len(job.incidents))
+        for category, amount in job.ledger.totals(now_ns).items():
+            time_s.add_metric([job.name, category], amount / 1e9)
+    yield from (incidents, time_s)
+
+
+_JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
+    ("generation", "Generation of a job.", lambda job: job.generation),
+    (
+        "step",
+        "Last step that all ranks completed; -1 before the first.",
+        lambda job: _or(job.last_step),
+    ),
+    (
+        "recoverable_step",
+        "Newest step that is recoverable without any one node; -1 without one.",
+        lambda job: _or(job.recoverable_step),
+    ),
+    ("members", "Nodes that have ranks.", lambda job: len(job.members)),
+    ("restarts", "Restarts since the job began.", lambda job: job.restarts),
+)
+
+
+def _or(step: int | None) -> int:
+    return -1 if step is None else step
+
+
+class MetricsServer:
+    """Serves /metrics from a thread of its own."""
+
+    def __init__(self, address: str, tls: TlsSettings, collector: ControllerCollector) -> None:
+        """Begin to listen. Raises OSError."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Lazy(collector))
+        host, port = split_address(address)
+        encrypted = tls.enabled and not is_loopback(address)
+        self._server: WSGIServer
+        self._thread: threading.Thread
+        self._server, self._thread = start_http_server(
+            int(port),
+            host,
+            registry,
+            certfile=str(tls.certificate) if encrypted else None,
+            keyfile=str(tls.key) if encrypted else None,
+            client_cafile=str(tls.ca) if encrypted else None,
+            client_auth_required=encrypted,
+        )
+        self.port = int(self._server.server_port)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Lazy(Collector):
+    """Keeps the registry from collecting at registration, before the loop can answer."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._collector.collect()

@@ -1,0 +1,173 @@
+"""Carries out what the core decided: orders to nodes, timers, isolation drivers, choices."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from everstep_controller.api import to_agent
+from everstep_controller.api.sessions import Sessions
+from everstep_controller.core import actions
+from everstep_controller.core.actions import Action
+from everstep_controller.core.events import Event, NodeConnected, NodeDisconnected
+from everstep_controller.core.state import State
+from everstep_controller.drivers.isolator import Isolator
+from everstep_controller.fold import Turn
+from everstep_controller.timers import Timers
+from everstep_controller.vault_service import Directive, VaultService, transfer_key
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What actions are carried out with."""
+
+    sessions: Sessions
+    timers: Timers
+    isolators: Sequence[Isolator]
+    vault: VaultService
+
+
+class Outward:
+    """Does every action; each is harmless when it is done twice."""
+
+    def __init__(self, state: Callable[[], State], secret: bytes, hands: Hands) -> None:
+        self._state = state
+        self._secret = secret
+        self._hands = hands
+
+    def act(self, wanted: Sequence[Action]) -> None:
+        """Carry out actions in their order. One for a node that is away is due when it is back."""
+        for action in wanted:
+            self._act(action)
+
+    def _act(self, action: Action) -> None:
+        hands = self._hands
+        match action:
+            case actions.SetTimer():
+                hands.timers.set(action.timer, action.at_ns)
+            case actions.Isolate() | actions.Release():
+                self._claim(action)
+            case actions.ChooseRecoveryStep():
+                hands.vault.choose(action)
+            case actions.ConfirmSilence():
+                hands.sessions.send(action.node, to_agent.confirm(action))
+            case actions.Announce():
+                pass  # The runtime has told it already.
+            case _:
+                self._order(action)
+
+    def _claim(self, action: actions.Isolate | actions.Release) -> None:
+        for isolator in self._hands.isolators:
+            change = isolator.isolate if isinstance(action, actions.Isolate) else isolator.release
+            change(action.node, action.owner, action.reason)
+
+    def _order(self, action: actions.Order) -> None:
+        job = "" if isinstance(action, actions.RunCheck) else action.job
+        key = transfer_key(self._secret, job)
+        message = to_agent.order(action, self._state().term, key)
+        self._hands.sessions.send(action.node, message)
+
+
+class VaultLink:
+    """The vault service's way to nodes, core and time."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        secret: bytes,
+        sessions: Sessions,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._state = state
+        self._secret = secret
+        self._sessions = sessions
+        self._post = post
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        """See VaultPort."""
+        state = self._state()
+        if state.halted:
+            return False
+        target = state.nodes.get(directive.replica_target)
+        key = transfer_key(self._secret, directive.job)
+        return self._sessions.send(node, to_agent.directive(directive, target, state.term, key))
+
+    def post(self, event: Event) -> None:
+        """See VaultPort."""
+        self._post(event)
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """See VaultPort."""
+        asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+class SessionLink:
+    """The intake's way to the agents whose records it takes."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
+        """See Acknowledging."""
+        session = self._sessions.of(node)
+        if session is not None and session.outbox == outbox:
+            session.acknowledge(sequence)
+
+    def refused(self, node: str, outbox: str, sentence: str) -> None:
+        """See Acknowledging."""
+        session = self._sessions.of(node)
+        if session is not None and session.outbox == outbox:
+            session.end(grpc.StatusCode.UNAVAILABLE, sentence)
+
+
+class Follower:
+    """Sees after every event what else follows from it outside the core."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        hands: Hands,
+        resume: Callable[[], None],
+        peers_changed: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._hands = hands
+        self._resume = resume
+        self._peers_changed = peers_changed
+        self._halted = False
+
+    def turned(self, turn: Turn) -> None:
+        """Take one event's turn."""
+        state = self._state()
+        if state.halted:
+            # Whatever the core still waits for, it says by its timers.
+            self._hands.timers.keep_only(state.timers)
+        elif self._halted:
+            self._resume()
+        self._halted = bool(state.halted)
+        if isinstance(turn.event, NodeConnected | NodeDisconnected):
+            self._peers_changed()
+        for subject in {_subject(action) for action in turn.actions}:
+            self._look_at(state, subject)
+
+    def _look_at(self, state: State, subject: str) -> None:
+        node = state.nodes.get(subject)
+        if node is not None and node.gone:
+            self._hands.vault.forget_node(subject)
+            # A node that was given up may come back, by its front door.
+            self._hands.sessions.end_all(
+                grpc.StatusCode.UNAVAILABLE,
+                f"{subject} is {node.state.value}: {node.reason}",
+                lambda name: name == subject,
+            )
+            self._peers_changed()
+        if subject in state.jobs:
+            self._hands.vault.job_changed(subject)
+
+
+def _subject(action: Action) -> str:
+    """Return the node or job that an action shows to have changed."""
+    if isinstance(action, actions.Announce):
+        return action.subject
+    return getattr(action, "job", "") or getattr(action, "node", "")

@@ -1,0 +1,208 @@
+"""Many nodes' progress as one row a second per job: steps that all members completed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from everstep_controller.core.events import JobProgressed
+from everstep_controller.core.facts import Origin
+
+# A journaled row stands for about this much training.
+ROW_NS = 1_000_000_000
+# A member that says nothing must not keep the others' records unacknowledged for ever.
+_RECORDS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The generation of a job that counts now, and who must report a step for it to be complete."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    # Not yet running: the first step is worth a row at once.
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What one node reported: consecutive steps, on the controller's timeline."""
+
+    job: str
+    generation: int
+    first_step: int
+    end_ns: tuple[int, ...]
+    stall_ns: tuple[int, ...]
+    snapshots_skipped: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row to journal, or, with no steps in it, records that say nothing new and need no row."""
+
+    event: JobProgressed
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to journal."""
+        return not self.event.end_ns
+
+
+@dataclass(slots=True)
+class _Step:
+    end_ns: int = 0
+    stall_ns: int = 0
+    reported: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What is reported of one generation and not in a row yet."""
+
+    generation: int
+    since_ns: int
+    steps: dict[int, _Step] = field(default_factory=dict)
+    origins: list[tuple[int, Origin]] = field(default_factory=list)
+    skipped: int = 0
+
+
+class Progress:
+    """Collects steps of all jobs. A row comes out when it is due, or when order demands it."""
+
+    def __init__(
+        self,
+        members: Callable[[str], Members | None],
+        recoverable: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self._members = members
+        self._recoverable = recoverable
+        self._pending: dict[str, _Pending] = {}
+        # Newest step that is in a row, by job, of the generation beside it.
+        self._written: dict[str, tuple[int, int]] = {}
+
+    def add(self, steps: Steps, now_ns: int) -> list[Row]:
+        """Take a report; return the rows that are due at once."""
+        rows: list[Row] = []
+        pending = self._pending.get(steps.job)
+        if pending is not None and pending.generation != steps.generation:
+            rows += self.flush(steps.job)
+            pending = None
+        if pending is None:
+            pending = self._pending[steps.job] = _Pending(steps.generation, now_ns)
+        self._merge(pending, steps)
+        members = self._members(steps.job)
+        if members is None or members.generation != steps.generation or not members.running:
+            rows += self._due(steps.job, members)
+        return rows
+
+    def tick(self, now_ns: int) -> list[Row]:
+        """Return the rows whose second is over."""
+        rows: list[Row] = []
+        for job in [j for j, p in self._pending.items() if now_ns - p.since_ns >= ROW_NS]:
+            if job in self._pending:
+                silent = len(self._pending[job].origins) > _RECORDS_MAX
+                rows += self._due(job, None if silent else self._members(job))
+            if job in self._pending:
+                self._pending[job].since_ns = now_ns
+        return rows
+
+    def flush(self, job: str) -> list[Row]:
+        """Return everything reported of a job, whether all members have reported it or not."""
+        pending = self._pending.get(job)
+        return [] if pending is None else list(self._rows(job, pending, None))
+
+    def flush_node(self, node: str) -> list[Row]:
+        """Return what must be journaled before any other record of the node may be."""
+        waiting = [
+            job
+            for job, pending in self._pending.items()
+            if any(origin.node == node for _, origin in pending.origins)
+        ]
+        return [row for job in waiting for row in self.flush(job)]
+
+    def flush_all(self) -> list[Row]:
+        """Return everything."""
+        return [row for job in list(self._pending) for row in self.flush(job)]
+
+    def not_written(self, event: JobProgressed) -> None:
+        """Take the steps of a row again when they come again: it could not be journaled."""
+        generation, newest = self._written.get(event.job, (-1, -1))
+        if generation == event.generation:
+            self._written[event.job] = (generation, min(newest, event.first_step - 1))
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _merge(self, pending: _Pending, steps: Steps) -> None:
+        generation, newest = self._written.get(steps.job, (-1, -1))
+        floor = newest if generation == steps.generation else -1
+        for offset, (end_ns, stall_ns) in enumerate(zip(steps.end_ns, steps.stall_ns, strict=True)):
+            number = steps.first_step + offset
+            if number <= floor:
+                continue
+            step = pending.steps.setdefault(number, _Step())
+            step.end_ns = max(step.end_ns, end_ns)
+            step.stall_ns = max(step.stall_ns, stall_ns)
+            step.reported.add(steps.origin.node)
+        last = steps.first_step + len(steps.end_ns) - 1
+        pending.origins.append((last, steps.origin))
+        pending.skipped = max(pending.skipped, steps.snapshots_skipped)
+
+    def _due(self, job: str, members: Members | None) -> list[Row]:
+        """Return the steps that all members have; all of them when nobody knows the members.
+
+        Rows that share a node go together: its records must be journaled in their order.
+        """
+        pending = self._pending[job]
+        if members is None or members.generation != pending.generation:
+            return self._after_older(job, list(self._rows(job, pending, None)))
+        whole = [n for n, s in pending.steps.items() if s.reported.issuperset(members.nodes)]
+        through = max(whole, default=None)
+        if through is None and pending.steps:
+            return []
+        return self._after_older(job, list(self._rows(job, pending, through)))
+
+    def _after_older(self, job: str, rows: list[Row]) -> list[Row]:
+        newest = {origin.node: origin.sequence for row in rows for origin in row.event.origins}
+        older = [
+            other
+            for other, pending in self._pending.items()
+            if other != job and any(o.sequence < newest.get(o.node, 0) for _, o in pending.origins)
+        ]
+        return [*(row for other in older for row in self.flush(other)), *rows]
+
+    def _rows(self, job: str, pending: _Pending, through: int | None) -> Iterator[Row]:
+        """Yield rows of consecutive steps up to ``through``, origins in the last one."""
+        numbers = sorted(n for n in pending.steps if through is None or n <= through)
+        taken = [(last, o) for last, o in pending.origins if through is None or last <= through]
+        origins = tuple(origin for _, origin in taken)
+        runs = list(_consecutive(numbers)) or [[]]
+        for index, run in enumerate(runs):
+            steps = [pending.steps.pop(number) for number in run]
+            last_run = index == len(runs) - 1
+            yield Row(
+                JobProgressed(
+                    job=job,
+                    generation=pending.generation,
+                    first_step=run[0] if run else 0,
+                    end_ns=tuple(step.end_ns for step in steps),
+                    stall_ns=tuple(step.stall_ns for step in steps),
+                    recoverable_step=self._recoverable(job),
+                    snapshots_skipped=pending.skipped,
+                    origins=origins if last_run else (),
+                )
+            )
+        if numbers:
+            self._written[job] = (pending.generation, numbers[-1])
+        pending.origins = [held for held in pending.origins if held not in taken]
+        if not pending.steps and not pending.origins:
+            self._pending.pop(job, None)
+
+
+def _consecutive(numbers: Sequence[int]) -> Iterator[list[int]]:
+    run: list[int] = []
+    for number in numbers:
+        if run and number != run[-1] + 1:
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run

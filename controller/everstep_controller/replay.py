@@ -1,0 +1,75 @@
+"""Folds a journal again and tells where it would decide differently today."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_controller.fold import CoreFactory
+from everstep_controller.journal.codec import (
+    UnreadableError,
+    decode_actions,
+    decode_event,
+    decode_state,
+    encode,
+)
+from everstep_controller.journal.store import JournalStore
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An event to which this version answers otherwise than the recorded one did."""
+
+    seq: int
+    kind: str
+    recorded: tuple[str, ...]
+    decided: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a replay found."""
+
+    events: int
+    differences: tuple[Difference, ...]
+
+
+def compare(store: JournalStore, core_factory: CoreFactory) -> Comparison:
+    """Fold everything that is kept. Raises UnreadableError."""
+    first = store.oldest_snapshot()
+    complete = first is None or next(iter(store.events(0, 1)), None) is not None
+    core = core_factory(None if complete or first is None else decode_state(first.state))
+    after = 0 if complete or first is None else first.seq
+    rejected, recorded = store.rejections(), store.decisions(after)
+    events, found = 0, []
+    for stored in store.events(after):
+        if stored.seq in rejected:
+            continue
+        events += 1
+        event = decode_event(stored.kind, stored.body)
+        decided = tuple(encode(action).decode() for action in core.handle(event, stored.now_ns))
+        body = recorded.get(stored.seq)
+        before = tuple(encode(a).decode() for a in decode_actions(body)) if body else ()
+        if decided != before:
+            found.append(Difference(stored.seq, stored.kind, before, decided))
+    return Comparison(events, tuple(found))
+
+
+def report(comparison: Comparison) -> Iterator[str]:
+    """Yield lines for people."""
+    for difference in comparison.differences:
+        yield f"event {difference.seq} ({difference.kind}) is decided differently:"
+        yield from (f"  - {line}" for line in difference.recorded if line not in difference.decided)
+        yield from (f"  + {line}" for line in difference.decided if line not in difference.recorded)
+    count = len(comparison.differences)
+    yield f"{comparison.events} events replayed, {count} decided differently"
+
+
+def replay(path: Path, core_factory: CoreFactory) -> Comparison:
+    """Replay the journal in a file. Raises UnreadableError."""
+    if not path.exists():
+        raise UnreadableError(f"{path}: no such journal")
+    store = JournalStore(path, read_only=True)
+    try:
+        return compare(store, core_factory)
+    finally:
+        store.close()

@@ -1,0 +1,181 @@
+"""One controller, wired: journal, core, streams, timers and chores, from start to stop."""
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_common.version import VERSION
+from everstep_controller.api.admin_servicer import AdminServicer
+from everstep_controller.api.fleet_servicer import FleetServicer
+from everstep_controller.api.server import make_server
+from everstep_controller.api.sessions import Sessions
+from everstep_controller.config import ControllerConfig
+from everstep_controller.console import Console, ConsoleParts
+from everstep_controller.controller_clock import ControllerClock
+from everstep_controller.core.events import (
+    ControllerStarted,
+    RecoveryBegun,
+    SettingsApplied,
+    TimerDue,
+)
+from everstep_controller.core.state import JobState, State
+from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
+from everstep_controller.fleet import Fleet, FleetParts
+from everstep_controller.fold import CoreFactory, Fold
+from everstep_controller.intake import Intake
+from everstep_controller.journal.group_commit import GroupCommit
+from everstep_controller.journal.store import JournalStore
+from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
+from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
+from everstep_controller.progress import Members, Progress
+from everstep_controller.runtime import Journaling, Runtime
+from everstep_controller.samples import SampleRing
+from everstep_controller.schedule import Chores, make_scheduler
+from everstep_controller.timers import Timers
+from everstep_controller.upkeep import Retention, Upkeep
+from everstep_controller.vault_service import VaultService
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.1
+_STOP_S = 2.0
+_SECRET = "transfer secret"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is not configuration: the core to run, and whether to rebuild from the agents."""
+
+    core_factory: CoreFactory
+    recover_by: str = ""
+    isolators: tuple[Isolator, ...] = ()
+
+
+class Controller:
+    """Made on a running loop; the caller holds the journal's lock."""
+
+    def __init__(self, config: ControllerConfig, options: Options) -> None:
+        """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""
+        self._config = config
+        self._recover_by = options.recover_by
+        self._history, secret = _open(config.journal)
+        self._fold = Fold(options.core_factory, self._history)
+        recorded = self._history.last_decision()
+        self._unrecorded = [turn for turn in self._fold.replay() if turn.seq > recorded]
+        clock = ControllerClock(self._history.last()[1] + 1)
+        runtime = self.runtime = Runtime(self._fold, clock)
+        self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
+        sessions = self._sessions = Sessions()
+        link = VaultLink(self._state, secret, sessions, runtime.post)
+        vault = VaultService(self._state, link)
+        self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
+        isolators = (BuiltInIsolator(), *options.isolators)
+        hands = Hands(sessions, self._timers, isolators, vault)
+        self._outward = Outward(self._state, secret, hands)
+        progress = Progress(self._members, vault.recoverable_step)
+        self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
+        samples = SampleRing(config.samples_window)
+        self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples))
+        follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
+        runtime.listen(follower.turned)
+        parts = ConsoleParts(runtime, sessions, self._history, lambda: self._journal.full)
+        self._server, self.port = make_server(
+            config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
+        )
+        retention = Retention(config.events_retention_days, config.announcements_retention_days)
+        self._upkeep = Upkeep(runtime, self._journal, retention)
+        chores = Chores(self._upkeep.snapshot, self._upkeep.retention, self._upkeep.roll_up_ledgers)
+        self._scheduler = make_scheduler(chores, config.snapshot_interval_s)
+        self._metrics: MetricsServer | None = None
+        self.metrics_port = 0
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up work. Raises JournalFull, and OSError for the address of the metrics."""
+        self._journal.start(self._history.last()[0])
+        journaling = Journaling(self._journal.append, self._journal.write)
+        last_line = self._history.last_announcement()
+        self.runtime.begin(journaling, self._outward.act, last_line)
+        self.runtime.adopt(self._unrecorded)
+        await self.runtime.submit(ControllerStarted(VERSION))
+        settings = self._config.core.settings()
+        if settings != self._state().settings:
+            await self.runtime.submit(SettingsApplied(settings))
+        if self._recover_by:
+            await self.runtime.submit(RecoveryBegun(self._recover_by))
+        self.runtime.act_on_what_is_due()
+        await self._server.start()
+        self._start_metrics()
+        self._scheduler.start()
+        self._ticker = asyncio.create_task(self._tick(), name="progress ticker")
+
+    async def stop(self) -> None:
+        """End the streams, write everything down, and leave a snapshot for the next start."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._scheduler.shutdown(wait=False)
+        if self._metrics is not None:
+            await asyncio.to_thread(self._metrics.stop)
+        self._fleet.stop()
+        await self._server.stop(_STOP_S)
+        self._timers.stop()
+        self._intake.flush_all()
+        await self._upkeep.roll_up_ledgers()
+        await self._upkeep.snapshot()
+        self._history.close()
+        await self._journal.stop()
+
+    def _state(self) -> State:
+        return self._fold.state
+
+    def _members(self, job: str) -> Members | None:
+        record = self._state().jobs.get(job)
+        if record is None:
+            return None
+        running = record.state is JobState.RUNNING
+        return Members(record.generation, tuple(record.members), running)
+
+    def _resume(self) -> None:
+        """The core acts again: do what is due, and hear every agent anew."""
+        self._timers.keep_only(self._state().timers)
+        self.runtime.act_on_what_is_due()
+        self._fleet.restart_streams("the controller acts again; connect anew")
+
+    def _start_metrics(self) -> None:
+        if not self._config.metrics:
+            return
+        collector = ControllerCollector(self._state, self._counts, asyncio.get_running_loop())
+        self._metrics = MetricsServer(self._config.metrics, self._config.tls, collector)
+        self.metrics_port = self._metrics.port
+
+    def _counts(self) -> Counts:
+        runtime = self.runtime
+        return Counts(
+            streams=len(self._sessions),
+            events=runtime.events_taken,
+            rejected=runtime.events_rejected,
+            journal_full=self._journal.full is not None,
+            now_ns=runtime.now_ns(),
+        )
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._intake.tick(self.runtime.now_ns())
+
+
+def _open(journal: Path) -> tuple[JournalStore, bytes]:
+    """Create or migrate the journal; return a connection that only reads, and its secret."""
+    store = JournalStore(journal)
+    try:
+        secret = store.fact(_SECRET)
+        if secret is None:
+            secret = secrets.token_bytes(32)
+            store.begin()
+            store.set_fact(_SECRET, secret)
+            store.commit()
+    finally:
+        store.close()
+    return JournalStore(journal, read_only=True), secret

@@ -1,0 +1,75 @@
+"""The controller's chores: write the state down, forget what is old, keep the ledgers' totals."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everstep_common.version import VERSION
+from everstep_controller.journal.codec import encode
+from everstep_controller.journal.group_commit import GroupCommit, JournalFull
+from everstep_controller.journal.store import JournalStore, StoredSnapshot
+from everstep_controller.journal.upkeep import compact, save_ledger
+from everstep_controller.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+_DAY_NS = 86_400_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long what is kept; days."""
+
+    events_days: float
+    announcements_days: float
+
+
+class Upkeep:
+    """Each chore does what it can: a journal that cannot be written is reported elsewhere."""
+
+    def __init__(self, runtime: Runtime, journal: GroupCommit, retention: Retention) -> None:
+        self._runtime = runtime
+        self._journal = journal
+        self._retention = retention
+        self._snapshot_seq = 0
+
+    async def snapshot(self) -> None:
+        """Write the state down, unless nothing happened since the last time."""
+        seq = self._runtime.seq
+        if seq == self._snapshot_seq:
+            return
+        state = encode(self._runtime.state)
+        taken = StoredSnapshot(seq, self._runtime.now_ns(), VERSION, state)
+        if await self._try("snapshot", lambda store: store.save_snapshot(taken)):
+            self._snapshot_seq = seq
+
+    async def retention(self) -> None:
+        """Delete what is older than it has to be kept."""
+        now_ns = self._runtime.now_ns()
+        events_ns = now_ns - round(self._retention.events_days * _DAY_NS)
+        announcements_ns = now_ns - round(self._retention.announcements_days * _DAY_NS)
+
+        def forget(store: JournalStore) -> None:
+            deleted = compact(store, events_ns, announcements_ns)
+            logger.info("retention: %d events deleted", deleted)
+
+        await self._try("retention", forget)
+
+    async def roll_up_ledgers(self) -> None:
+        """Keep the totals of every job's ledger."""
+        now_ns = self._runtime.now_ns()
+        totals = {name: job.ledger.totals(now_ns) for name, job in self._runtime.state.jobs.items()}
+
+        def save(store: JournalStore) -> None:
+            for job, amounts in totals.items():
+                save_ledger(store, job, now_ns, amounts)
+
+        await self._try("ledger roll-up", save)
+
+    async def _try(self, chore: str, operation: Callable[[JournalStore], None]) -> bool:
+        try:
+            await self._journal.call(operation)
+        except JournalFull as error:
+            logger.error("%s: %s", chore, error)
+            return False
+        return True

@@ -1,0 +1,110 @@
+"""Real controllers for tests: one in this process, or one in a process that can be killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from everstep_controller.config import ControllerConfig, CoreSettings
+from everstep_controller.core.core import Core
+from everstep_controller.core.facts import Mode
+from everstep_controller.core.state import State
+from everstep_controller.service import Controller, Options
+from everstep_proto.tls import TlsSettings
+
+_LISTENING = re.compile(r"listening on port (\d+), metrics on port (\d+)")
+
+
+def config(folder: Path, tls: TlsSettings | None = None) -> ControllerConfig:
+    """Return a configuration on free ports, with its journal in a folder."""
+    return ControllerConfig(
+        listen="127.0.0.1:0",
+        metrics="127.0.0.1:0",
+        journal=folder / "journal.sqlite",
+        core=CoreSettings(mode=Mode.ENFORCE),
+        tls=tls or TlsSettings(),
+    )
+
+
+@asynccontextmanager
+async def controller(
+    folder: Path,
+    core: Callable[[State | None], Core] = Core,
+    tls: TlsSettings | None = None,
+    recover_by: str = "",
+) -> AsyncIterator[Controller]:
+    """Run a controller on this loop."""
+    settings = config(folder, tls)
+    if tls is not None:
+        settings = replace(settings, listen="localhost:0")
+    running = Controller(settings, Options(core, recover_by))
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@dataclass
+class ControllerProcess:
+    """A controller in a process of its own."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+    metrics_port: int
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait()
+        self._close()
+
+    def terminate(self) -> int:
+        """End it as a service manager does; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=20)
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+def controller_command(*arguments: str) -> list[str]:
+    """Return the command line of the controller."""
+    return [sys.executable, "-m", "everstep_controller.main", *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which the packages are found."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def start_controller(folder: Path, port: int = 0) -> ControllerProcess:
+    """Start a controller and wait until it listens."""
+    file = folder / "controller.toml"
+    file.write_text(
+        f'listen = "127.0.0.1:{port}"\nmetrics = "127.0.0.1:0"\n'
+        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n'
+    )
+    process = subprocess.Popen(
+        controller_command("--config", str(file)),
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said = []
+    assert process.stderr is not None
+    for line in process.stderr:
+        said.append(line)
+        if found := _LISTENING.search(line):
+            return ControllerProcess(process, int(found[1]), int(found[2]))
+    process.wait()
+    process.stderr.close()
+    raise AssertionError("the controller did not start:\n" + "".join(said))

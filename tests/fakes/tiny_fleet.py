@@ -1,0 +1,92 @@
+"""A Fleet server of the tests' own: real gRPC; keeps what agents say, says what it is told to."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
+
+_DEADLINE_S = 20.0
+
+
+@dataclass
+class TinyFleet(fleet_pb2_grpc.FleetServicer):
+    """Journals records in memory, as (outbox, sequence), and acknowledges them while ``acking``."""
+
+    term: int = 1
+    acking: bool = True
+    hellos: list[fleet_pb2.Hello] = field(default_factory=list)
+    records: dict[tuple[str, int], fleet_pb2.Record] = field(default_factory=dict)
+    arrivals: list[int] = field(default_factory=list)
+    messages: list[fleet_pb2.AgentMessage] = field(default_factory=list)
+    outgoing: "asyncio.Queue[fleet_pb2.ControllerMessage]" = field(default_factory=asyncio.Queue)
+    port: int = 0
+
+    async def Connect(  # type: ignore[override]  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: AsyncIterator[fleet_pb2.AgentMessage],
+        context: "grpc.aio.ServicerContext[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]",
+    ) -> None:
+        first = await anext(request_iterator)
+        self.hellos.append(first.hello)
+        outbox = first.hello.outbox
+        self.outgoing = asyncio.Queue()
+        welcome = fleet_pb2.Welcome(term=self.term, acknowledged=self.journaled(outbox))
+        await context.write(fleet_pb2.ControllerMessage(welcome=welcome))
+        sender = asyncio.create_task(self._send(context))
+        try:
+            async for message in request_iterator:
+                self.messages.append(message)
+                if message.HasField("record"):
+                    self._journal(outbox, message.record)
+        finally:
+            sender.cancel()
+
+    def journaled(self, outbox: str) -> int:
+        """Return the highest sequence of an outbox."""
+        return max((number for name, number in self.records if name == outbox), default=0)
+
+    def of(self, kind: str) -> list[fleet_pb2.Record]:
+        """Return the journaled records with this body."""
+        return [record for record in self.records.values() if record.WhichOneof("body") == kind]
+
+    def say(self, message: fleet_pb2.ControllerMessage) -> None:
+        """Send a message on the newest stream."""
+        self.outgoing.put_nowait(message)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until the condition holds; fails after 20 s."""
+        async with asyncio.timeout(_DEADLINE_S):
+            while not condition():  # noqa: ASYNC110 - what others do sets no event
+                await asyncio.sleep(0.01)
+
+    def _journal(self, outbox: str, record: fleet_pb2.Record) -> None:
+        self.arrivals.append(record.sequence)
+        self.records[outbox, record.sequence] = record
+        if self.acking:
+            ack = fleet_pb2.Ack(sequence=record.sequence)
+            self.say(fleet_pb2.ControllerMessage(ack=ack))
+
+    async def _send(
+        self,
+        context: "grpc.aio.ServicerContext[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]",
+    ) -> None:
+        queue = self.outgoing
+        while True:
+            await context.write(await queue.get())
+
+
+@asynccontextmanager
+async def serving(fleet: TinyFleet, port: int = 0) -> AsyncIterator[TinyFleet]:
+    """Serve on loopback; at the end the server is gone at once, as after SIGKILL."""
+    server = grpc.aio.server()
+    fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
+    fleet.port = server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    try:
+        yield fleet
+    finally:
+        await server.stop(0)

@@ -1,0 +1,93 @@
+"""Liveness between agents over real UDP."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from everstep_agent.liveness import Liveness, name_tag
+from everstep_proto.generated import fleet_pb2
+
+
+@asynccontextmanager
+async def _node(
+    name: str, said: list[fleet_pb2.AgentMessage], *, running: bool = True
+) -> AsyncIterator[tuple[Liveness, int]]:
+    liveness = Liveness(name, said.append)
+    port = await liveness.open("127.0.0.1", 0)
+    task = asyncio.create_task(liveness.run())
+    try:
+        yield liveness, port
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _confirm(peer: str, port: int) -> fleet_pb2.ConfirmPeer:
+    return fleet_pb2.ConfirmPeer(
+        confirm_id="c-1", peer=fleet_pb2.Peer(node=peer, liveness_address=f"127.0.0.1:{port}")
+    )
+
+
+async def _until(said: list[fleet_pb2.AgentMessage], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(said) < count:  # noqa: ASYNC110 - a list sets no event
+            await asyncio.sleep(0.01)
+
+
+def test_a_living_peer_is_confirmed_and_another_name_at_its_address_is_not() -> None:
+    async def scenario() -> None:
+        said: list[fleet_pb2.AgentMessage] = []
+        async with _node("a", said) as (a, _), _node("b", []) as (_, port):
+            a.confirm(_confirm("b", port))
+            a.confirm(_confirm("c", port))
+            await _until(said, 2)
+        assert {(m.verdict.peer, m.verdict.alive) for m in said} == {("b", True), ("c", False)}
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_dies_is_reported_silent_within_five_seconds_and_heard_again() -> None:
+    async def scenario() -> None:
+        said: list[fleet_pb2.AgentMessage] = []
+        async with _node("a", said) as (a, _):
+            async with _node("b", []) as (_, port):
+                address = f"127.0.0.1:{port}"
+                peer = fleet_pb2.Peer(node="b", liveness_address=address)
+                a.watch(fleet_pb2.PeerList(peers=[peer]))
+                await asyncio.sleep(1.2)
+                assert said == []
+            loop = asyncio.get_running_loop()
+            died_at = loop.time()
+            await _until(said, 1)
+            assert said[0].peer.silent
+            assert loop.time() - died_at < 5
+            again = Liveness("b", lambda _: None)
+            await again.open("127.0.0.1", port)
+            task = asyncio.create_task(again.run())
+            await _until(said, 2)
+            assert not said[1].peer.silent
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    asyncio.run(scenario())
+
+
+def test_only_well_formed_questions_are_answered_and_never_with_more_bytes() -> None:
+    async def scenario() -> None:
+        async with _node("a", []) as (_, port):
+            loop = asyncio.get_running_loop()
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+                asker.setblocking(False)
+                asker.connect(("127.0.0.1", port))
+                question = b"ESP1ask\0" + name_tag("a") + b"12345678"
+                for bad in (b"", b"x" * 24, question[:-1], question + b"x", b"y" * 1400):
+                    await loop.sock_sendall(asker, bad)
+                await loop.sock_sendall(asker, question)
+                answer = await asyncio.wait_for(loop.sock_recv(asker, 2048), 5)
+                assert answer == b"ESP1answ" + name_tag("a") + b"12345678"
+
+    asyncio.run(scenario())

@@ -1,0 +1,108 @@
+"""The metrics page: real HTTP, and what promtool says of it. And what the agent must not import."""
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from everstep_agent.detectors.book import OpenFinding
+from everstep_agent.detectors.gpu import GpuReading, GpusReading
+from everstep_agent.inventory import NodeView
+from everstep_agent.jobs.metrics import JobsMetrics
+from everstep_agent.metrics import AgentCounts, MetricSources, NodeCollector
+from everstep_agent.metrics_server import MetricsServer
+from everstep_agent.outbox import OutboxCounts
+from everstep_agent.probes.host import HostProbe, read_disks
+from everstep_agent.probes.network import read_links
+from everstep_common.clock import Stamp
+from everstep_common.findings import Finding, Severity
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def _sources() -> MetricSources:
+    gpu = GpuReading(
+        index=0, uuid="GPU-1", name="H100", pci="0000:3b:00.0", temperature_c=40.0, ecc_corrected=3
+    )
+    view = NodeView(
+        host=HostProbe().read(),
+        disks=read_disks(),
+        links=read_links(Path("/sys")),
+        gpus=GpusReading(driver="570", gpus=(gpu,)),
+    )
+    finding = Finding(component="c", condition="XidFatal", severity=Severity.FATAL, message="m")
+    counts = AgentCounts(
+        connected=True,
+        streams=1,
+        outbox=OutboxCounts(1, 2, 3),
+        orders_refused=0,
+        gpu_probe_replaced=0,
+        xids={79: 1},
+    )
+    jobs = JobsMetrics(**{spec.name: 1 for spec in dataclasses.fields(JobsMetrics)})
+    open_findings = (OpenFinding(finding, Stamp("boot", 1, 2)),)
+    return MetricSources(view, lambda: counts, lambda: open_findings, lambda: jobs)
+
+
+def _page() -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(NodeCollector(_sources()))
+    return generate_latest(registry)
+
+
+def test_the_page_tells_findings_gpus_and_xids() -> None:
+    page = _page().decode()
+    assert 'everstep_node_xids_total{xid="79"} 1.0' in page
+    labels = 'component="c",condition="XidFatal",severity="fatal"'
+    assert f"everstep_node_finding_open{{{labels}}} 1.0" in page
+    assert "everstep_node_gpu_temperature_celsius" in page
+
+
+def test_promtool_has_nothing_to_say() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    done = subprocess.run([promtool, "check", "metrics"], input=_page(), capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET /metrics HTTP/1.1", b"200"),
+        ("GET /other HTTP/1.1", b"404"),
+        ("POST /metrics HTTP/1.1", b"405"),
+    ],
+)
+def test_the_server_answers_get_metrics_only(request_line: str, status: bytes) -> None:
+    async def scenario() -> None:
+        server = MetricsServer(lambda: b"page\n")
+        port = await server.open("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{request_line}\r\nHost: x\r\n\r\n".encode())
+        answer = await reader.read()
+        writer.close()
+        server.close()
+        assert answer.split(b" ")[1] == status
+
+    asyncio.run(scenario())
+
+
+def test_the_agent_imports_nothing_heavy() -> None:
+    code = "import everstep_agent.daemon, everstep_agent.metrics, sys; print(*sys.modules)"
+    paths = os.pathsep.join(str(_ROOT / part) for part in ("agent", "common", "proto"))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"numpy", "torch", "rich", "click", "pynvml", "cryptography", "msgspec"}
+    assert not heavy & set(done.stdout.split())

@@ -1,0 +1,96 @@
+"""The agent as a process: real gRPC, real SQLite, real signals."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fakes.tiny_fleet import TinyFleet, serving
+
+_ROOT = Path(__file__).resolve().parents[2]
+_XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+
+
+def _configure(folder: Path, port: int) -> Path:
+    (folder / "kmsg").touch()
+    path = folder / "agent.toml"
+    path.write_text(
+        f"""
+        node = "node-1"
+        controller = "127.0.0.1:{port}"
+        data_folder = "{folder}/data"
+        kernel_log = "{folder}/kmsg"
+        metrics_address = "127.0.0.1:0"
+        liveness_address = "127.0.0.1:0"
+        reconnect_max_s = 0.2
+        [jobs]
+        runtime_folder = "{folder}/run"
+        bulk_port = 0
+        """
+    )
+    return path
+
+
+@asynccontextmanager
+async def _agent(config: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    paths = (str(_ROOT / part) for part in ("agent", "common", "proto"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "everstep_agent.main", "--config", str(config)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def _inject(folder: Path, line: str) -> None:
+    with (folder / "kmsg").open("a") as file:
+        file.write(line + "\n")
+
+
+def test_an_agent_tells_what_this_machine_is_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet, _agent(_configure(tmp_path, fleet.port)) as agent:
+            await fleet.until(lambda: fleet.hellos)
+            inventory = fleet.hellos[0].inventory
+            assert inventory.cpu_count == os.cpu_count()
+            assert inventory.memory_bytes > 0
+            assert inventory.kernel == os.uname().release
+            assert "lo" in {interface.name for interface in inventory.interfaces}
+            await fleet.until(lambda: any(m.HasField("samples") for m in fleet.messages))
+            agent.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(agent.wait(), 10) == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        fleet = TinyFleet()
+        async with serving(fleet):
+            config = _configure(tmp_path, fleet.port)
+            async with _agent(config):
+                await fleet.until(lambda: fleet.hellos)
+                fleet.acking = False
+                _inject(tmp_path, _XID_79)
+                await fleet.until(lambda: fleet.of("finding_raised"))
+        fleet.records.clear()  # it was sent, but never journaled
+        fleet.acking = True
+        async with serving(fleet, fleet.port), _agent(config):
+            await fleet.until(lambda: fleet.of("finding_raised"))
+            (raised,) = fleet.of("finding_raised")
+            assert raised.finding_raised.component == "gpu/0000:3b:00.0"
+            assert raised.finding_raised.condition == "XidFatal"
+            # The same outbox, and the finding is still open in the agent's own book.
+            assert fleet.hellos[0].outbox == fleet.hellos[-1].outbox
+            assert [f.condition for f in fleet.hellos[-1].open_findings] == ["XidFatal"]
+
+    asyncio.run(scenario())

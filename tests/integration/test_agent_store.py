@@ -1,0 +1,126 @@
+"""The store: real SQLite, a disk that is full or dead, a file that is no database."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.data_folder import FolderInUseError, only_agent_of, open_store
+from everstep_agent.store import DiskStore, StoreError
+from everstep_agent.store_file import RESERVATION, Changes, load, open_or_replace, write
+from everstep_common.clock import boot_ns
+
+
+def _store(path: Path, deadline_ns: int = 10**9) -> DiskStore:
+    return DiskStore(path, boot_ns, deadline_ns)
+
+
+def _eventually(condition: Callable[[], object]) -> None:
+    pause = threading.Event()
+    for _ in range(500):
+        if condition():
+            return
+        pause.wait(0.01)
+    pytest.fail("it did not happen within 5 s")
+
+
+def test_what_was_put_is_there_after_a_restart_and_what_was_acknowledged_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "agent.sqlite"
+    store = _store(path)
+    first = store.load(5)
+    for sequence in (1, 2, 3):
+        store.put_record(sequence, b"record %d" % sequence)
+    store.acknowledge(1)
+    store.note("findings", "[]")
+    store.close(5)
+    again = _store(path)
+    remembered = again.load(5)
+    again.close(5)
+    assert remembered.records == (b"record 2", b"record 3")
+    assert remembered.notes["findings"] == "[]"
+    assert remembered.outbox == first.outbox
+    assert remembered.reserved_through == first.reserved_through + RESERVATION
+
+
+def test_a_record_is_on_disk_without_anybody_waiting_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite"
+    store = _store(path)
+    store.load(5)
+    store.put_record(1, b"x")
+
+    def written() -> bool:
+        connection = sqlite3.connect(path)
+        try:
+            return bool(connection.execute("SELECT count(*) FROM record").fetchone()[0])
+        finally:
+            connection.close()
+
+    _eventually(written)
+    store.close(5)
+
+
+def test_a_locked_disk_is_said_and_written_to_when_it_is_free_again(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite"
+    store = _store(path)
+    store.load(5)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    store.put_record(1, b"x")
+    _eventually(store.trouble)
+    store.put_record(2, b"y")
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    _eventually(lambda: not store.trouble())
+    store.close(5)
+    again = _store(path)
+    assert again.load(5).records == (b"x", b"y")
+    again.close(5)
+
+
+def test_a_full_disk_keeps_what_was_written_and_takes_all_of_a_write_or_nothing(
+    tmp_path: Path,
+) -> None:
+    connection = open_or_replace(tmp_path / "agent.sqlite")
+    write(connection, Changes(records={1: b"before"}))
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        write(connection, Changes(records={2: b"y" * 100_000}, notes={"key": "value"}))
+    remembered = load(connection)
+    assert remembered.records == (b"before",)
+    assert "key" not in remembered.notes
+    connection.close()
+
+
+def test_a_file_that_is_no_database_is_put_aside(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite"
+    path.write_bytes(b"not a database, but long enough to be looked at as one" * 100)
+    store = _store(path)
+    assert store.load(5).records == ()
+    store.close(5)
+    assert path.with_suffix(".damaged").exists()
+
+
+def test_an_agent_without_a_usable_folder_runs_from_memory_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError):
+        _store(tmp_path / "file" / "agent.sqlite").load(5)
+    store, remembered = open_store(tmp_path / "file", 1.0)
+    assert remembered.records == ()
+    store.put_record(1, b"x")
+    assert "restart the agent" in store.trouble()
+
+
+def test_two_agents_never_share_a_folder(tmp_path: Path) -> None:
+    with (
+        only_agent_of(tmp_path),
+        pytest.raises(FolderInUseError, match="another agent"),
+        only_agent_of(tmp_path),
+    ):
+        pass
+    with only_agent_of(tmp_path):
+        pass

@@ -1,0 +1,240 @@
+"""The uplink over real gRPC: a controller that goes away and comes back, and what it may order."""
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from everstep_agent.backoff import Backoff
+from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
+from everstep_agent.outbox import Outbox
+from everstep_agent.store import LostStore
+from everstep_agent.store_file import Remembered
+from everstep_agent.uplink import Uplink, UplinkSettings
+from everstep_common.clock import stamp_clock
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.tls import TlsSettings
+from fakes.one_loop import run
+from fakes.tiny_fleet import TinyFleet, serving
+
+_STAMP = stamp_clock()
+
+
+@dataclass
+class Recorder:
+    """Jobs and Peers that keep what they were told."""
+
+    orders: list[str] = field(default_factory=list)
+    directives: list[str] = field(default_factory=list)
+    connected: int = 0
+    peers: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def on_order(self, order: fleet_pb2.Order) -> None:
+        self.orders.append(order.order_id)
+
+    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+        self.directives.append(directive.job)
+
+    def on_connected(self) -> None:
+        self.connected += 1
+
+    def watch(self, peers: fleet_pb2.PeerList) -> None:
+        self.peers = [peer.node for peer in peers.peers]
+
+    def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
+        self.asked.append(question.confirm_id)
+
+    def tell_again(self) -> None:
+        pass
+
+
+class Rig:
+    """An uplink with its outbox, and what the controller made it do."""
+
+    def __init__(self, port: int, silence_s: float = 30.0) -> None:
+        self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
+        settings = UplinkSettings(
+            controller=f"127.0.0.1:{port}",
+            tls=TlsSettings(),
+            connect_timeout_s=2.0,
+            silence_s=silence_s,
+        )
+        backoff = Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
+        self.uplink = Uplink(settings, self.outbox, _STAMP, backoff)
+        self.done = Recorder()
+        self.checks = 0
+        targets = OrderTargets(self.done, self.done, self._check, self.outbox.record)
+        self.terms = TermGate(0, lambda _: None)
+        self.orders = Orders(self.terms, targets)
+
+    async def _check(self) -> CheckResult:
+        self.checks += 1
+        return CheckResult(True, "fine")
+
+    def hello(self) -> fleet_pb2.Hello:
+        return fleet_pb2.Hello(node="node-1", outbox=self.outbox.name)
+
+    def record(self, name: str) -> None:
+        finished = fleet_pb2.CheckFinished(order_id=name)
+        self.outbox.record(fleet_pb2.Record(check_finished=finished))
+
+
+@asynccontextmanager
+async def _running(rig: Rig) -> AsyncIterator[None]:
+    task = asyncio.create_task(rig.uplink.run(rig.hello, rig.orders))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _free_port() -> int:
+    """Return a port that no server ever had: a dying one may still take a stream."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _order(order_id: str, term: int) -> fleet_pb2.ControllerMessage:
+    stop = fleet_pb2.StopGeneration(job="j", generation=1)
+    order = fleet_pb2.Order(order_id=order_id, term=term, reason="test", stop_generation=stop)
+    return fleet_pb2.ControllerMessage(order=order)
+
+
+def _check_order(order_id: str) -> fleet_pb2.ControllerMessage:
+    order = fleet_pb2.Order(order_id=order_id, term=1, run_check=fleet_pb2.RunCheck())
+    return fleet_pb2.ControllerMessage(order=order)
+
+
+def _heard(fleet: TinyFleet, kind: str) -> Callable[[], object]:
+    return lambda: [message for message in fleet.messages if message.HasField(kind)]  # type: ignore[arg-type]
+
+
+def test_every_record_arrives_in_order_over_many_deaths_of_the_controller() -> None:
+    async def scenario() -> None:
+        fleet = TinyFleet()
+        async with serving(fleet):
+            rig = Rig(fleet.port)
+        async with _running(rig):
+            for death in range(5):
+                async with serving(fleet, fleet.port):
+                    for number in range(50):
+                        rig.record(f"{death}-{number}")
+                    await fleet.until(lambda: fleet.records)
+            async with serving(fleet, fleet.port):
+                await fleet.until(lambda: len(fleet.records) == 250)
+                await fleet.until(lambda: rig.outbox.counts.waiting == 0)
+        names = [fleet.records["outbox-1", n].check_finished.order_id for n in range(1, 251)]
+        assert names == [f"{death}-{number}" for death in range(5) for number in range(50)]
+
+    run(scenario())
+
+
+def test_the_time_is_told_at_once_with_the_question() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: rig.uplink.connected)
+                request = fleet_pb2.TimeRequest(sent_ns=77)
+                fleet.say(fleet_pb2.ControllerMessage(time_request=request))
+                await fleet.until(_heard(fleet, "time_reply"))
+                assert fleet.messages[0].time_reply.sent_ns == 77
+                assert fleet.messages[0].time_reply.stamp.boot_ns > 0
+
+    run(scenario())
+
+
+def test_orders_of_a_lower_term_are_refused() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet(term=5)) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: rig.done.connected)
+                fleet.say(_order("old", term=4))
+                old = fleet_pb2.VaultDirective(job="old", term=4)
+                fleet.say(fleet_pb2.ControllerMessage(vault=old))
+                fleet.say(_order("new", term=5))
+                await fleet.until(lambda: rig.done.orders)
+                assert rig.done.orders == ["new"]
+                assert rig.done.directives == []
+                assert rig.terms.refused == 2
+
+    run(scenario())
+
+
+def test_a_check_that_is_ordered_twice_runs_once_and_is_answered_twice() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: rig.done.connected)
+                fleet.say(_check_order("check-1"))
+                await fleet.until(lambda: len(fleet.of("check_finished")) == 1)
+                fleet.say(_check_order("check-1"))
+                await fleet.until(lambda: len(fleet.of("check_finished")) == 2)
+                assert rig.checks == 1
+
+    run(scenario())
+
+
+def test_peers_and_questions_about_them_are_passed_on() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: rig.done.connected)
+                peer = fleet_pb2.Peer(node="node-2", liveness_address="127.0.0.1:9")
+                fleet.say(fleet_pb2.ControllerMessage(peers=fleet_pb2.PeerList(peers=[peer])))
+                question = fleet_pb2.ConfirmPeer(confirm_id="c", peer=peer)
+                fleet.say(fleet_pb2.ControllerMessage(confirm=question))
+                await fleet.until(lambda: rig.done.asked)
+                assert rig.done.peers == ["node-2"]
+
+    run(scenario())
+
+
+def test_a_controller_that_falls_silent_is_connected_to_anew() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port, silence_s=0.2)
+            async with _running(rig):
+                await fleet.until(lambda: rig.uplink.streams >= 3)
+
+    run(scenario())
+
+
+def test_a_renewed_stream_says_hello_again() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: rig.uplink.connected)
+                rig.uplink.renew()
+                await fleet.until(lambda: len(fleet.hellos) == 2)
+
+    run(scenario())
+
+
+def test_the_newest_vault_report_of_a_job_is_sent_and_samples_do_not_pile_up() -> None:
+    async def scenario() -> None:
+        fleet, rig = TinyFleet(), Rig(port := _free_port())
+        for generation in range(5):
+            rig.uplink.vault_report(fleet_pb2.VaultReport(job="j", settled_generation=generation))
+            rig.uplink.samples(fleet_pb2.SampleBatch(schema=generation))
+        async with _running(rig), serving(fleet, port):
+            await fleet.until(_heard(fleet, "samples"))
+            assert [message.WhichOneof("body") for message in fleet.messages] == [
+                "vault",
+                "samples",
+            ]
+            assert fleet.messages[0].vault.settled_generation == 4
+            assert fleet.messages[1].samples.schema == 4
+
+    run(scenario())

@@ -1,0 +1,104 @@
+"""The demo's processes: whatever ends the demo, its janitor leaves nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everstep_cli.demo import janitor
+from everstep_cli.demo.janitor import MARK, Identity, identify
+from everstep_cli.demo.processes import Household
+
+# A child that starts a grandchild, tells its id, and ignores all that can be ignored.
+_FAMILY = """\
+import signal, subprocess, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+# A demo that has a family and then waits to be ended.
+_DEMO = f"""\
+import os, sys, time
+from pathlib import Path
+from everstep_cli.demo.processes import Household
+folder = Path(sys.argv[1])
+household = Household(folder, keep=False)
+household.start("family", [sys.executable, "-c", {_FAMILY!r}], os.environ)
+while len(household.below(*household.children)) < 2:
+    time.sleep(0.02)
+household.look_around()
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+
+def wait_for(so: Callable[[], bool], patience_s: float = 10.0) -> bool:
+    """Poll until ``so``; real processes have no clock that a test could turn."""
+    deadline = time.monotonic() + patience_s
+    while not so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def marked(folder: Path) -> list[int]:
+    """Return the living processes that belong to a demo."""
+    return [p for p in janitor.parents() if janitor.environment(p).get(MARK) == str(folder)]
+
+
+def test_closing_a_household_kills_children_and_grandchildren(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    household = Household(folder, keep=False)
+    child = household.start("family", [sys.executable, "-c", _FAMILY], os.environ)
+    assert wait_for(lambda: len(household.below(child)) == 2)
+    family = household.below(child)
+    household.close()
+    assert [identify(process.pid) for process in family] == [None, None]
+    assert not folder.exists()
+
+
+def test_a_folder_that_is_to_be_kept_stays(tmp_path: Path) -> None:
+    household = Household(tmp_path, keep=True)
+    child = household.start("echo", ["echo", "kept"], os.environ)
+    assert wait_for(lambda: child.exit_code is not None)
+    household.close()
+    assert child.last_lines() == "kept"
+    assert marked(tmp_path) == []
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_killed_leaves_neither_process_nor_folder(
+    tmp_path: Path, deadly: signal.Signals
+) -> None:
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _DEMO, str(folder)], stdout=subprocess.PIPE, env=environ
+    ) as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline() == b"ready\n"
+        assert len(marked(folder)) == 2
+        demo.send_signal(deadly)
+        demo.wait(10)
+    assert wait_for(lambda: not marked(folder) and not folder.exists())
+
+
+def test_a_process_that_took_over_an_old_id_is_not_killed() -> None:
+    with subprocess.Popen(["sleep", "300"]) as bystander:
+        known = identify(bystander.pid)
+        assert known is not None
+        assert not janitor.kill(Identity(known.pid, known.start - 1))
+        assert identify(bystander.pid) == known
+        assert janitor.kill(known)
+        assert bystander.wait(10) == -signal.SIGKILL

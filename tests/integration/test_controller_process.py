@@ -1,0 +1,112 @@
+import asyncio
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from everstep_controller.core.core import Core
+from everstep_controller.core.events import FindingRaised
+from everstep_controller.journal.codec import decode_event
+from everstep_controller.journal.store import JournalStore
+from everstep_controller.replay import replay
+from fakes.agent_stream import agent_stream
+from fakes.controllers import controller_command, environment, start_controller
+
+pytestmark = pytest.mark.timeout(90)
+
+RECORDS = 600
+
+
+async def stream_until(port: int, first: int, acknowledged: int) -> tuple[int, int]:
+    """Send findings without waiting; return the last one acknowledged and the last one sent."""
+    async with agent_stream(port, "node-1") as agent:
+        welcome = await agent.hello()
+        reached = max(welcome.acknowledged, first - 1)
+
+        async def send() -> None:
+            for sequence in range(first, RECORDS + 1):
+                await agent.finding(sequence)
+
+        sending = asyncio.create_task(send())
+        while reached < acknowledged:
+            reached = (await agent.wait_for("ack")).ack.sequence
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        return welcome.acknowledged, reached
+
+
+def journaled(folder: Path) -> list[int]:
+    store = JournalStore(folder / "journal.sqlite", read_only=True)
+    events = [decode_event(stored.kind, stored.body) for stored in store.events(0)]
+    store.close()
+    return [event.origin.sequence for event in events if isinstance(event, FindingRaised)]
+
+
+def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: Path) -> None:
+    running = start_controller(tmp_path)
+    reached = 0
+    for goal in (RECORDS // 4, RECORDS // 2):
+        _, reached = asyncio.run(stream_until(running.port, reached + 1, goal))
+        running.kill()
+        assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
+        running = start_controller(tmp_path, running.port)
+    known, _ = asyncio.run(stream_until(running.port, reached + 1, RECORDS))
+    assert known >= reached
+    assert running.terminate() == 0
+    assert journaled(tmp_path) == list(range(1, RECORDS + 1))
+    assert replay(tmp_path / "journal.sqlite", Core).differences == ()
+
+
+def test_metrics_are_served_and_a_stop_is_clean(tmp_path: Path) -> None:
+    running = start_controller(tmp_path)
+    address = f"http://127.0.0.1:{running.metrics_port}/metrics"
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        text = answer.read().decode()
+    assert "everstep_controller_term 1.0" in text
+    assert running.terminate() == 0
+
+
+def test_a_second_controller_on_the_same_journal_is_refused(tmp_path: Path) -> None:
+    running = start_controller(tmp_path)
+    second = subprocess.run(
+        controller_command("--config", str(tmp_path / "controller.toml")),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    running.terminate()
+    assert second.returncode == 1
+    assert "another controller" in second.stderr
+
+
+def test_an_open_address_without_certificates_is_a_configuration_error(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text('listen = "0.0.0.0:7433"\nmetrics = "nowhere"\nsamples_window = 0\n')
+    refused = subprocess.run(
+        controller_command("--config", str(file)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert refused.returncode == 78
+    assert "set ca, certificate and key" in refused.stderr
+    assert "metrics: expected host:port" in refused.stderr
+    assert "samples_window" in refused.stderr
+
+
+def test_replay_of_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+    replayed = subprocess.run(
+        controller_command("replay", str(tmp_path / "none")),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert replayed.returncode == 1
+    assert "no such journal" in replayed.stderr

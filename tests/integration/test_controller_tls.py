@@ -1,0 +1,115 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+
+from everstep_controller.service import Controller
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.tls import TlsSettings, aio_channel
+from fakes.agent_stream import agent_stream
+from fakes.controllers import controller
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Authority:
+    """A test CA that writes its certificates to files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ca = trustme.CA()
+        self._folder = folder
+        self._ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+
+    def issue(self, name: str, role: str, file: str = "") -> TlsSettings:
+        """Write a certificate and return the settings that use it."""
+        issued = self._ca.issue_cert("localhost", common_name=name, organization_unit_name=role)
+        stem = self._folder / (file or name)
+        certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(key))
+        return TlsSettings(ca=self._folder / "ca.pem", certificate=certificate, key=key)
+
+
+def with_controller(folder: Path, act: Callable[[Controller, Authority], Awaitable[None]]) -> None:
+    authority = Authority(folder)
+    tls = authority.issue("controller", "operator")
+
+    async def scenario() -> None:
+        async with controller(folder, tls=tls) as running:
+            await act(running, authority)
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_is_welcome_under_the_name_in_its_certificate_only(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        tls = authority.issue("node-1", "agent")
+        async with agent_stream(running.port, "node-1", tls) as agent:
+            await agent.hello()
+        async with agent_stream(running.port, "node-2", tls) as agent:
+            with pytest.raises((EOFError, grpc.aio.AioRpcError)):
+                await agent.hello()
+            code, sentence = await agent.end()
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+        assert "'node-1'" in sentence
+        assert "node-2" not in running.runtime.state.nodes
+
+    with_controller(tmp_path, act)
+
+
+def test_a_viewer_may_look_but_not_isolate(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        agent_tls = authority.issue("node-1", "agent")
+        viewer, operator = authority.issue("eve", "viewer"), authority.issue("ann", "operator")
+        request = admin_pb2.IsolateRequest(node="node-1", reason="noise", operator="somebody")
+        async with agent_stream(running.port, "node-1", agent_tls) as agent:
+            await agent.hello()
+            async with aio_channel(f"localhost:{running.port}", viewer) as channel:
+                admin = admin_pb2_grpc.AdminStub(channel)
+                listed = await admin.ListNodes(admin_pb2.ListNodesRequest())
+                assert [node.node for node in listed.nodes] == ["node-1"]
+                with pytest.raises(grpc.aio.AioRpcError, match="eve is viewer"):
+                    await admin.Isolate(request)
+            async with aio_channel(f"localhost:{running.port}", operator) as channel:
+                isolated = await admin_pb2_grpc.AdminStub(channel).Isolate(request)
+        (claim,) = isolated.summary.claims
+        assert claim.reason == "ann: noise"
+
+    with_controller(tmp_path, act)
+
+
+def test_without_a_certificate_of_the_authority_nobody_gets_in(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        del authority
+        (tmp_path / "other").mkdir()
+        stranger = Authority(tmp_path / "other").issue("node-1", "agent")
+        stranger = replace(stranger, ca=tmp_path / "ca.pem")
+        async with aio_channel(f"localhost:{running.port}", stranger) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await admin.ListNodes(admin_pb2.ListNodesRequest(), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+    with_controller(tmp_path, act)
+
+
+def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        (tmp_path / "new").mkdir()
+        successor = Authority(tmp_path / "new")
+        client = successor.issue("ann", "operator")
+        served = successor.issue("controller", "operator")
+        for new, old in (("ca.pem", "ca.pem"), ("controller.pem", "controller.pem")):
+            (tmp_path / old).write_bytes((tmp_path / "new" / new).read_bytes())
+        assert served.key is not None
+        (tmp_path / "controller.key").write_bytes(served.key.read_bytes())
+        async with aio_channel(f"localhost:{running.port}", client) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            detail = await admin.GetController(admin_pb2.GetControllerRequest(), timeout=10)
+        assert detail.term == 1
+
+    with_controller(tmp_path, act)

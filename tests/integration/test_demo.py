@@ -1,0 +1,109 @@
+"""The end-to-end test: the demo itself, and that nothing is left of it however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep_cli.demo import janitor
+from everstep_cli.demo.janitor import MARK
+
+_COMMAND = [sys.executable, "-m", "everstep_cli.main", "demo"]
+
+
+def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    """Start a demo whose temporary files go below ``folder``."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), "COLUMNS": "120"}
+    return subprocess.Popen(
+        [*_COMMAND, *options],
+        env=environ,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    )
+
+
+def marked(folder: Path) -> list[int]:
+    """Return the living processes that belong to a demo below ``folder``."""
+    marks = {pid: janitor.environment(pid).get(MARK, "") for pid in janitor.parents()}
+    return [pid for pid, mark in marks.items() if mark.startswith(str(folder))]
+
+
+def wait_for(so: Callable[[], bool], patience_s: float) -> bool:
+    """Poll until ``so``; real processes have no clock that a test could turn."""
+    deadline = time.monotonic() + patience_s
+    while not so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder with a path short enough for the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="es") as name:
+        yield Path(name)
+
+
+@pytest.mark.timeout(180)
+def test_the_demo_does_all_that_it_claims_and_leaves_nothing(folder: Path) -> None:
+    with start(folder, "--json") as demo:
+        out, err = demo.communicate(timeout=170)
+    assert demo.returncode == 0, err
+    report = json.loads(out)
+    assert report["passed"] is True
+    assert report["failures"] == []
+    assert {claim["act"] for claim in report["claims"]} == {1, 2, 3, 4}
+    plans = [(incident["plan"], incident["node"]) for incident in report["incidents"]]
+    assert plans == [("in_place", "node-2"), ("spare", "node-3"), ("reform", "node-4")]
+    assert all(incident["total_s"] > 0 for incident in report["incidents"])
+    assert report["losses"]["identical"] is True
+    assert sum(c["time_ns"] for c in report["ledger"]["categories"]) == report["ledger"]["wall_ns"]
+    assert marked(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGKILL])
+def test_a_demo_that_is_ended_early_leaves_nothing(folder: Path, deadly: signal.Signals) -> None:
+    with start(folder, "--json") as demo:
+        # Controller, five holders and agents, launchers, and the first training processes.
+        assert wait_for(lambda: len(marked(folder)) >= 18, 60), demo.poll()
+        demo.send_signal(deadly)
+        demo.communicate(timeout=30)
+    assert wait_for(lambda: not marked(folder) and not list(folder.iterdir()), 15)
+    if deadly is signal.SIGINT:
+        assert demo.returncode == 130
+
+
+def test_a_demo_that_cannot_go_on_says_what_did_not_happen(folder: Path) -> None:
+    with start(folder, "--json") as demo:
+        assert wait_for(lambda: bool(controllers(folder)), 30)
+        # While agents and launchers start, long before the end of the first act.
+        assert wait_for(lambda: len(marked(folder)) >= 12, 30)
+        for process in map(janitor.identify, controllers(folder)):
+            assert process is not None
+            janitor.kill(process)
+        out, err = demo.communicate(timeout=60)
+    assert demo.returncode == 1
+    report = json.loads(out)
+    assert report["passed"] is False
+    assert "controller ended (-9)" in report["failures"][-1]
+    assert "--keep DIR" in err
+    assert marked(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+def controllers(folder: Path) -> list[int]:
+    """Return the controllers of demos below ``folder``."""
+    lines = {pid: Path(f"/proc/{pid}/cmdline") for pid in marked(folder)}
+    return [pid for pid, path in lines.items() if b"controller.toml" in path.read_bytes()]

@@ -1,0 +1,148 @@
+"""The holder: keeps descriptors, restarts its command, and takes it along when it ends."""
+
+import asyncio
+import os
+import select
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from everstep_agent.holder import DescriptorStore
+
+_TIMEOUT_S = 20.0
+_HOLD = "import sys; from everstep_agent.holder import main; sys.exit(main(sys.argv[1:]))"
+# Prints its pid, what it was handed, and stores one descriptor more; then waits to be killed.
+_COMMAND = """
+import os, signal, sys
+from everstep_common.systemd import notify, remove_fd, store_fd, stored_fds
+kept = stored_fds()
+texts = {name: os.pread(fd, 9, 0).decode() for name, fd in kept.items()}
+fd = os.memfd_create("x")
+os.write(fd, f"memory {len(kept)}".encode())
+if len(kept) < 2:
+    assert store_fd(f"vault-{len(kept)}", fd)
+else:
+    assert remove_fd("vault-0")
+print(os.getpid(), "WATCHDOG_USEC" in os.environ, sorted(texts.items()), flush=True)
+signal.pause()
+"""
+
+
+@asynccontextmanager
+async def _hold(
+    *command: str, options: tuple[str, ...] = ()
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    environ = {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PATH": os.environ["PATH"],
+        "WATCHDOG_USEC": "1000",
+        "LISTEN_FDS": "7",
+    }
+    holder = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", _HOLD, *options, "--", *command),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environ,
+    )
+    try:
+        yield holder
+    finally:
+        if holder.returncode is None:
+            holder.kill()
+        await holder.communicate()
+
+
+async def _line(holder: asyncio.subprocess.Process) -> tuple[int, str]:
+    assert holder.stdout is not None
+    async with asyncio.timeout(_TIMEOUT_S):
+        pid, _, rest = (await holder.stdout.readline()).decode().strip().partition(" ")
+    return int(pid), rest
+
+
+def _wait_dead(pidfd: int) -> None:
+    ready, _, _ = select.select([pidfd], [], [], _TIMEOUT_S)
+    os.close(pidfd)
+    assert ready
+
+
+def test_descriptors_are_there_again_after_every_restart() -> None:
+    async def life() -> None:
+        async with _hold(sys.executable, "-c", _COMMAND) as holder:
+            expected = [
+                "False []",
+                "False [('vault-0', 'memory 0')]",
+                "False [('vault-0', 'memory 0'), ('vault-1', 'memory 1')]",
+                "False [('vault-1', 'memory 1')]",
+            ]
+            for seen in expected:
+                pid, text = await _line(holder)
+                assert text == seen
+                os.kill(pid, signal.SIGKILL)
+
+    asyncio.run(life())
+
+
+def test_sigterm_is_passed_on_and_ends_the_holder() -> None:
+    async def life() -> None:
+        async with _hold(sys.executable, "-c", _COMMAND) as holder:
+            pid, _ = await _line(holder)
+            pidfd = os.pidfd_open(pid)
+            holder.terminate()
+            async with asyncio.timeout(_TIMEOUT_S):
+                assert await holder.wait() == 128 + signal.SIGTERM
+            _wait_dead(pidfd)
+
+    asyncio.run(life())
+
+
+def test_the_command_dies_with_a_killed_holder() -> None:
+    async def life() -> None:
+        async with _hold(sys.executable, "-c", _COMMAND) as holder:
+            pid, _ = await _line(holder)
+            pidfd = os.pidfd_open(pid)
+            holder.kill()
+            _wait_dead(pidfd)
+
+    asyncio.run(life())
+
+
+def test_the_holder_dies_with_its_parent_when_told_to() -> None:
+    async def life() -> None:
+        # A parent in between, that can be killed.
+        parent = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+        inner = (sys.executable, "-c", _HOLD, "--die-with-parent", "--", sys.executable, "-c")
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", parent, *inner, _COMMAND),
+            stdout=asyncio.subprocess.PIPE,
+            env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},
+        )
+        pid, _ = await _line(process)
+        pidfd = os.pidfd_open(pid)
+        process.kill()
+        await process.communicate()
+        _wait_dead(pidfd)
+
+    asyncio.run(life())
+
+
+def test_a_command_that_does_not_exist_is_named() -> None:
+    async def life() -> None:
+        async with _hold("/no/such/agent") as holder:
+            assert holder.stderr is not None
+            async with asyncio.timeout(_TIMEOUT_S):
+                assert b"/no/such/agent: No such file" in await holder.stderr.readline()
+
+    asyncio.run(life())
+
+
+def test_the_store_closes_what_it_is_not_asked_to_keep() -> None:
+    store = DescriptorStore()
+    kept, other = os.memfd_create("kept"), os.memfd_create("other")
+    store.take(b"FDSTORE=1\nFDNAME=a", [kept])
+    store.take(b"READY=1", [other])
+    assert (store.names(), store.fds()) == (["a"], [kept])
+    store.take(b"FDSTOREREMOVE=1\nFDNAME=a", [])
+    assert store.names() == []
+    for fd in (kept, other):
+        assert not os.path.exists(f"/proc/self/fd/{fd}")

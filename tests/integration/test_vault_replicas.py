@@ -1,0 +1,166 @@
+"""Replicas: a second node holds what the first one wrote, and gives it back byte for byte."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.vault.bulk_client import RefusedError, Remote, get, put
+from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.wire import BulkError
+from everstep_common.trainer_messages import Begin, Skip, Start
+from integration.vault_world import (
+    KEY,
+    Client,
+    Node,
+    launcher,
+    plan,
+    running,
+    settings,
+    trainer,
+    training,
+)
+
+
+async def _committed_and_replicated(first: Node, second: Node, rank: Client, step: int) -> None:
+    second.direct(1)
+    first.direct(1, target=second)
+    await rank.save(step, f"state after {step}".encode())
+    await second.outlet.until(lambda: (1, 0, step, True) in second.outlet.copies())
+
+
+def test_a_replica_restores_a_rank_on_another_node(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with (
+            running(settings(tmp_path / "a"), "node-1") as first,
+            running(settings(tmp_path / "b"), "node-2") as second,
+            running(settings(tmp_path / "c"), "node-3") as third,
+        ):
+            async with training(first) as rank:
+                await _committed_and_replicated(first, second, rank, 4)
+            source = second.source(second, 4)
+            async with launcher(third) as control:
+                third.order(start_generation=plan(2, (source,), step=4))
+                assert isinstance(await control.hear(), Start)
+                async with trainer(third, 0, generation=2) as rank:
+                    assert await rank.restore() == b"state after 4"
+                    # What was fetched is a copy of its own, and serves the other local ranks.
+                    await third.outlet.until(lambda: (1, 0, 4, True) in third.outlet.copies())
+                    assert await rank.restore("w") == b"state after 4"
+
+    asyncio.run(life())
+
+
+def test_every_committed_step_travels_and_a_slot_waits_until_it_is_recoverable(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        async with (
+            running(settings(tmp_path / "a", begin_wait_s=0.05), "node-1") as first,
+            running(settings(tmp_path / "b"), "node-2") as second,
+            training(first) as rank,
+        ):
+            for step in range(3):
+                await _committed_and_replicated(first, second, rank, step)
+            # Nothing is recoverable by the controller's word: all three slots are needed.
+            skipped = await rank.ask(Begin(3))
+            assert isinstance(skipped, Skip)
+            assert "no slot was free" in skipped.reason
+            first.direct(1, 1, target=second)
+            second.direct(1, 1)
+            assert first.outlet.copies() | {(1, 0, 0, False)} == first.outlet.copies() | {
+                (1, 0, 0, False)
+            }
+            await second.outlet.until(
+                lambda: second.outlet.copies() == {(1, 0, 1, True), (1, 0, 2, True)}
+            )
+            await _committed_again(first, second, rank)
+
+    async def _committed_again(first: Node, second: Node, rank: Client) -> None:
+        await rank.save(3, b"state after 3")
+        await first.outlet.until(
+            lambda: first.outlet.copies() == {(1, 0, step, False) for step in (1, 2, 3)}
+        )
+        await second.outlet.until(lambda: (1, 0, 3, True) in second.outlet.copies())
+
+    asyncio.run(life())
+
+
+def test_a_dead_step_gives_its_slot_back(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with running(settings(tmp_path)) as node, training(node) as rank:
+            for step in range(3):
+                await rank.save(step, b"x")
+            await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+            node.direct(1, None, dead=(1,))
+            await rank.save(3, b"y")
+            await node.outlet.until(
+                lambda: node.outlet.copies() == {(1, 0, step, False) for step in (0, 2, 3)}
+            )
+
+    asyncio.run(life())
+
+
+def test_the_copies_of_an_older_generation_stay_until_the_new_one_has_a_recoverable_step(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        async with running(settings(tmp_path)) as node, launcher(node) as control:
+            node.order(start_generation=plan(1))
+            await control.hear()
+            async with trainer(node) as rank:
+                await rank.save(7, b"seven")
+            await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 7, False)})
+            node.order(start_generation=plan(2, (node.source(node, 7),), step=7))
+            await control.hear()
+            async with trainer(node, generation=2) as rank:
+                assert await rank.restore() == b"seven"
+                await rank.save(8, b"eight")
+                await node.outlet.until(
+                    lambda: node.outlet.copies() == {(1, 0, 7, False), (2, 0, 8, False)}
+                )
+                node.direct(1, 7)  # of the generation before: ignored
+                node.direct(2)
+                assert (1, 0, 7, False) in node.outlet.copies()
+                node.direct(2, 8)
+                await node.outlet.until(lambda: node.outlet.copies() == {(2, 0, 8, False)})
+
+    asyncio.run(life())
+
+
+def test_a_replica_of_an_older_generation_is_refused(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with (
+            running(settings(tmp_path / "a"), "node-1") as first,
+            running(settings(tmp_path / "b"), "node-2") as second,
+        ):
+            async with training(first) as rank:
+                await _committed_and_replicated(first, second, rank, 1)
+            vault = first.jobs.known("demo")
+            assert vault is not None
+            held = vault.vault.holdings.pin(CopyKey(1, 0, 1))
+            assert held is not None
+            second.direct(2)
+            remote = Remote(second.jobs.bulk_address, "demo", KEY)
+            with pytest.raises(RefusedError, match="generation 1 is over"):
+                await put(remote, held.facts, held.region, vault.vault.site.outgoing)
+            held.release()
+
+    asyncio.run(life())
+
+
+def test_nobody_stores_or_fetches_without_the_transfer_key(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with running(settings(tmp_path)) as node, training(node) as rank:
+            await rank.save(1, b"secret state")
+            await node.outlet.until(lambda: node.outlet.copies())
+            job = node.jobs.known("demo")
+            assert job is not None
+            site = job.vault.site
+            wanted = job.vault.holdings.facts()[0][0]
+            for name, key in (("demo", b"w" * 32), ("other", KEY)):
+                remote = Remote(node.jobs.bulk_address, name, key)
+                with pytest.raises(BulkError, match="transfer key"):
+                    await get(remote, wanted, site.allocator, site.incoming, 0)
+
+    asyncio.run(life())

@@ -1,0 +1,119 @@
+"""A real launcher with real ranks beside a `TrainerAgent`, for tests."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_common.trainer_messages import End, Join, Start, Started, Stop, Stopped
+from integration.trainer_agent import TrainerAgent, Vault
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLE = REPOSITORY / "examples" / "train_numpy.py"
+# Steps that the example trains in a test.
+STEPS = 60
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return an environment in which the checkout's packages are found."""
+    path = os.pathsep.join(str(REPOSITORY / part) for part in ("trainer", "common"))
+    kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+    return kept | {"PYTHONPATH": path} | more
+
+
+@dataclass(slots=True)
+class Job:
+    """A launcher that has joined; the test plays the controller."""
+
+    agent: TrainerAgent
+    launcher: subprocess.Popen[str]
+    join: Join
+
+    def start(self, generation: int, ranks: int, restore_step: int | None = None) -> dict[int, int]:
+        """Start a generation of this many ranks on this node; return their process ids."""
+        self.agent.vault.generation = generation
+        self.agent.vault.restore_step = restore_step
+        start = Start(
+            generation=generation,
+            node_rank=0,
+            node_count=1,
+            first_rank=0,
+            processes=ranks,
+            world_size=ranks,
+            master_address="127.0.0.1",
+            master_port=self.join.free_port,
+            restore_step=restore_step,
+            reason="a test",
+        )
+        self.agent.tell_launcher(start)
+        started = self.agent.expect(Started)
+        assert isinstance(started, Started)
+        return {process.rank: process.pid for process in started.processes}
+
+    def stop(self, generation: int, grace_s: float = 0.0) -> None:
+        """Stop a generation."""
+        self.agent.tell_launcher(Stop(generation, grace_s, "a test"))
+        while not isinstance(message := self.agent.from_launcher.get(timeout=20), Stopped):
+            continue
+        assert message.generation == generation
+
+    def end(self, *, succeeded: bool = True) -> tuple[int, str, str]:
+        """End the job; return the launcher's exit code, its output and its errors."""
+        self.agent.tell_launcher(End(succeeded, "a test"))
+        out, errors = self.launcher.communicate(timeout=30)
+        return self.launcher.returncode, out, errors
+
+
+@contextmanager
+def joined_job(folder: Path, *command: str, options: Sequence[str] = ()) -> Iterator[Job]:
+    """Yield a job whose launcher runs ``command``; nothing of it is left afterwards."""
+    path = folder / "agent.sock"
+    vault = Vault()
+    agent = TrainerAgent(path, vault)
+    arguments = ["run", "--job", "test", "--socket", str(path), *options, "--", *command]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "everstep.entry", *arguments],
+        env=environment(EVERSTEP_JOB_TOKEN=vault.token),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    job = None
+    try:
+        join = agent.expect(Join)
+        assert isinstance(join, Join)
+        job = Job(agent, launcher, join)
+        yield job
+    finally:
+        launcher.kill()
+        launcher.communicate()
+        (job.agent if job else agent).close()
+        vault.close()
+
+
+def read_losses(path: Path) -> dict[int, str]:
+    """Return the loss of each step; a step that was repeated must have had the same."""
+    losses: dict[int, str] = {}
+    for line in path.read_text(encoding="ascii").splitlines():
+        step, loss = line.split("\t")
+        assert losses.setdefault(int(step), loss) == loss, f"step {step} differs when repeated"
+    return losses
+
+
+def train(folder: Path, world_size: int) -> dict[int, str]:
+    """Return the losses of an uninterrupted run without an agent."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    losses = folder / f"losses-{world_size}"
+    command = [sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--losses", str(losses)]
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(command, env=environment(RANK=str(rank), **place))
+        for rank in range(world_size)
+    ]
+    assert [rank.wait(timeout=60) for rank in ranks] == [0] * world_size
+    return read_losses(losses)

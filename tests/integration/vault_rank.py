@@ -1,0 +1,63 @@
+"""A training process for tests: snapshots a step, then scribbles on its slots for ever.
+
+Arguments: socket, generation, rank, step. Prints a line once the step is committed.
+"""
+
+import mmap
+import sys
+
+from everstep_common.frames import Channel
+from everstep_common.trainer_messages import (
+    TO_TRAINER,
+    Attach,
+    Attached,
+    Begin,
+    Commit,
+    Committed,
+    Entry,
+    Reserve,
+    Reserved,
+    Slot,
+)
+from everstep_common.version import TRAINER_PROTOCOL, VERSION
+
+_TIMEOUT_S = 20.0
+
+
+def main(path: str, generation: int, rank: int, step: int) -> None:
+    channel = Channel.connect(path, TO_TRAINER, _TIMEOUT_S)
+
+    def ask(message: object) -> tuple[object, list[int]]:
+        channel.send(message)
+        return channel.receive(_TIMEOUT_S)
+
+    attach = Attach(
+        protocol=TRAINER_PROTOCOL,
+        version=VERSION,
+        job="demo",
+        token="secret",
+        generation=generation,
+        rank=rank,
+    )
+    assert isinstance(ask(attach)[0], Attached)
+    reserved, fds = ask(Reserve(4096))
+    assert isinstance(reserved, Reserved)
+    slots = [mmap.mmap(fd, reserved.slot_bytes) for fd in fds]
+    slot, _ = ask(Begin(step))
+    assert isinstance(slot, Slot)
+    content = f"state after {step}".encode()
+    slots[slot.slot][: len(content)] = content
+    manifest = (Entry("w", 0, len(content)),)
+    assert ask(Commit(step, slot.slot, slot.epoch, manifest))[0] == Committed(step)
+    print("committed", flush=True)
+    sys.stdin.readline()
+    while True:
+        for memory in slots:
+            memory[:] = b"!" * len(memory)
+        print("scribbled", flush=True)
+        if not sys.stdin.readline():
+            return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

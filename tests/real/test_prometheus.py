@@ -1,0 +1,73 @@
+"""A real Prometheus scrapes both daemons, and promtool has nothing to say about their pages."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from real.daemons import eventually, fetch, fleet, free_port, running
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        shutil.which("prometheus") is None, reason="Prometheus is not installed (apt: prometheus)"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with fleet(tmp_path_factory.mktemp("fleet")) as addresses:
+        for address in addresses.values():
+            eventually(lambda address=address: fetch(f"http://{address}/metrics"))  # type: ignore[misc]
+        yield addresses
+
+
+@pytest.mark.parametrize("daemon", ["agent", "controller"])
+def test_promtool_finds_nothing_to_improve(targets: dict[str, str], daemon: str) -> None:
+    page = fetch(f"http://{targets[daemon]}/metrics")
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("daemon", ["agent", "controller"])
+def test_every_metric_carries_the_name_of_the_product(targets: dict[str, str], daemon: str) -> None:
+    page = fetch(f"http://{targets[daemon]}/metrics").decode()
+    names = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE ")}
+    assert len(names) >= 5
+    assert {name for name in names if not name.startswith("everstep_")} == set()
+
+
+def test_prometheus_scrapes_agent_and_controller(targets: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "prometheus.yml"
+    jobs = [
+        {"job_name": name, "static_configs": [{"targets": [address]}]}
+        for name, address in targets.items()
+    ]
+    # JSON is YAML.
+    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
+    port = free_port()
+    server = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={tmp_path}/tsdb",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with running(server, tmp_path / "prometheus.log"):
+        for job in targets:
+            up = eventually(lambda job=job: _value(port, f'up{{job="{job}"}} == 1'))  # type: ignore[misc]
+            assert up == 1
+            series = f'count({{job="{job}",__name__=~"everstep_.*"}})'
+            assert eventually(lambda series=series: _value(port, series)) > 5  # type: ignore[misc]
+
+
+def _value(port: int, query: str) -> float | None:
+    answer = json.loads(fetch(f"http://127.0.0.1:{port}/api/v1/query?query={quote(query)}"))
+    result = answer["data"]["result"]
+    return float(result[0]["value"][1]) if result else None

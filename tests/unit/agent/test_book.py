@@ -1,0 +1,98 @@
+"""The book of findings: debounce, hold, clear with evidence."""
+
+import dataclasses
+
+from everstep_agent.detectors.book import Changes, FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_agent.findings import dump_findings, load_findings
+from everstep_common.clock import Stamp
+from everstep_common.findings import Finding, FindingKey, Severity
+
+_NOW = Stamp("boot-1", 3600 * 10**9, 7)
+_FINDING = Finding(
+    component="link/mlx5_0/1", condition="LinkDown", severity=Severity.FATAL, message="it is down"
+)
+_DOWN = Faulty(_FINDING)
+_UP = Healthy(_FINDING.key, "state 4: ACTIVE")
+_UNREADABLE = Unknown(_FINDING.key, "cannot be read")
+_RULE = CONDITIONS["LinkDown"]
+_BOUNCING: list[Judgement] = [_DOWN if poll % 2 else _UP for poll in range(100)]
+
+
+def _feed(book: FindingBook, *judgements: Judgement, now: Stamp = _NOW) -> list[Changes]:
+    return [changes for one in judgements if (changes := book.take([one], now))]
+
+
+def test_a_link_that_bounces_is_not_raised() -> None:
+    assert _feed(FindingBook(), *[_DOWN] * (_RULE.raise_after - 1), _UP) == []
+    assert _feed(FindingBook(), *_BOUNCING) == []
+
+
+def test_a_link_that_stays_down_is_raised_once() -> None:
+    (changes,) = _feed(FindingBook(), *[_DOWN] * 100)
+    assert [known.finding for known in changes.raised] == [_FINDING]
+    assert changes.raised[0].since == _NOW
+
+
+def test_a_poll_that_could_not_be_read_counts_as_neither() -> None:
+    polls: list[Judgement] = [_DOWN, _UNREADABLE]
+    polls *= _RULE.raise_after
+    assert len(_feed(FindingBook(), *polls)) == 1
+    book = FindingBook()
+    _feed(book, *[_DOWN] * _RULE.raise_after)
+    assert _feed(book, *[_UNREADABLE] * 1000) == []
+    assert book.open_findings
+
+
+def test_it_clears_after_enough_healthy_polls_with_their_evidence() -> None:
+    book = FindingBook()
+    _feed(book, *[_DOWN] * _RULE.raise_after)
+    assert _feed(book, *[_UP] * (_RULE.clear_after - 1), _DOWN) == []
+    (changes,) = _feed(book, *[_UP] * _RULE.clear_after)
+    assert changes.cleared[0].key == FindingKey("link/mlx5_0/1", "LinkDown")
+    assert changes.cleared[0].evidence == "state 4: ACTIVE"
+    assert not book.open_findings
+
+
+def test_nothing_is_raised_in_the_grace_after_boot() -> None:
+    early = Stamp("boot-1", _RULE.boot_grace_ns - 1, 7)
+    book = FindingBook()
+    assert _feed(book, *[_DOWN] * 1000, now=early) == []
+    assert len(_feed(book, _DOWN)) == 1
+
+
+def test_a_finding_that_got_worse_is_told_again_and_keeps_its_beginning() -> None:
+    book = FindingBook()
+    mild = dataclasses.replace(_FINDING, severity=Severity.DEGRADED)
+    _feed(book, *[Faulty(mild)] * _RULE.raise_after)
+    (changes,) = _feed(book, _DOWN, now=Stamp("boot-1", _NOW.boot_ns + 1, 8))
+    assert changes.raised[0].finding.severity is Severity.FATAL
+    assert changes.raised[0].since == _NOW
+
+
+def test_other_numbers_in_the_message_are_no_news() -> None:
+    book = FindingBook()
+    _feed(book, *[_DOWN] * _RULE.raise_after)
+    assert _feed(book, Faulty(dataclasses.replace(_FINDING, message="down for 7 s"))) == []
+
+
+def test_fatal_findings_are_those_with_which_a_node_cannot_train() -> None:
+    book = FindingBook()
+    _feed(book, *[_DOWN] * _RULE.raise_after)
+    assert book.fatal() == (_FINDING,)
+
+
+def test_open_findings_survive_being_written_and_read() -> None:
+    book = FindingBook()
+    _feed(book, *[_DOWN] * _RULE.raise_after)
+    again = FindingBook(load_findings(dump_findings(book.open_findings)))
+    assert again.open_findings == book.open_findings
+    assert load_findings("not what was written") == ()
+
+
+def test_every_condition_says_what_clears_it() -> None:
+    for condition in CONDITIONS.values():
+        assert condition.clears_when
+        assert condition.raise_after >= 1
+        assert condition.clear_after >= 1

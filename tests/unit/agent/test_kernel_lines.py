@@ -1,0 +1,127 @@
+"""Kernel lines: which are findings, of which component, and what ends them."""
+
+import pytest
+
+from everstep_agent.detectors.book import OpenFinding
+from everstep_agent.detectors.gpu import GpuReading, GpusReading
+from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
+from everstep_agent.detectors.kernel import (
+    KernelLine,
+    judge_gpu_faults_over,
+    judge_kernel,
+    pci_address,
+    xid_event,
+)
+from everstep_agent.detectors.xid_table import APPLICATION_XIDS, NODE_XIDS
+from everstep_common.clock import Stamp
+from everstep_common.findings import Finding, Severity, SuggestedAction
+
+XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+
+
+def _finding(line: str, *, injected: bool = False) -> Finding:
+    (judgement,) = judge_kernel([KernelLine(line, injected)])
+    assert isinstance(judgement, Faulty)
+    return judgement.finding
+
+
+def test_xid_79_is_fatal_and_asks_for_a_reboot() -> None:
+    finding = _finding(XID_79)
+    assert finding.component == "gpu/0000:3b:00.0"
+    assert finding.condition == "XidFatal"
+    assert finding.severity is Severity.FATAL
+    assert finding.suggested_action is SuggestedAction.REBOOT_NODE
+    assert finding.evidence == XID_79
+    assert not finding.injected
+
+
+def test_a_line_that_a_process_wrote_is_marked_as_injected() -> None:
+    assert _finding(XID_79, injected=True).injected
+
+
+@pytest.mark.parametrize("code", sorted(APPLICATION_XIDS))
+def test_a_faulty_program_is_no_finding_about_the_node(code: int) -> None:
+    assert judge_kernel([KernelLine(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1, text")]) == []
+
+
+@pytest.mark.parametrize("code", sorted(NODE_XIDS))
+def test_every_code_of_the_table_is_a_finding(code: int) -> None:
+    finding = _finding(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1, text")
+    fatal = finding.severity is Severity.FATAL
+    assert finding.condition == ("XidFatal" if fatal else "XidDegraded")
+
+
+def test_an_unknown_code_is_observed_and_not_acted_on() -> None:
+    line = "NVRM: Xid (PCI:0000:3b:00): 4242, something new"
+    assert xid_event(line) is not None
+    assert judge_kernel([KernelLine(line)]) == []
+
+
+def test_the_table_and_the_application_codes_do_not_overlap() -> None:
+    assert not NODE_XIDS.keys() & APPLICATION_XIDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "RESET_DEVICE"),
+        (
+            "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+            "REBOOT_NODE",
+        ),
+        ("GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)", "RESET_DEVICE"),
+    ],
+)
+def test_xid_154_says_what_the_driver_wants(text: str, action: str) -> None:
+    finding = _finding(f"NVRM: Xid (PCI:0000:3b:00): 154, {text}")
+    assert finding.condition == "GpuRecoveryAction"
+    assert finding.suggested_action.name == action
+
+
+def test_xid_154_back_to_none_is_healthy() -> None:
+    text = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    (judgement,) = judge_kernel([KernelLine(f"NVRM: Xid (PCI:0000:3b:00): 154, {text}")])
+    assert isinstance(judgement, Healthy)
+
+
+def test_a_gpu_that_fell_off_the_bus_without_an_xid_is_found() -> None:
+    finding = _finding("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
+    assert finding.condition == "FallenOffTheBus"
+    assert finding.component == "gpu/0000:3b:00.0"
+
+
+def test_a_file_system_that_went_read_only_is_found() -> None:
+    finding = _finding("EXT4-fs (nvme0n1p1): Remounting filesystem read-only")
+    assert (finding.component, finding.condition) == ("disk/nvme0n1p1", "FilesystemReadOnly")
+
+
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("0000:3b:00", "0000:3b:00.0"),
+        ("00000000:3B:00.0", "0000:3b:00.0"),
+        ("0001:81:00.0", "0001:81:00.0"),
+    ],
+)
+def test_pci_addresses_are_written_as_linux_does(written: str, address: str) -> None:
+    assert pci_address(written) == address
+
+
+_GPU = GpuReading(index=0, uuid="GPU-1", name="H100", pci="0000:3b:00.0")
+_OPEN = OpenFinding(_finding(XID_79), Stamp("boot-1", 5, 5))
+
+
+@pytest.mark.parametrize(
+    ("boot", "gpus", "kind"),
+    [
+        ("boot-1", GpusReading(gpus=(_GPU,)), Unknown),
+        ("boot-2", None, Unknown),
+        ("boot-2", GpusReading(absent="no library"), Unknown),
+        ("boot-2", GpusReading(gpus=(_GPU,)), Healthy),
+    ],
+)
+def test_an_xid_is_over_only_after_a_reboot_that_shows_the_gpu(
+    boot: str, gpus: GpusReading | None, kind: type
+) -> None:
+    (judgement,) = judge_gpu_faults_over([_OPEN], boot, gpus)
+    assert isinstance(judgement, kind)

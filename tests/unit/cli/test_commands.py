@@ -1,0 +1,159 @@
+"""Every command against a fleet that is a fake: what it prints, what it asks, how it ends."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from everstep_cli.admin import AdminError
+from everstep_cli.main import run
+from everstep_cli.session import Session
+from fakes.cli_admin import NOW_NS, FakeAdmin
+
+ASKING = [
+    ["nodes"],
+    ["node", "node-1"],
+    ["why", "node-2"],
+    ["findings"],
+    ["events"],
+    ["jobs"],
+    ["job", "demo"],
+    ["ettr", "demo"],
+    ["isolate", "node-1", "--reason", "test"],
+    ["release", "node-1"],
+    ["pause", "--reason", "test"],
+    ["resume"],
+    ["version"],
+]
+
+
+def call(*arguments: str, admin: FakeAdmin | None = None, width: int = 80) -> tuple[int, str]:
+    """Run a command; return its exit code and what it drew."""
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, highlight=False)
+    session = Session((admin or FakeAdmin()).connect, console, lambda: NOW_NS)
+    return run(session, arguments), screen.getvalue()
+
+
+@pytest.mark.parametrize("command", ASKING, ids=lambda command: command[0])
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_view_fits_the_terminal(command: list[str], width: int) -> None:
+    code, drawn = call(*command, width=width)
+    assert code == 0
+    assert drawn
+    if command[0] != "events":  # wrapped by the terminal, so that a line can be copied whole
+        assert all(len(line) <= width for line in drawn.splitlines())
+
+
+@pytest.mark.parametrize("command", ASKING, ids=lambda command: command[0])
+def test_every_answer_is_json_on_demand(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, drawn = call(*command, "--json")
+    out = capsys.readouterr().out
+    assert code == 0
+    assert drawn == ""
+    for document in out.splitlines() if command[0] == "events" else [out]:
+        assert isinstance(json.loads(document), dict)
+
+
+def test_the_list_of_nodes_tells_why_a_node_is_not_healthy() -> None:
+    _, drawn = call("nodes")
+    assert "node-2, lost for 3 m 20 s: node-1 and node-3 did not hear from it" in drawn
+    assert "automation" in drawn
+    assert "none" in drawn
+
+
+def test_a_step_that_does_not_exist_yet_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    call("job", "demo", "--json")
+    job = json.loads(capsys.readouterr().out)
+    assert job["summary"]["step"] == 130
+    assert job["recoverable_step"] == 129
+    assert "has_step" not in job["summary"]
+
+
+def test_the_ledger_sums_to_the_wall_clock_and_defines_its_ratios() -> None:
+    _, drawn = call("ettr", "demo")
+    assert "100.000   100.00%  = wall clock" in drawn.replace("  100.00%", "   100.00%")
+    assert "ETTR_time = (productive + slow.*) / wall" in drawn
+    assert "ETTR_work = productive / wall" in drawn
+    assert "inc.init 1.400" in drawn
+
+
+def test_an_unknown_name_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = call("node", "node-11")
+    assert code == 2
+    assert "did you mean 'node-1'?" in capsys.readouterr().err
+
+
+def test_a_controller_that_says_no_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = call("nodes", admin=FakeAdmin(AdminError("no controller answers; start one")))
+    assert code == 1
+    assert capsys.readouterr().err == "Error: no controller answers; start one\n"
+
+
+def test_version_is_told_without_a_controller(capsys: pytest.CaptureFixture[str]) -> None:
+    trouble = FakeAdmin(AdminError("no controller answers; start one"))
+    assert call("version", admin=trouble)[0] == 0
+    assert call("version", "--json", admin=trouble)[0] == 0
+    assert json.loads(capsys.readouterr().out)["controller"] is None
+
+
+def test_isolating_needs_a_reason_and_passes_it_on(capsys: pytest.CaptureFixture[str]) -> None:
+    admin = FakeAdmin()
+    assert call("isolate", "node-1", admin=admin)[0] == 2
+    code, drawn = call("isolate", "node-1", "--reason", "fan", admin=admin)
+    assert code == 0
+    assert admin.told == [("isolate", "node-1", "fan")]
+    assert "takes no ranks: claimed by operator" in drawn
+    assert "--reason" in capsys.readouterr().err
+
+
+def test_pause_without_a_name_is_for_everything() -> None:
+    admin = FakeAdmin()
+    _, drawn = call("pause", "--reason", "switch upgrade", admin=admin)
+    call("resume", "demo", admin=admin)
+    assert admin.told == [("pause", "", "switch upgrade"), ("resume", "demo")]
+    assert "paused for: fleet" in drawn
+
+
+def test_the_controller_comes_from_the_option_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = FakeAdmin()
+    monkeypatch.setenv("EVERSTEP_CONTROLLER", "control:1")
+    call("nodes", admin=admin)
+    call("nodes", "--controller", "other:2", admin=admin)
+    assert [c.address for c in admin.connections] == ["control:1", "other:2"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--controller", "nowhere"], ["--tls-ca", "ca.pem"], ["--timeout", "0"]],
+)
+def test_a_connection_that_cannot_be_meant_is_refused_before_it_is_tried(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = FakeAdmin()
+    assert call("nodes", *options, admin=admin)[0] == 2
+    assert admin.connections == []
+    assert options[0].removesuffix("-ca") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("completion", shell)[0] == 0
+    assert "_EVERSTEP_COMPLETE" in capsys.readouterr().out
+
+
+def test_a_shell_completes_the_names_of_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_EVERSTEP_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "everstep node node-")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit) as ended:
+        call()
+    assert ended.value.code in (0, None)
+    assert "plain,node-1" in capsys.readouterr().out

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from everstep_common.config import ConfigError, load
+from everstep_controller.config import ControllerConfig
+from everstep_controller.core.facts import Mode, Settings
+from everstep_proto.tls import TlsSettings, is_loopback, split_address
+
+
+def loaded(tmp_path: Path, text: str) -> ControllerConfig:
+    file = tmp_path / "controller.toml"
+    file.write_text(text)
+    return load(ControllerConfig, file)
+
+
+def test_the_defaults_work_without_a_file_and_are_those_of_the_core() -> None:
+    config = load(ControllerConfig, None)
+    assert config.core.settings() == Settings()
+    assert config.listen == "127.0.0.1:7433"
+
+
+def test_the_core_table_becomes_the_settings_of_the_core(tmp_path: Path) -> None:
+    text = '[core]\nmode = "enforce"\nobserve = ["Odd"]\nconfirm_s = 0.5\nforming_s = 3\n'
+    settings = loaded(tmp_path, text).core.settings()
+    assert settings.mode is Mode.ENFORCE
+    assert settings.condition_modes == (("Odd", Mode.OBSERVE),)
+    assert (settings.confirm_ns, settings.forming_ns) == (500_000_000, 3_000_000_000)
+
+
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
+    text = (
+        'listen = "here"\nlog_level = "loud"\nsamples_window = 0\n'
+        '[core]\nself_suspicion_ratio = 2.0\nobserve = ["A"]\nenforce = ["A"]\n[tls]\nca = "/x"\n'
+    )
+    with pytest.raises(ConfigError) as error:
+        loaded(tmp_path, text)
+    said = "\n".join(error.value.problems)
+    for word in ("listen", "log_level", "samples_window", "self_suspicion", "A is in", "tls.key"):
+        assert word in said
+
+
+def test_an_open_address_needs_certificates_that_can_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs TLS"):
+        loaded(tmp_path, 'listen = "0.0.0.0:7433"\n')
+    files = "".join(f'{key} = "{tmp_path}/{key}"\n' for key in ("ca", "certificate", "key"))
+    with pytest.raises(ConfigError, match=r"tls\.ca: .* No such file"):
+        loaded(tmp_path, f'listen = "0.0.0.0:7433"\n[tls]\n{files}')
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.8.8.8:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("unix:/run/x", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("localhost.example.org:1", False),
+    ],
+)
+def test_only_loopback_addresses_are_local(address: str, local: bool) -> None:
+    assert is_loopback(address) is local
+
+
+def test_addresses_split_into_host_and_port() -> None:
+    assert split_address("[::1]:80") == ("::1", "80")
+    assert split_address("host:80") == ("host", "80")
+    assert split_address("::1") == ("::1", "")
+
+
+def test_without_certificates_nothing_is_exposed_by_default() -> None:
+    assert TlsSettings().problems({"listen": "127.0.0.1:1"}) == []

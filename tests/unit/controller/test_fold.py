@@ -1,0 +1,91 @@
+from pathlib import Path
+
+from everstep_controller.core.actions import Action
+from everstep_controller.core.core import Core
+from everstep_controller.core.events import ControllerStarted, Event, SettingsApplied, TimerDue
+from everstep_controller.core.facts import Settings
+from everstep_controller.core.state import State
+from everstep_controller.fold import Fold
+from everstep_controller.journal import codec
+from everstep_controller.journal.store import JournalStore, StoredEvent, StoredSnapshot
+from everstep_controller.replay import compare
+
+POISON = "poison"
+
+
+class FragileCore(Core):
+    """Falls over one timer, after it has already changed something."""
+
+    def __init__(self, state: State | None = None) -> None:
+        super().__init__(state)
+
+    def handle(self, event: Event, now_ns: int) -> list[Action]:
+        if event == TimerDue(POISON):
+            self.state.term = -1
+            raise ZeroDivisionError("on purpose")
+        return super().handle(event, now_ns)
+
+
+def journal(path: Path, *events: Event) -> JournalStore:
+    store = JournalStore(path)
+    store.begin()
+    store.append(
+        [
+            StoredEvent(seq, seq, codec.kind_of(event), codec.encode(event))
+            for seq, event in enumerate(events, start=1)
+        ],
+        [],
+    )
+    store.commit()
+    return store
+
+
+def test_an_event_that_makes_the_core_raise_leaves_the_state_before_it(tmp_path: Path) -> None:
+    store = journal(
+        tmp_path / "j", ControllerStarted("1"), TimerDue(POISON), ControllerStarted("2")
+    )
+    fold = Fold(FragileCore, store)
+    turns = list(fold.replay())
+    assert [turn.rejected for turn in turns] == ["", "ZeroDivisionError: on purpose", ""]
+    assert fold.state.term == 2
+    assert fold.seq == 3
+    store.close()
+
+
+def test_a_rejected_event_is_not_tried_again(tmp_path: Path) -> None:
+    store = journal(tmp_path / "j", ControllerStarted("1"), TimerDue(POISON))
+    store.begin()
+    store.reject(2, "ZeroDivisionError")
+    store.commit()
+    assert [turn.seq for turn in Fold(FragileCore, store).replay()] == [1]
+    store.close()
+
+
+def test_folding_starts_from_the_newest_snapshot_that_can_be_read(tmp_path: Path) -> None:
+    store = journal(tmp_path / "j", *[ControllerStarted(str(n)) for n in range(4)])
+    store.begin()
+    store.save_snapshot(StoredSnapshot(2, 2, "0", codec.encode(State(term=20))))
+    store.save_snapshot(StoredSnapshot(3, 3, "0", b"{broken"))
+    store.commit()
+    fold = Fold(Core, store)
+    assert [turn.seq for turn in fold.replay()] == [3, 4]
+    assert fold.state.term == 22
+    store.close()
+
+
+def test_replay_names_the_events_that_are_decided_differently(tmp_path: Path) -> None:
+    events: list[Event] = [
+        ControllerStarted("1"),
+        SettingsApplied(Settings()),
+        ControllerStarted("2"),
+    ]
+    store = journal(tmp_path / "j", *events)
+    core = Core()
+    store.begin()
+    for seq, event in enumerate(events[:2], start=1):
+        store.record(seq, codec.encode_actions(core.handle(event, seq)))
+    store.commit()
+    comparison = compare(store, Core)
+    assert comparison.events == 3
+    assert [difference.seq for difference in comparison.differences] == [3]
+    store.close()

@@ -1,0 +1,99 @@
+import asyncio
+from dataclasses import dataclass, field
+
+from everstep_controller.core.events import CheckFinished, Event, JobProgressed
+from everstep_controller.core.facts import Origin
+from everstep_controller.fold import Turn
+from everstep_controller.intake import Intake
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.journal.store import Mark
+from everstep_controller.progress import Members, Progress, Steps
+
+
+@dataclass
+class Desk:
+    """Takes what the intake submits, and answers when the test says so."""
+
+    submitted: list[tuple[Event, tuple[Mark, ...]]] = field(default_factory=list)
+    futures: "list[asyncio.Future[Turn]]" = field(default_factory=list)
+    acknowledgements: list[int] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
+        self.submitted.append((event, marks))
+        self.futures.append(asyncio.get_running_loop().create_future())
+        return self.futures[-1]
+
+    def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
+        self.acknowledgements.append(sequence)
+
+    def refused(self, node: str, outbox: str, sentence: str) -> None:
+        self.refusals.append(node)
+
+    async def journal(self, error: JournalFull | None = None) -> None:
+        for number, future in enumerate(self.futures):
+            if not future.done() and error is not None:
+                future.set_exception(error)
+            elif not future.done():
+                future.set_result(Turn(number, 0, self.submitted[number][0], []))
+        await asyncio.sleep(0)
+
+
+def intake(desk: Desk) -> Intake:
+    progress = Progress(lambda _: Members(1, ("a", "b"), running=True))
+    return Intake(desk, progress, desk, {"box": 2})
+
+
+def origin(sequence: int) -> Origin:
+    return Origin("a", "box", sequence)
+
+
+def check(sequence: int) -> Event:
+    return CheckFinished(origin(sequence), "order", True, "fine")
+
+
+def test_a_record_is_acknowledged_only_after_it_is_journaled() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert not taking.is_new(origin(2))
+        assert taking.is_new(origin(3))
+        taking.take_event(origin(3), check(3))
+        assert desk.acknowledgements == []
+        assert desk.submitted[0][1] == (Mark("a", "box", 3),)
+        await desk.journal()
+        assert desk.acknowledgements == [3]
+
+    asyncio.run(scenario())
+
+
+def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert taking.is_new(origin(3))
+        taking.take_steps(Steps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
+        assert desk.submitted == []
+        assert taking.is_new(origin(4))
+        taking.take_event(origin(4), check(4))
+        kinds = [type(event) for event, _ in desk.submitted]
+        assert kinds == [JobProgressed, CheckFinished]
+        assert [marks[0].sequence for _, marks in desk.submitted] == [3, 4]
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 4
+
+    asyncio.run(scenario())
+
+
+def test_what_could_not_be_journaled_is_taken_when_it_is_sent_again() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert taking.is_new(origin(3))
+        taking.take_event(origin(3), check(3))
+        await desk.journal(JournalFull("no space"))
+        assert desk.refusals == ["a"]
+        assert desk.acknowledgements == []
+        assert taking.is_new(origin(3))
+
+    asyncio.run(scenario())

@@ -1,0 +1,194 @@
+import asyncio
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from everstep_controller.core.actions import Action, Announce, SetTimer
+from everstep_controller.core.events import ControllerStarted, SettingsApplied, TimerDue
+from everstep_controller.core.facts import Settings
+from everstep_controller.core.state import NodeRecord, State
+from everstep_controller.journal import codec
+from everstep_controller.journal.group_commit import Entry, GroupCommit, JournalFull
+from everstep_controller.journal.lock import JournalLock, JournalLockedError
+from everstep_controller.journal.schema import SchemaError
+from everstep_controller.journal.store import (
+    Announcement,
+    JournalStore,
+    Mark,
+    StoredEvent,
+    StoredSnapshot,
+)
+from everstep_controller.journal.upkeep import compact
+
+
+def event(seq: int, now_ns: int = 0) -> StoredEvent:
+    started = ControllerStarted(str(seq))
+    return StoredEvent(seq, now_ns, codec.kind_of(started), codec.encode(started))
+
+
+def filled(path: Path, count: int) -> JournalStore:
+    store = JournalStore(path)
+    store.begin()
+    store.append([event(seq, seq) for seq in range(1, count + 1)], [Mark("n", "box", count)])
+    store.commit()
+    return store
+
+
+def test_the_journal_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    JournalStore(tmp_path / "j").close()
+    assert stat.S_IMODE((tmp_path / "j").stat().st_mode) == 0o600
+
+
+def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None:
+    filled(tmp_path / "j", 3).close()
+    store = JournalStore(tmp_path / "j", read_only=True)
+    assert [codec.decode_event(e.kind, e.body) for e in store.events(1)] == [
+        ControllerStarted("2"),
+        ControllerStarted("3"),
+    ]
+    assert store.last() == (3, 3)
+    assert store.marks() == {"box": 3}
+    store.close()
+
+
+def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    JournalStore(tmp_path / "j").close()
+    with sqlite3.connect(tmp_path / "j") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(SchemaError, match="newer controller"):
+        JournalStore(tmp_path / "j")
+
+
+def test_a_second_controller_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    refused = pytest.raises(JournalLockedError, match=f"process {os.getpid()}")
+    with JournalLock(tmp_path / "j"), refused, JournalLock(tmp_path / "j"):
+        pass
+    with JournalLock(tmp_path / "j"):
+        pass
+
+
+def test_events_actions_and_state_come_back_as_they_were() -> None:
+    applied = SettingsApplied(Settings(condition_modes=(("XidFatal", Settings().mode),)))
+    assert codec.decode_event("SettingsApplied", codec.encode(applied)) == applied
+    decided: list[Action] = [
+        SetTimer(id="t", timer="x", at_ns=5),
+        Announce(id="a", subject="s", reason="r", message="m"),
+    ]
+    assert codec.decode_actions(codec.encode_actions(decided)) == decided
+    state = State(term=3, nodes={"n": NodeRecord("n")})
+    assert codec.decode_state(codec.encode(state)) == state
+
+
+@pytest.mark.parametrize(("kind", "body"), [("Nonsense", b"{}"), ("TimerDue", b"[1]")])
+def test_what_cannot_be_read_is_one_kind_of_error(kind: str, body: bytes) -> None:
+    with pytest.raises(codec.UnreadableError):
+        codec.decode_event(kind, body)
+
+
+def test_retention_keeps_what_snapshots_do_not_stand_for(tmp_path: Path) -> None:
+    store = filled(tmp_path / "j", 10)
+    store.begin()
+    for seq in (3, 6, 8):
+        store.save_snapshot(StoredSnapshot(seq, seq, "0", codec.encode(State(term=seq))))
+    store.announce([Announcement(n, n, n, "s", "r", "m") for n in range(1, 11)])
+    compact(store, events_before_ns=9, announcements_before_ns=5)
+    store.commit()
+    assert [e.seq for e in store.events(0)] == [7, 8, 9, 10]
+    oldest = store.oldest_snapshot()
+    assert oldest is not None
+    assert oldest.seq == 6
+    assert [line.id for line in store.announcements("", 100)] == [5, 6, 7, 8, 9, 10]
+    store.close()
+
+
+@dataclass
+class User:
+    """Notes what the journal's thread answers."""
+
+    done: list[int] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    writable: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def journaled(self, entries: Sequence[Entry]) -> None:
+        self.done += [entry.seq for entry in entries]
+        self.changed.set()
+
+    def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
+        self.refused += [entry.kind for entry in entries]
+        self.changed.set()
+
+    def journal_writable(self) -> None:
+        self.writable.set()
+
+
+def entry(size: int = 10) -> Entry:
+    timer = TimerDue("x" * size)
+    return Entry(1, codec.kind_of(timer), codec.encode(timer))
+
+
+def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:
+    async def scenario() -> list[int]:
+        user = User()
+        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), user)
+        journal.start(0)
+        for _ in range(1000):
+            journal.append(entry())
+        await journal.stop()
+        await asyncio.sleep(0)
+        return user.done
+
+    assert asyncio.run(scenario()) == list(range(1, 1001))
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a small tmpfs needs root")
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs is not allowed here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_new_entries_and_loses_none_that_were_taken(tiny_disk: Path) -> None:
+    async def scenario() -> tuple[User, list[StoredEvent]]:
+        user, path = User(), tiny_disk / "j"
+        journal = GroupCommit(lambda: JournalStore(path), user)
+        JournalStore(path).close()
+        journal.start(0)
+        ballast = tiny_disk / "ballast"
+        ballast.write_bytes(b"x" * 400_000)
+        while not user.refused:
+            user.changed.clear()
+            journal.append(entry(20_000))
+            await user.changed.wait()
+        with pytest.raises(JournalFull):
+            journal.append(entry())
+        assert journal.full is not None
+        ballast.unlink()
+        await asyncio.wait_for(user.writable.wait(), 20)
+        journal.append(entry())
+        await journal.stop()
+        await asyncio.sleep(0)
+        store = JournalStore(path)
+        events = list(store.events(0))
+        store.close()
+        return user, events
+
+    user, events = asyncio.run(scenario())
+    assert [e.seq for e in events] == user.done == list(range(1, len(user.done) + 1))
+    assert len(user.done) > 3

@@ -1,0 +1,145 @@
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep_controller.core.facts import Origin
+from everstep_controller.progress import ROW_NS, Members, Progress, Row, Steps
+
+NODES = ("a", "b", "c")
+
+
+@dataclass
+class Cluster:
+    """One job on three nodes, and the sequences of their outboxes."""
+
+    running: bool = True
+    generation: int = 1
+    sequences: dict[str, int] = field(default_factory=dict)
+    progress: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self._members)
+
+    def _members(self, job: str) -> Members | None:
+        return Members(self.generation, NODES, self.running) if job == "train" else None
+
+    def report(
+        self, node: str, *steps: int, now_ns: int = 0, generation: int = 1, job: str = "train"
+    ) -> list[Row]:
+        self.sequences[node] = self.sequences.get(node, 0) + 1
+        origin = Origin(node, f"box-{node}", self.sequences[node])
+        ends = tuple(step * 100 + NODES.index(node) for step in steps)
+        stalls = tuple(NODES.index(node) for _ in steps)
+        return self.progress.add(Steps(job, generation, steps[0], ends, stalls, 0, origin), now_ns)
+
+
+def steps_of(rows: list[Row]) -> list[int]:
+    return [
+        row.event.first_step + offset for row in rows for offset in range(len(row.event.end_ns))
+    ]
+
+
+def test_a_step_is_complete_when_its_slowest_node_has_reported_it() -> None:
+    cluster = Cluster()
+    for node in NODES:
+        assert cluster.report(node, 5, 6) == []
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert (row.event.first_step, row.event.end_ns, row.event.stall_ns) == (5, (502, 602), (2, 2))
+    assert {origin.node for origin in row.event.origins} == set(NODES)
+
+
+def test_a_running_job_writes_one_row_a_second() -> None:
+    cluster = Cluster()
+    for step in range(50):
+        for node in NODES:
+            assert cluster.report(node, step, now_ns=step) == []
+    assert cluster.progress.tick(ROW_NS - 1) == []
+    assert steps_of(cluster.progress.tick(ROW_NS)) == list(range(50))
+
+
+def test_a_job_that_does_not_run_yet_shows_its_first_step_at_once() -> None:
+    cluster = Cluster(running=False)
+    assert cluster.report("a", 0) == []
+    assert cluster.report("b", 0) == []
+    assert steps_of(cluster.report("c", 0)) == [0]
+
+
+def test_what_one_node_reported_is_written_before_its_next_record() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    cluster.report("b", 7, 8)
+    assert steps_of(cluster.progress.flush_node("a")) == [7, 8]
+    assert cluster.progress.flush_node("a") == []
+
+
+def test_a_step_that_is_written_is_not_written_again() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    cluster.progress.flush("train")
+    cluster.report("b", 7)
+    (row,) = cluster.progress.flush("train")
+    assert row.empty
+    assert [origin.node for origin in row.event.origins] == ["b"]
+
+
+def test_a_row_that_could_not_be_journaled_is_taken_again() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7, 8)
+    (row,) = cluster.progress.flush("train")
+    cluster.progress.not_written(row.event)
+    cluster.report("a", 7, 8)
+    assert steps_of(cluster.progress.flush("train")) == [7, 8]
+
+
+def test_a_new_generation_starts_its_steps_anew() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7, 8)
+    cluster.generation = 2
+    rows = cluster.report("a", 6, generation=2)
+    assert [(row.event.generation, steps_of([row])) for row in rows] == [(1, [7, 8])]
+    assert steps_of(cluster.progress.flush("train")) == [6]
+
+
+def test_rows_that_share_a_node_come_in_the_order_of_its_records() -> None:
+    cluster = Cluster()
+    cluster.report("a", 1)
+    rows = cluster.report("a", 1, job="other")
+    sequences = [origin.sequence for row in rows for origin in row.event.origins]
+    assert sequences == [1, 2]
+
+
+def test_a_member_that_says_nothing_does_not_keep_the_others_waiting() -> None:
+    cluster = Cluster()
+    for step in range(300):
+        cluster.report("a", step)
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert len(row.event.origins) == 300
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from((*NODES, "tick", "flush")), st.integers(1, 4))))
+def test_every_step_and_record_is_written_once_in_any_schedule(
+    schedule: list[tuple[str, int]],
+) -> None:
+    cluster = Cluster()
+    reached: dict[str, int] = dict.fromkeys(NODES, 0)
+    rows: list[Row] = []
+    now_ns = 0
+    for who, count in schedule:
+        now_ns += ROW_NS // 2
+        if who == "tick":
+            rows += cluster.progress.tick(now_ns)
+        elif who == "flush":
+            rows += cluster.progress.flush_node("a")
+        else:
+            rows += cluster.report(who, *range(reached[who], reached[who] + count), now_ns=now_ns)
+            reached[who] += count
+    rows += cluster.progress.flush_all()
+
+    assert steps_of(rows) == list(range(max(reached.values())))
+    origins = [origin for row in rows for origin in row.event.origins]
+    assert len(origins) == len(set(origins)) == sum(cluster.sequences.values())
+    for node in NODES:
+        mine = [origin.sequence for origin in origins if origin.node == node]
+        assert mine == sorted(mine)

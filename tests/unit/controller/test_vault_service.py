@@ -1,0 +1,204 @@
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from everstep_controller.core.actions import ChooseRecoveryStep
+from everstep_controller.core.catalogue import Copy
+from everstep_controller.core.events import Event, LayoutLearned, RecoveryStepChosen
+from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
+from everstep_controller.vault_service import Directive, VaultService, transfer_key
+
+
+@dataclass
+class World:
+    """A running job on nodes a and b, and what the service says to the world."""
+
+    state: State = field(default_factory=State)
+    directives: dict[str, Directive] = field(default_factory=dict)
+    sent: int = 0
+    events: list[Event] = field(default_factory=list)
+    _later: list[Callable[[], None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b"):
+            self.state.nodes[name] = NodeRecord(
+                name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+            )
+        self.state.jobs["train"] = JobRecord(
+            "train",
+            0,
+            "",
+            2,
+            2,
+            1,
+            True,
+            3,
+            0,
+            Ledger(0),
+            JobState.RUNNING,
+            generation=1,
+            members=["a", "b"],
+            branch=[BranchPoint(1, None, 2)],
+        )
+        self.service = VaultService(lambda: self.state, self)
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        self.directives[node] = directive
+        self.sent += 1
+        return True
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self._later.append(callback)
+
+    def settle(self) -> None:
+        while self._later:
+            self._later.pop()()
+
+    def report(
+        self, node: str, *held: tuple[int, int], generation: int = 1, settled: int = 0
+    ) -> None:
+        """Report copies as (rank, step); rank 0 is of a, rank 1 of b."""
+        copies = [
+            Copy(node, generation, rank, step, "ab"[rank] != node, "ff", 1, (f"shard-{rank}",))
+            for rank, step in held
+        ]
+        self.service.report("train", node, copies, settled)
+        self.settle()
+
+    def choose(self, *others: str) -> None:
+        self.service.choose(
+            ChooseRecoveryStep(
+                id="c",
+                job="train",
+                generation=2,
+                settled_generation=1,
+                holders=("a", "b"),
+                branch=(BranchPoint(1, None, 2),),
+                expected=True,
+                reason="r",
+                others=others,
+            )
+        )
+        self.settle()
+
+
+def test_a_step_is_recoverable_when_every_rank_is_on_two_nodes() -> None:
+    world = World()
+    world.report("a", (0, 5))
+    world.report("b", (1, 5), (0, 5))
+    assert world.directives["a"].recoverable_step is None
+    world.report("a", (0, 5), (1, 5))
+    assert {d.recoverable_step for d in world.directives.values()} == {5}
+    assert world.service.recoverable_step("train") == 5
+
+
+def test_each_member_replicates_to_another_domain() -> None:
+    world = World()
+    world.report("a")
+    assert (world.directives["a"].replica_target, world.directives["b"].replica_target) == (
+        "b",
+        "a",
+    )
+
+
+def test_a_directive_that_says_nothing_new_is_not_sent() -> None:
+    world = World()
+    world.report("a", (0, 5))
+    before = world.sent
+    world.report("a", (0, 5))
+    assert world.sent == before
+    world.service.connected("a", ["train"])
+    world.settle()
+    assert world.sent == before + 1
+
+
+def test_the_layout_is_told_once_when_every_rank_has_a_copy() -> None:
+    world = World()
+    world.report("a", (0, 5))
+    world.report("b", (1, 5))
+    world.report("b", (1, 6))
+    assert world.events == [LayoutLearned("train", 1, ("shard-0", "shard-1"))]
+
+
+def test_the_step_is_chosen_when_all_holders_have_settled() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5), settled=1)
+    world.events.clear()
+    world.choose()
+    assert world.events == []
+    world.report("a", (0, 5), (1, 5), (0, 6), settled=1)
+    (chosen,) = world.events
+    assert isinstance(chosen, RecoveryStepChosen)
+    assert (chosen.step, chosen.generation) == (5, 2)
+    assert {source.bulk_address for source in chosen.sources} == {"a:1", "b:1"}
+
+
+def test_a_lost_holder_is_not_waited_for_and_not_used() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5), settled=1)
+    world.report("b", (1, 5), (0, 5), (1, 6), (0, 6))
+    world.events.clear()
+    world.choose()
+    world.state.nodes["b"].state = NodeState.LOST
+    world.service.forget_node("b")
+    (chosen,) = world.events
+    assert isinstance(chosen, RecoveryStepChosen)
+    assert chosen.step == 5
+    assert {source.node for source in chosen.sources} == {"a"}
+
+
+def test_after_a_restart_every_old_holder_must_have_reported() -> None:
+    world = World()
+    world.state.nodes["c"] = NodeRecord("c", NodeState.HEALTHY, connected=True, bulk_address="c:1")
+    world.report("a", (0, 5), (1, 5), settled=1)
+    world.report("b", settled=1)
+    world.events.clear()
+    world.choose("c")
+    assert world.events == []
+    world.service.connected("c", [])
+    assert [type(event) for event in world.events] == [RecoveryStepChosen]
+
+
+def test_a_node_that_rebooted_holds_nothing_of_the_generations_so_far_only() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5), settled=1)
+    world.report("b", (1, 5))
+    world.service.connected("b", [])
+    world.settle()
+    world.events.clear()
+    world.choose()
+    assert [type(event) for event in world.events] == [RecoveryStepChosen]
+    world.state.jobs["train"].generation = 2
+    world.report("b", (1, 7), generation=2)
+    world.events.clear()
+    world.service.choose(
+        ChooseRecoveryStep(
+            id="c",
+            job="train",
+            generation=3,
+            settled_generation=2,
+            holders=("b",),
+            branch=(BranchPoint(2, None, 2),),
+            expected=True,
+            reason="r",
+        )
+    )
+    assert world.events == []
+
+
+def test_an_ended_job_is_forgotten() -> None:
+    world = World()
+    world.report("a", (0, 5))
+    world.state.jobs["train"].state = JobState.ENDED
+    world.service.job_changed("train")
+    assert world.service.recoverable_step("train") is None
+
+
+def test_the_transfer_key_depends_on_secret_and_job() -> None:
+    keys = {transfer_key(secret, job) for secret in (b"1", b"2") for job in ("x", "y")}
+    assert len(keys) == 4

@@ -1,0 +1,99 @@
+"""Who may join and attach, by the facts alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from everstep_agent.jobs.facts import (
+    JobFacts,
+    JobStore,
+    attach_refusal,
+    join_refusal,
+    open_database,
+    token_hash,
+)
+from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_common.trainer_messages import Attach, Join
+from everstep_common.version import TRAINER_PROTOCOL
+from everstep_proto.generated import fleet_pb2
+
+_JOIN = Join(
+    protocol=TRAINER_PROTOCOL,
+    version="0.1.0",
+    job="demo",
+    token="secret",
+    nodes_min=1,
+    nodes_max=1,
+    processes_per_node=1,
+    reform=True,
+    restarts_max=1,
+    free_port=1,
+)
+_ATTACH = Attach(
+    protocol=TRAINER_PROTOCOL, version="0.1.0", job="demo", token="secret", generation=4, rank=2
+)
+
+
+def _facts() -> JobFacts:
+    plan = fleet_pb2.StartGeneration(job="demo", generation=4, first_rank=2, processes=2)
+    return JobFacts(
+        "demo", uid=7, token_sha256=token_hash("secret"), start=plan.SerializeToString(), stopped=3
+    )
+
+
+def test_the_first_launcher_of_a_job_sets_user_and_token() -> None:
+    assert join_refusal(JobFacts("demo"), _JOIN, 12) is None
+
+
+@pytest.mark.parametrize(("uid", "token"), [(8, "secret"), (7, "guess")])
+def test_a_later_launcher_needs_both(uid: int, token: str) -> None:
+    assert join_refusal(_facts(), replace(_JOIN, token=token), uid)
+
+
+def test_after_the_end_the_name_is_free() -> None:
+    facts = _facts()
+    facts.ended = True
+    assert join_refusal(facts, replace(_JOIN, token="other"), 8) is None
+
+
+def test_a_process_of_the_plan_may_attach() -> None:
+    assert attach_refusal(_facts(), _ATTACH, 7) is None
+
+
+@pytest.mark.parametrize(
+    "attach",
+    [
+        replace(_ATTACH, generation=3),
+        replace(_ATTACH, generation=5),
+        replace(_ATTACH, rank=1),
+        replace(_ATTACH, rank=4),
+        replace(_ATTACH, token="guess"),
+        replace(_ATTACH, protocol=0),
+    ],
+)
+def test_any_other_may_not(attach: Attach) -> None:
+    assert attach_refusal(_facts(), attach, 7)
+
+
+def test_neither_may_another_user_or_anybody_once_the_generation_is_stopped() -> None:
+    assert attach_refusal(_facts(), _ATTACH, 8)
+    facts = _facts()
+    facts.stopped = 4
+    assert attach_refusal(facts, _ATTACH, 7)
+    assert attach_refusal(None, _ATTACH, 7)
+
+
+def test_facts_are_the_same_after_a_restart() -> None:
+    database = open_database(":memory:")
+    store = JobStore(database)
+    facts = _facts()
+    facts.launcher = ProcessIdentity(5, 77)
+    facts.processes = (ProcessIdentity(6, 78),)
+    facts.transfer_key = b"key"
+    store.save(facts)
+    database.execute("INSERT INTO job VALUES ('broken', '{}')")
+    assert JobStore(database).load() == [facts]
+    assert store.next_incarnation() + 1 == store.next_incarnation()
+    store.forget("demo")
+    assert store.load() == []
+    database.close()

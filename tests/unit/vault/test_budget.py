@@ -1,0 +1,52 @@
+"""What fits, and what is said when it does not."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep_agent.vault.budget import Limits, NodeMemory, Use, refusal
+
+
+def test_what_fits_is_not_refused() -> None:
+    assert refusal(300, 3, 300, Limits(), Use(0, 0)) is None
+
+
+def test_a_refusal_names_the_tightest_limit_and_what_would_fit() -> None:
+    limits = Limits(reserve_bytes=10, total_bytes=200, per_user_bytes=150)
+    said = refusal(300, 3, 1000, limits, Use(100, 90))
+    assert said == (
+        "3 x 100 bytes of snapshot memory were asked for and jobs.memory_per_user_bytes_max "
+        "leaves 60 bytes: 3 x 20 bytes would fit"
+    )
+
+
+@given(*[st.integers(0, 1000)] * 4)
+def test_nothing_above_what_is_available_is_ever_granted(
+    wanted: int, available: int, reserve: int, used: int
+) -> None:
+    if refusal(wanted, 1, available, Limits(reserve, 500), Use(used, 0)) is None:
+        assert wanted <= available - reserve
+        assert used + wanted <= 500
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_cgroup_above_the_agent_limits_what_the_node_has(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/meminfo", "MemTotal: 10 kB\nMemAvailable:    8 kB\n")
+    _write(tmp_path / "proc/self/cgroup", "0::/system/agent\n")
+    groups = tmp_path / "cgroup"
+    _write(groups / "system/memory.max", "4096\n")
+    _write(groups / "system/memory.current", "1000\n")
+    _write(groups / "system/agent/memory.max", "max\n")
+    _write(groups / "system/agent/memory.current", "500\n")
+    assert NodeMemory(tmp_path / "proc", groups).available_bytes() == 3096
+
+
+def test_without_cgroups_the_kernel_s_word_counts(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
+    _write(tmp_path / "proc/self/cgroup", "1:name=systemd:/\n")
+    assert NodeMemory(tmp_path / "proc", tmp_path).available_bytes() == 8192

@@ -1,0 +1,88 @@
+"""Two agents prove to each other that they know the job's key; later frames cannot be changed."""
+
+import asyncio
+import socket
+
+import pytest
+
+from everstep_agent.vault.wire import Accept, BulkError, Get, Put, Wire
+from everstep_common.frames import FrameError
+
+KEY = b"k" * 32
+
+
+def _pair() -> tuple[Wire, Wire]:
+    one, other = socket.socketpair()
+    return Wire(one), Wire(other)
+
+
+async def _open(client: Wire, server: Wire, key: bytes) -> tuple[object, object]:
+    known: dict[str, bytes] = {"demo": KEY}
+
+    async def connect() -> None:
+        try:
+            await client.connect("demo", key)
+        finally:
+            if key != KEY:
+                client.close()
+
+    opened, accepted = await asyncio.gather(
+        connect(), server.accept(known.get), return_exceptions=True
+    )
+    return opened, accepted
+
+
+def test_both_ends_with_the_key_understand_each_other() -> None:
+    async def talk() -> None:
+        client, server = _pair()
+        assert await _open(client, server, KEY) == (None, "demo")
+        await client.send(Get(1, 2, 3))
+        assert await server.receive(Put, Get) == Get(1, 2, 3)
+        await server.send(Accept())
+        assert await client.receive(Accept) == Accept()
+        client.close()
+        server.close()
+
+    asyncio.run(talk())
+
+
+def test_a_client_without_the_key_gets_nowhere() -> None:
+    async def talk() -> None:
+        client, server = _pair()
+        refused, dropped = await _open(client, server, b"guess")
+        assert isinstance(refused, BulkError)
+        assert isinstance(dropped, BulkError)
+        server.close()
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: bool) -> None:
+    async def talk() -> None:
+        client, server = _pair()
+        await _open(client, server, KEY)
+        await client.send(Get(1, 2, 3))
+        frame = server.socket.recv(4096)
+        if again:
+            client.socket.sendall(frame)
+            assert await server.receive(Get) == Get(1, 2, 3)
+        client.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
+        with pytest.raises(BulkError, match="changed on its way"):
+            await server.receive(Get)
+        client.close()
+        server.close()
+
+    asyncio.run(talk())
+
+
+def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
+    async def talk() -> None:
+        client, server = _pair()
+        client.socket.sendall((1 << 20).to_bytes(4, "big"))
+        with pytest.raises((BulkError, FrameError), match="bytes"):
+            await server.accept(lambda _: None)
+        client.close()
+        server.close()
+
+    asyncio.run(talk())
