@@ -41,7 +41,7 @@ class Core:
             _HANDLERS[type(event)](turn, event)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
-        return turn.actions
+        return list(dict.fromkeys(turn.actions))
 
     def due(self, now_ns: int) -> list[Action]:
         """Return every action that the state still calls for, as after a restart."""
@@ -195,6 +195,8 @@ def _node_timer(turn: Turn, kind: str, name: str) -> None:
         liveness.stream_silent(turn, node)
     elif kind == "confirm":
         liveness.decide(turn, node)
+    elif kind == "check":
+        nodes.check_again(turn, node)
     elif kind == "probation":
         nodes.move(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
 

@@ -21,6 +21,9 @@ from everstep_controller.core.state import (
 )
 from everstep_controller.core.turn import Turn
 
+# The condition under which an operator sets the mode of failed checks.
+CHECK_FAILED = "CheckFailed"
+
 
 def move(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
     """Take a node through its lifecycle table."""
@@ -160,13 +163,34 @@ def check_finished(turn: Turn, event: CheckFinished) -> None:
     node = turn.state.nodes[event.origin.node]
     if node.state is not NodeState.VALIDATING or event.order_id != orders.check(node).id:
         return
-    if not event.passed:
-        move(turn, node, NodeEvent.CHECK_FAILED, event.message)
+    problem = _fatal_finding(turn, node) if event.passed else event.message
+    if problem and claims.forbidden(turn, node, CHECK_FAILED):
+        # Automation may not isolate it, but need not use it either: it is asked again.
+        node.reason = f"its check failed: {problem}"
+        turn.set_timer(f"check/{node.name}", turn.state.settings.recheck_ns)
+    elif problem:
+        move(turn, node, NodeEvent.CHECK_FAILED, problem)
     elif node.claim_of(AUTOMATION) is not None:
         move(turn, node, NodeEvent.RECHECK_PASSED, event.message)
     else:
         move(turn, node, NodeEvent.CHECK_PASSED, event.message)
     reconsider(turn, node)
+
+
+def check_again(turn: Turn, node: NodeRecord) -> None:
+    """Ask a node once more that failed its check and was not isolated for it."""
+    if node.state is NodeState.VALIDATING:
+        node.checks += 1
+        turn.actions.append(orders.check(node))
+
+
+def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
+    """Return what a check does not show: an open finding that automation would act on."""
+    for held in node.findings.values():
+        fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
+        if fatal and not claims.forbidden(turn, node, held.finding.condition):
+            return held.finding.message
+    return ""
 
 
 def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:

@@ -58,19 +58,28 @@ def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
 
 def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     """Yield what a node should be told now about one job."""
-    launcher = job.launchers.get(node)
-    if launcher is not None and launcher.stale_generation:
-        yield stop(state, job, node, launcher.stale_generation)
+    if stale := _stale_generation(job, node):
+        yield stop(state, job, node, stale)
     if job.state is JobState.ENDED:
-        yield from (end(job, name) for name in job.launchers if name == node)
-    elif job.state is JobState.STOPPING:
-        if node in job.members and node not in job.stopped:
-            yield stop(state, job, node, job.generation)
-    elif job.state in ACTIVE and node in job.members:
-        if node not in job.phases:
-            yield start(job, node)
+        involved = node in job.launchers or node in job.holders
+        yield from [end(job, node)] if involved else []
+    elif node in job.members and job.state in (JobState.STOPPING, *ACTIVE):
+        yield from _for_running(state, job, node)
     elif node in job.launchers:
         yield hold(job, node)
+
+
+def _for_running(state: State, job: JobRecord, node: str) -> Iterator[Action]:
+    """Yield what a member of a generation that runs, or should stop, has not confirmed yet."""
+    if job.state is JobState.STOPPING and node not in job.stopped:
+        yield stop(state, job, node, job.generation)
+    if job.state in ACTIVE and node not in job.phases:
+        yield start(job, node)
+
+
+def _stale_generation(job: JobRecord, node: str) -> int:
+    """Return the generation whose processes must go before the node takes new ranks, or 0."""
+    return job.launchers[node].stale_generation if node in job.launchers else 0
 
 
 def claims_on(node: NodeRecord) -> Iterator[Action]:

@@ -225,4 +225,5 @@ def over(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
     job.ledger.end(turn.now_ns)
     turn.drop_timer(f"forming/{job.name}")
     turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
-    turn.actions.extend(orders.end(job, node) for node in job.launchers)
+    involved = dict.fromkeys([*job.launchers, *job.holders])
+    turn.actions.extend(orders.end(job, node) for node in involved)

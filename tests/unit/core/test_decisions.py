@@ -329,3 +329,48 @@ def test_a_rejected_event_pauses_automation_for_what_it_concerns() -> None:
     assert story.core.state.findings
     story.find("n1")
     assert story.owners("n1") == ["automation"]
+
+
+def test_a_failed_check_isolates_only_where_automation_may() -> None:
+    for mode, owners in ((Mode.ENFORCE, ["automation"]), (Mode.ADVISE, [])):
+        story = Story(nodes=0, settings=Settings(mode=mode))
+        hello = events.NodeConnected(
+            node="n0", boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host="n0"
+        )
+        check = next(a for a in story.tell(hello) if isinstance(a, actions.RunCheck))
+        failed = events.CheckFinished(story.origin("n0"), check.id, False, "nvml: no answer")
+        story.tell(failed)
+        assert story.owners("n0") == owners
+        assert not story.core.state.nodes["n0"].usable
+
+
+def test_a_node_that_failed_its_check_is_asked_again() -> None:
+    story = Story(nodes=0, settings=Settings(mode=Mode.ADVISE))
+    hello = events.NodeConnected(
+        node="n0", boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host="n0"
+    )
+    check = next(a for a in story.tell(hello) if isinstance(a, actions.RunCheck))
+    story.tell(events.CheckFinished(story.origin("n0"), check.id, False, "nvml: no answer"))
+    again = story.tell(events.TimerDue("check/n0"), after_s=31)
+    second = next(a for a in again if isinstance(a, actions.RunCheck))
+    assert second.id != check.id
+    story.tell(events.CheckFinished(story.origin("n0"), second.id, True, "all is well"))
+    assert story.state("n0") is NodeState.HEALTHY
+
+
+def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:
+    story = Story(nodes=4)
+    story.run()
+    story.join("n2")
+    story.find("n0")
+    story.stop_all()
+    story.choose(0)
+    left = events.LauncherLeft(story.origin("n0"), "j", "killed", False, story.now_ns)
+    story.tell(left)
+    done: list[actions.Action] = []
+    for node in ("n1", "n2"):
+        generation = story.core.state.jobs["j"].generation
+        event = events.GenerationFinished(story.origin(node), "j", generation, story.now_ns)
+        done += story.tell(event)
+    ended = {action.node for action in done if isinstance(action, actions.EndJob)}
+    assert ended == {"n0", "n1", "n2"}
