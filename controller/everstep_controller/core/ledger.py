@@ -93,7 +93,8 @@ class Ledger:
             return
         start_ns = self.segments[index].start_ns
         incident = self.segments[index].incident
-        if index + 1 < len(self.segments):
+        newest = index + 1 == len(self.segments)
+        if not newest:
             # Reported late: the fault ended whatever was in flight, this step too.
             end_ns = min(end_ns, self.segments[index + 1].start_ns)
         end_ns = max(end_ns, start_ns)
@@ -108,7 +109,8 @@ class Ledger:
         self.steps.append(record)
         del self.steps[:-STEPS_KEPT]
         self.step_count += 1
-        if self.warmup_left == 0 and index + 1 >= len(self.segments):
+        if self.warmup_left == 0 and newest:
+            # The incident is over: what comes from here on is not its cost.
             self.incident = ""
             self.segments[-1].incident = ""
 

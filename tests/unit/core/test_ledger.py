@@ -99,6 +99,18 @@ def test_what_was_in_flight_when_a_job_ends_is_a_gap() -> None:
     assert ledger.wall_ns(99 * S) == 2 * S
 
 
+def test_what_happens_after_the_warm_up_is_not_charged_to_the_incident() -> None:
+    ledger = _running()
+    ledger.commit_step(0, 1 * S, 0)
+    ledger.fault(1 * S, 1 * S, "j-1")
+    ledger.begin_steps(2 * S, warmup=True)
+    for step in range(1, 5):
+        ledger.commit_step(step, (step + 2) * S, 0)
+    ledger.end(20 * S)
+    assert ledger.totals(20 * S, "j-1") == {"inc.diagnose": S}
+    assert ledger.totals(20 * S)["gap"] == 14 * S
+
+
 _MOMENTS = st.lists(
     st.tuples(
         st.sampled_from(["enter", "step", "slow", "fault", "rollback", "restart", "late"]),
