@@ -7,9 +7,14 @@ with its standard input, that is with the agent.
 
 import contextlib
 import functools
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # nvml.h of driver 570: what the driver itself says should be done with the GPU.
 _FIELD_RECOVERY_ACTION = 230
@@ -18,7 +23,7 @@ _FIELD_RECOVERY_ACTION = 230
 class _Gpu:
     """One GPU. What identifies it is read once: a lost GPU cannot say it any more."""
 
-    def __init__(self, nvml, index: int) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def __init__(self, nvml: ModuleType, index: int) -> None:
         self._nvml = nvml
         self._handle = None
         self._fixed: dict[str, object] = {
@@ -81,7 +86,7 @@ class _Gpu:
         (value,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [_FIELD_RECOVERY_ACTION])
         return int(value.value.uiVal) if value.nvmlReturn == 0 else None
 
-    def _optional(self, read: Callable[[], object]):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _optional(self, read: Callable[[], T]) -> T | None:
         """Return None for what this GPU or driver lacks. Raises NVMLError for a lost GPU."""
         nvml = self._nvml
         try:
@@ -104,7 +109,7 @@ def _answer(reading: dict[str, object]) -> None:
 def serve(requests: Iterable[str]) -> None:
     """Answer until there are no more requests."""
     try:
-        import pynvml as nvml
+        nvml = importlib.import_module("pynvml")
     except ImportError:
         _answer({"absent": "the Python package nvidia-ml-py is not installed"})
         return
