@@ -44,7 +44,8 @@ class AgentConfig:
     )
     metrics_address: str = setting(
         "127.0.0.1:7435",
-        help="host:port of /metrics for Prometheus; port 0 picks a free one, empty none.",
+        help="host:port of /metrics for Prometheus; encrypted as [tls] says, except on loopback. "
+        "Port 0 picks a free one, empty none.",
     )
     liveness_address: str = setting(
         "127.0.0.1:7437",

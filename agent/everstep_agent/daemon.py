@@ -17,6 +17,7 @@ from everstep_agent.detectors.links import LinkDetector
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.inventory import NodeView
 from everstep_agent.jobs.node_jobs import NodeJobs
+from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.outbox import Outbox
@@ -25,11 +26,11 @@ from everstep_agent.probes.kernel_log import Position, kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.store_file import Remembered
-from everstep_agent.supervise import keep_running
+from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_agent.watch import Probes, Watch, WatchSettings
 from everstep_common.clock import StampClock, stamp_clock
-from everstep_common.systemd import notify, watchdog_interval_s
+from everstep_common.systemd import notify
 from everstep_common.version import VERSION
 from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
@@ -58,8 +59,13 @@ async def run(config: AgentConfig) -> None:
         daemon = Daemon(config, stamp_clock(config.proc / "sys/kernel/random/boot_id"))
         try:
             await daemon.run(stop)
-        except* OSError as errors:
-            raise DaemonError(str(errors.exceptions[0])) from errors
+        except OSError as error:
+            raise DaemonError(str(error)) from error
+        except ExceptionGroup as group:
+            # Not except*: what it raises comes out as a group on Python 3.11.2.
+            if group.split(OSError)[1] is not None:
+                raise
+            raise DaemonError(str(first_error(group))) from group
         finally:
             notify("STOPPING=1")
             daemon.close()
@@ -94,6 +100,7 @@ class Daemon:
             NvmlDeadlines(first_s=config.gpu_first_deadline_s, next_s=config.gpu_deadline_s),
             proc=config.proc,
         )
+        self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._watch = self._make_watch(remembered)
         self._liveness = Liveness(config.node_name, self._uplink.say)
         self._jobs = NodeJobs(config.jobs, self, config.node_name)
@@ -131,9 +138,10 @@ class Daemon:
                 ("probes", self._watch.run),
                 ("liveness", self._liveness.run),
                 ("samples", self._samples.run),
+                ("kernel-messages", self._kernel.run),
                 ("self-check", self._watch_itself),
                 ("metrics", self._serve_metrics),
-                ("watchdog", _watchdog),
+                ("watchdog", feed_watchdog),
             ):
                 running = keep_running(name, work, self._findings.report)
                 tasks.append(group.create_task(running, name=name))
@@ -180,6 +188,7 @@ class Daemon:
         )
         watch = Watch(probes, settings, self._view, self._findings)
         keep = self._note("kernel_log")
+        watch.on_kernel_lines = self._kernel.take
         watch.on_kernel_position = lambda position: keep(f"{position.source} {position.place}")
         return watch
 
@@ -236,12 +245,4 @@ class Daemon:
         sources = MetricSources(
             self._view, counts, lambda: self._findings.book.open_findings, self._jobs.metrics
         )
-        await serve(self._config.metrics_address, sources)
-
-
-async def _watchdog() -> None:
-    """Tell the service manager that the event loop runs."""
-    interval_s = watchdog_interval_s()
-    while True:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(interval_s or 3600.0)
+        await serve(self._config.metrics_address, self._config.tls, sources)

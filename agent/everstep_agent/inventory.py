@@ -13,13 +13,15 @@ from everstep_proto.generated import fleet_pb2
 
 @dataclass(slots=True)
 class NodeView:
-    """The latest reading of each probe; None until it has read once, and why."""
+    """The latest reading of each probe; None until it has read once."""
 
     host: HostReading | None = None
     disks: tuple[DiskReading, ...] | None = None
     links: tuple[LinkReading, ...] | None = None
     gpus: GpusReading | None = None
     gpus_on_bus: int = 0
+    # Why the kernel log cannot be read; empty when it can.
+    kernel_log: str | None = None
 
     def inventory(self, proc: Path) -> fleet_pb2.Inventory:
         """Return the facts."""
@@ -43,6 +45,8 @@ class NodeView:
         for name, reading in (("host", self.host), ("disks", self.disks), ("links", self.links)):
             if reading is None:
                 notes.append(f"{name}: not read yet")
+        if self.kernel_log != "":
+            notes.append(f"kernel log: {self.kernel_log or 'not read yet'}")
         return notes
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import cast
 
+from everstep_agent.listening import cannot_listen
 from everstep_agent.suspicion import Change, Suspicion
 from everstep_common.clock import boot_ns
 from everstep_proto.generated import fleet_pb2
@@ -59,7 +60,10 @@ class Liveness(asyncio.DatagramProtocol):
     async def open(self, host: str, port: int) -> int:
         """Open the socket; return its port. Raises OSError."""
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, port))
+        try:
+            transport, _ = await loop.create_datagram_endpoint(lambda: self, (host, port))
+        except OSError as error:
+            raise cannot_listen("liveness_address", f"{host}:{port}", error) from error
         return int(transport.get_extra_info("sockname")[1])
 
     async def run(self) -> None:

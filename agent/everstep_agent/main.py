@@ -10,6 +10,8 @@ from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.logs import configure_logging
 from everstep_common.version import VERSION
 
+_DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the agent, or the holder that stands in for a service manager; return the exit code."""
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from everstep_agent.data_folder import FolderInUseError
 
     try:
-        config = load(AgentConfig, options.config)
+        config = load(AgentConfig, _config_path(options.config))
     except ConfigError as error:
         for problem in error.problems:
             print(f"everstep-agent: {problem}", file=sys.stderr)
@@ -50,10 +52,17 @@ def _parser() -> argparse.ArgumentParser:
         "COMMAND, as systemd does with FileDescriptorStoreMax=.",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="TOML file; without it defaults"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"TOML file; {_DEFAULT_CONFIG} if it exists, else defaults",
     )
     parser.add_argument("--version", action="version", version=f"everstep-agent {VERSION}")
     return parser
+
+
+def _config_path(given: Path | None) -> Path | None:
+    return given or (_DEFAULT_CONFIG if _DEFAULT_CONFIG.exists() else None)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from everstep_agent.detectors.book import OpenFinding
 from everstep_agent.detectors.gpu import GpuReading
 from everstep_agent.inventory import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
+from everstep_agent.listening import cannot_listen
 from everstep_agent.metrics_server import MetricsServer
 from everstep_agent.outbox import OutboxCounts
 from everstep_common.version import VERSION
-from everstep_proto.tls import split_address
+from everstep_proto.tls import TlsSettings, is_loopback, server_context, split_address
 
 logger = logging.getLogger(__name__)
 
@@ -201,13 +202,18 @@ def _jobs(jobs: JobsMetrics) -> Iterator[Metric]:
         yield family(name, spec.metadata["help"], float(getattr(jobs, spec.name)))
 
 
-async def serve(address: str, sources: MetricSources) -> None:
+async def serve(address: str, tls: TlsSettings, sources: MetricSources) -> None:
     """Serve /metrics on host:port until cancelled. Raises OSError when it cannot listen."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(sources))
     server = MetricsServer(lambda: generate_latest(registry))
     host, port = split_address(address)
-    logger.info("metrics on %s:%d", host, await server.open(host, int(port)))
+    context = server_context(tls) if tls.enabled and not is_loopback(address) else None
+    try:
+        bound = await server.open(host, int(port), context)
+    except OSError as error:
+        raise cannot_listen("metrics_address", address, error) from error
+    logger.info("metrics on %s:%d", host, bound)
     try:
         await asyncio.Event().wait()
     finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
@@ -21,9 +22,11 @@ class MetricsServer:
         self._open = 0
         self._server: asyncio.Server | None = None
 
-    async def open(self, host: str, port: int) -> int:
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; return the port. Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=_REQUEST_BYTES_MAX)
+        self._server = await asyncio.start_server(
+            self._serve, host, port, limit=_REQUEST_BYTES_MAX, ssl=tls
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:

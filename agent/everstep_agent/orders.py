@@ -26,8 +26,8 @@ class Jobs(Protocol):
         """Keep, free and replicate snapshots as the controller says."""
         ...
 
-    def on_connected(self) -> None:
-        """Tell the controller what this node holds."""
+    def on_connected(self, forgotten: bool) -> None:
+        """Tell the controller what this node holds; ``forgotten``: and who takes part in what."""
         ...
 
 
@@ -96,10 +96,15 @@ class Orders:
         self._results: OrderedDict[str, CheckResult | None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
+    def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         """See Listener. A lower term is connected to, so that it learns of the higher one."""
+        if forgotten:
+            logger.warning(
+                "the controller has lost records that it had acknowledged; was its journal "
+                "restored from a backup?"
+            )
         self._terms.admits(welcome.term, "the controller that answered")
-        self._to.jobs.on_connected()
+        self._to.jobs.on_connected(forgotten)
         self._to.peers.tell_again()
 
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:

@@ -59,6 +59,7 @@ class Outbox:
         self._unsent = deque(fleet_pb2.Record.FromString(data) for data in remembered.records)
         self._reserved_through = remembered.reserved_through
         self._next = self._reserved_through - RESERVATION + 1
+        self._acknowledged = remembered.acknowledged
         self._recorded = 0
         self._dropped = 0
         self._wake: Callable[[], None] = lambda: None
@@ -109,18 +110,25 @@ class Outbox:
         for queue in (self._sent, self._unsent):
             while queue and queue[0].sequence <= sequence:
                 queue.popleft()
+        self._acknowledged = max(self._acknowledged, sequence)
         self._store.acknowledge(sequence)
 
-    def welcome(self, acknowledged: int) -> None:
+    def welcome(self, acknowledged: int) -> bool:
         """Take the controller's word on what it has of this outbox.
+
+        Return whether it has less than it had acknowledged: its journal was restored from a backup,
+        and what is gone from here cannot be sent again.
 
         It can have more than was ever written here: after a data folder was restored from a backup,
         or a disk that took no reservation. Then what waits gets new numbers above, because under
         the old ones it would be taken for a repetition.
         """
+        forgotten = acknowledged < self._acknowledged
+        # From now on its word is what counts: it is told once what it has forgotten.
+        self._acknowledged = acknowledged
         if acknowledged < self._next:
             self.acknowledge(acknowledged)
-            return
+            return forgotten
         self.rewind()
         self._store.acknowledge(acknowledged)
         self._next = acknowledged + 1
@@ -129,6 +137,7 @@ class Outbox:
             self._next += 1
             self._store.put_record(record.sequence, record.SerializeToString())
         self._reserve()
+        return False
 
     def _reserve(self) -> None:
         if self._next + RESERVATION // 2 > self._reserved_through:

@@ -25,6 +25,7 @@ class Remembered:
     reserved_through: int = RESERVATION
     records: tuple[bytes, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    acknowledged: int = 0
 
 
 def forgetful() -> Remembered:
@@ -96,6 +97,7 @@ def load(connection: sqlite3.Connection) -> Remembered:
         reserved_through=used_through + RESERVATION,
         records=tuple(payload for (payload,) in rows),
         notes=notes,
+        acknowledged=int(notes.get("acknowledged", "0")),
     )
 
 
@@ -110,6 +112,9 @@ def write(connection: sqlite3.Connection, taken: Changes) -> None:
         )
         if taken.acknowledged:
             connection.execute("DELETE FROM record WHERE sequence <= ?", (taken.acknowledged,))
+            # Kept, so that a controller that has lost what it acknowledged is found out.
+            value = ("acknowledged", str(taken.acknowledged))
+            connection.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", value)
 
 
 @contextlib.contextmanager

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from everstep_agent.detectors.agent import judge_task
 from everstep_agent.detectors.judgement import Judgement
+from everstep_common.systemd import notify, watchdog_interval_s
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,38 @@ async def keep_running(
             fine.cancel()
         report([judge_task(name, failure)])
         await asyncio.sleep(_RESTART_S)
+
+
+async def first_to_end(*works: Coroutine[object, object, None]) -> None:
+    """Run all until the first one ends, which ends the others. Raises what that one raised.
+
+    Not a task group: those of Python 3.11 forget that they were cancelled themselves when one of
+    their tasks fails at the same moment, and then an agent does not stop.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Return the first error in a group of groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def feed_watchdog() -> None:
+    """Tell the service manager, until cancelled, that the event loop runs."""
+    interval_s = watchdog_interval_s()
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s or 3600.0)
 
 
 async def _report_fine(name: str, report: Callable[[list[Judgement]], None]) -> None:

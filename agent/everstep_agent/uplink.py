@@ -11,6 +11,7 @@ import grpc
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.outbox import Outbox
+from everstep_agent.supervise import first_to_end
 from everstep_common.clock import StampClock
 from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
@@ -29,6 +30,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.http2.bdp_probe", 0),
 )
+# After a stream that lasted so long the next attempt is quick again.
+_STEADY_S = 5.0
 # Words that are only true for the moment (peer reports); the oldest of so many are void.
 _URGENT_MAX = 1000
 
@@ -43,8 +46,8 @@ _STREAM_ERRORS = (grpc.RpcError, asyncio.InvalidStateError, StreamError, OSError
 class Listener(Protocol):
     """Whoever acts on what the controller says."""
 
-    def on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
-        """Take a new stream into use."""
+    def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
+        """Take a new stream into use; ``forgotten``: records that were acknowledged are lost."""
         ...
 
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
@@ -75,6 +78,8 @@ class Uplink:
         self._urgent: deque[AgentMessage] = deque(maxlen=_URGENT_MAX)
         self._vault: dict[str, fleet_pb2.VaultReport] = {}
         self._samples: fleet_pb2.SampleBatch | None = None
+        self._kernel: fleet_pb2.KernelMessages | None = None
+        self._kernel_is_new = False
         self._wake = asyncio.Event()
         self._renewal = asyncio.Event()
         self.connected = False
@@ -91,6 +96,11 @@ class Uplink:
         self._samples = batch
         self._wake.set()
 
+    def kernel_messages(self, messages: fleet_pb2.KernelMessages) -> None:
+        """Send these now, and at the beginning of every stream, until there are others."""
+        self._kernel, self._kernel_is_new = messages, True
+        self._wake.set()
+
     def say(self, message: AgentMessage) -> None:
         """Send a word that is worth nothing later; dropped while there is no stream."""
         if self.connected:
@@ -104,8 +114,9 @@ class Uplink:
 
     async def run(self, hello: Callable[[], fleet_pb2.Hello], listener: Listener) -> None:
         """Keep a stream open until cancelled."""
-        said = ""
+        said, loop = "", asyncio.get_running_loop()
         while True:
+            began_s = loop.time()
             try:
                 await self._stream(hello(), listener)
             except StreamError as error:
@@ -114,6 +125,10 @@ class Uplink:
                     logger.warning("controller %s: %s", self._settings.controller, said)
             finally:
                 self.connected = False
+            # Not at Welcome: two agents of one name would end each other's streams at full speed.
+            if loop.time() - began_s > _STEADY_S:
+                said = ""
+                self._backoff.reset()
             if not self._renewal.is_set():
                 await asyncio.sleep(self._backoff.next_s())
             self._renewal.clear()
@@ -125,17 +140,11 @@ class Uplink:
             call = fleet_pb2_grpc.FleetStub(channel).Connect()
             try:
                 await self._greet(call, hello, listener)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._send(call), name="uplink-send")
-                    group.create_task(self._receive(call, listener), name="uplink-receive")
-                    group.create_task(self._until_renewal(), name="uplink-renewal")
+                await first_to_end(
+                    self._send(call), self._receive(call, listener), self._until_renewal()
+                )
             except _STREAM_ERRORS as error:
                 raise StreamError(_reason(error)) from error
-            except ExceptionGroup as group:
-                # Not except*: what it raises comes out as a group on Python 3.11.2.
-                if group.split(_STREAM_ERRORS)[1] is not None:
-                    raise
-                raise StreamError(_reason(group)) from group
             finally:
                 call.cancel()
 
@@ -149,17 +158,17 @@ class Uplink:
         if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):
             raise StreamError("the first answer was not Welcome")
         logger.info("connected to the controller, term %d", first.welcome.term)
-        self._begin(first.welcome)
-        listener.on_welcome(first.welcome)
+        listener.on_welcome(first.welcome, self._begin(first.welcome))
 
-    def _begin(self, welcome: fleet_pb2.Welcome) -> None:
+    def _begin(self, welcome: fleet_pb2.Welcome) -> bool:
         self._outbox.rewind()
-        self._outbox.welcome(welcome.acknowledged)
+        forgotten = self._outbox.welcome(welcome.acknowledged)
         self._urgent.clear()
-        self._backoff.reset()
+        self._kernel_is_new = True
         self.connected = True
         self.streams += 1
         self._wake.set()
+        return forgotten
 
     async def _receive(self, call: "_Call", listener: Listener) -> None:
         while True:
@@ -208,6 +217,9 @@ class Uplink:
             return AgentMessage(record=record)
         if self._vault:
             return AgentMessage(vault=self._vault.pop(next(iter(self._vault))))
+        if self._kernel and self._kernel_is_new:
+            self._kernel_is_new = False
+            return AgentMessage(kernel=self._kernel)
         if batch := self._samples:
             self._samples = None
             return AgentMessage(samples=batch)
@@ -218,8 +230,6 @@ _Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
 
 
 def _reason(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return str(error) or type(error).__name__

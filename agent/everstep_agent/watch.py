@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -10,8 +10,13 @@ from typing import TypeVar
 from everstep_agent.detectors.agent import judge_kernel_log, judge_probe
 from everstep_agent.detectors.gpu import GpusReading, judge_driver_hang, judge_gpus
 from everstep_agent.detectors.host import judge_disks, judge_memory
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.kernel import judge_gpu_faults_over, judge_kernel, xid_event
+from everstep_agent.detectors.judgement import Judgement, Look
+from everstep_agent.detectors.kernel import (
+    KernelLine,
+    judge_gpu_faults_over,
+    judge_kernel,
+    xid_event,
+)
 from everstep_agent.detectors.links import LinkDetector
 from everstep_agent.findings import Findings
 from everstep_agent.inventory import NodeView
@@ -57,6 +62,8 @@ class _Poll:
     name: str
     interval_s: float
     look: Callable[[], Awaitable[Sequence[Judgement]]]
+    # After the findings are told: what an agent that died before would have to judge again.
+    told: Callable[[], None] = lambda: None
     # A check looks out of turn; the thread behind it does one thing at a time.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -75,14 +82,21 @@ class Watch:
             name: ProbeWorker(name) for name in ("kernel_log", "host", "disks", "network", "nvml")
         }
         self._polls = (
-            _Poll("kernel_log", settings.kernel_log_interval_s, self._look_at_kernel_log),
+            _Poll(
+                "kernel_log",
+                settings.kernel_log_interval_s,
+                self._look_at_kernel_log,
+                self._keep_kernel_position,
+            ),
             _Poll("host", HOST_INTERVAL_S, self._look_at_host),
             _Poll("disks", DISK_INTERVAL_S, self._look_at_disks),
             _Poll("network", LINK_INTERVAL_S, self._look_at_links),
             _Poll("nvml", GPU_INTERVAL_S, self._look_at_gpus),
         )
+        self._kernel_position = probes.kernel_log.position
         self.xids: Counter[int] = Counter()
         self.on_kernel_position: Callable[[Position], None] = lambda _: None
+        self.on_kernel_lines: Callable[[Sequence[KernelLine]], None] = lambda _: None
         self.on_gpus_changed: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
@@ -91,9 +105,9 @@ class Watch:
             for poll in self._polls:
                 group.create_task(self._repeat(poll), name=f"probe-{poll.name}")
 
-    async def look(self) -> None:
+    async def look(self) -> Sequence[Look]:
         """Look at everything once, out of turn."""
-        await asyncio.gather(*(self._once(poll) for poll in self._polls))
+        return await asyncio.gather(*(self._once(poll) for poll in self._polls))
 
     async def _repeat(self, poll: _Poll) -> None:
         loop = asyncio.get_running_loop()
@@ -103,33 +117,43 @@ class Watch:
             due = max(due + poll.interval_s, loop.time())
             await asyncio.sleep(due - loop.time())
 
-    async def _once(self, poll: _Poll) -> None:
-        judgements: Iterable[Judgement] = ()
-        failure = hang = ""
+    async def _once(self, poll: _Poll) -> Look:
+        judgements: Sequence[Judgement] = ()
+        failure = hang = denied = ""
         async with poll.turn:
             try:
                 judgements = await poll.look()
             except TimeoutError as error:
                 hang = str(error) or "no answer within its deadline"
+            except PermissionError as error:
+                denied = str(error)
             except (OSError, ValueError) as error:
                 failure = str(error) or type(error).__name__
-        self._findings.report([*judgements, *judge_probe(poll.name, failure, hang)])
+            self._findings.report([*judgements, *judge_probe(poll.name, failure or denied, hang)])
+            poll.told()
+        return Look(poll.name, tuple(judgements), hang or failure, denied)
 
     # --- one look each ---------------------------------------------------------------------------
 
     async def _look_at_kernel_log(self) -> Sequence[Judgement]:
         log = self._probes.kernel_log
-        batch = await self._workers["kernel_log"].call(log.drain, self._settings.deadline_s)
+        try:
+            batch = await self._call("kernel_log", log.drain)
+        except OSError as error:
+            self._view.kernel_log = str(error)
+            raise
+        self._view.kernel_log = batch.absent
+        self.on_kernel_lines((*batch.earlier, *batch.lines))
         for line in batch.lines:
             if event := xid_event(line.text):
                 self.xids[event.code] += 1
-        judgements = [*judge_kernel(batch.lines), judge_kernel_log(batch.lost)]
-        if batch.lines:
-            # Findings first: if the agent dies in between, the lines are read and judged again.
-            self._findings.report(judgements)
-            self.on_kernel_position(log.position)
-            return ()
-        return judgements
+        return [*judge_kernel(batch.lines), judge_kernel_log(batch.lost)]
+
+    def _keep_kernel_position(self) -> None:
+        position = self._probes.kernel_log.position
+        if position != self._kernel_position:
+            self._kernel_position = position
+            self.on_kernel_position(position)
 
     async def _look_at_host(self) -> Sequence[Judgement]:
         reading = await self._call("host", self._probes.host.read)

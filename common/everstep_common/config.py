@@ -102,7 +102,7 @@ def _is_required(spec: "dataclasses.Field[typing.Any]") -> bool:
 
 
 def _unknown(key: str, prefix: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
     hint = f"did you mean {prefix}{near[0]}?" if near else f"known here: {', '.join(names)}"
     return f"{prefix}{key}: unknown key; {hint}"
 

@@ -10,7 +10,11 @@ class AdminError(Exception):
     """The controller could not be asked, or said no; one sentence that names the next command."""
 
 
-class UnknownNameError(AdminError):
+class UnusableError(AdminError):
+    """What was asked makes no sense to the controller, whenever it is asked."""
+
+
+class UnknownNameError(UnusableError):
     """There is no node or job of this name."""
 
 

@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from everstep_cli.admin import AdminError, UnknownNameError
+from everstep_cli.admin import AdminError, UnknownNameError, UnusableError
 from everstep_cli.connection import Connection
+from everstep_cli.printable import make_printable
 from everstep_common.config import ConfigError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
 
-Reply = TypeVar("Reply")
+Reply = TypeVar("Reply", bound=Message)
 
+# What gRPC says of a failed handshake; the last is a server with TLS to a client without.
+_DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
 # A follower must notice a controller that vanished without closing the connection.
@@ -79,7 +83,9 @@ class GrpcAdmin:
         request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
         deadline_s = None if follow else self._timeout_s
         try:
-            yield from self._stub.WatchEvents(request, timeout=deadline_s)
+            for event in self._stub.WatchEvents(request, timeout=deadline_s):
+                make_printable(event)
+                yield event
         except grpc.RpcError as error:
             raise self._sentence(error, subject) from error
 
@@ -125,9 +131,11 @@ class GrpcAdmin:
 
     def _ask(self, name: str, call: Callable[[], Reply]) -> Reply:
         try:
-            return call()
+            reply = call()
         except grpc.RpcError as error:
             raise self._sentence(error, name) from error
+        make_printable(reply)
+        return reply
 
     def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
         code, details = _status(error)
@@ -140,6 +148,8 @@ class GrpcAdmin:
                 f"{details or 'not allowed'}; ask again with the certificate of an operator: "
                 "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
             )
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
         return AdminError(f"{details or code.name}; try 'everstep version'")
 
     def _nearest(self, name: str) -> str:
@@ -169,7 +179,18 @@ def _unreachable(connection: Connection, code: grpc.StatusCode, details: str) ->
             f"the controller at {address} did not answer within {connection.timeout_s:g} s; "
             "try again with --timeout, or look at 'systemctl status everstep-controller'"
         )
-    if "handshake" in details.lower() or "ssl" in details.lower():
+    if "hostname verification" in details.lower():
+        return (
+            f"the certificate of the controller at {address} is for another name; "
+            "give the name in it with --tls-server-name, or connect to that name"
+        )
+    distrust = any(word in details.lower() for word in _DISTRUST)
+    if distrust and not connection.tls.enabled:
+        return (
+            f"the controller at {address} closed the connection: it went away, or it wants "
+            "certificates; try again, or give --tls-ca, --tls-certificate and --tls-key"
+        )
+    if distrust:
         return (
             f"the controller at {address} and this command do not trust each other; "
             "give --tls-ca, --tls-certificate and --tls-key of the controller's authority"

@@ -12,11 +12,17 @@ from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 
 from everstep_cli import encode
-from everstep_cli.admin import Admin, AdminError, UnknownNameError
+from everstep_cli.admin import Admin, AdminError, UnusableError
 from everstep_cli.connection import DEFAULT_CONTROLLER, Connection
 from everstep_proto.tls import TlsSettings
 
 P = ParamSpec("P")
+
+
+class _UnusableError(click.ClickException):
+    """As wrong as an unknown option, but the usage would not help."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +112,8 @@ def asks_controller(command: Callable[Concatenate[Ask, P], None]) -> Callable[..
             with session.connect(connection) as admin:
                 ask = Ask(admin, session.console, session.now_ns(), as_json)
                 command(ask, *args, **kwargs)
-        except UnknownNameError as error:
-            raise click.BadParameter(str(error)) from error
+        except UnusableError as error:
+            raise _UnusableError(str(error)) from error
         except AdminError as error:
             raise click.ClickException(str(error)) from error
 

@@ -178,7 +178,8 @@ class ControllerConfig:
         found = [*_address_problems("listen", self.listen)]
         if self.metrics:
             found += _address_problems("metrics", self.metrics)
-        exposed = {"listen": self.listen} | ({"metrics": self.metrics} if self.metrics else {})
+        addresses = {"listen": self.listen, "metrics": self.metrics}
+        exposed = {k: v for k, v in addresses.items() if v and not _address_problems(k, v)}
         found += self.tls.problems(exposed)
         found += self.core.problems()
         for name in (

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
 from everstep_common.version import VERSION
 from everstep_controller.api import to_admin
 from everstep_controller.api.sessions import Sessions
@@ -17,8 +16,11 @@ from everstep_controller.core.events import (
     OperatorReleased,
 )
 from everstep_controller.core.state import CONTROLLER, FLEET, JobRecord, NodeRecord, OpenFinding
+from everstep_controller.explanation import explain
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Announcement, JournalStore
+from everstep_controller.kernel_messages import KernelMessages
+from everstep_controller.own_findings import own_findings
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
@@ -45,6 +47,7 @@ class ConsoleParts:
 
     runtime: Runtime
     sessions: Sessions
+    kernel: KernelMessages
     history: JournalStore
     journal_full: Callable[[], JournalFull | None]
 
@@ -55,6 +58,7 @@ class Console:
     def __init__(self, parts: ConsoleParts) -> None:
         self._runtime = parts.runtime
         self._sessions = parts.sessions
+        self._kernel = parts.kernel
         self._history = parts.history
         self._journal_full = parts.journal_full
         self._recent: deque[Announcement] = deque(maxlen=_RECENT)
@@ -67,13 +71,14 @@ class Console:
         state = self._runtime.state
         jobs = list(state.jobs.values())
         lines = [to_admin.node_summary(node, jobs) for _, node in sorted(state.nodes.items())]
-        return admin_pb2.ListNodesReply(nodes=lines)
+        return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """Return one node."""
         node = self._node(name)
         clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
-        return to_admin.node_detail(node, self._runtime.state.jobs.values(), clock)
+        jobs = self._runtime.state.jobs.values()
+        return to_admin.node_detail(node, jobs, clock, self._kernel.of(name))
 
     def findings(self, name: str) -> admin_pb2.ListFindingsReply:
         """Return open findings, of one node if one is named; the controller has some of its own."""
@@ -90,9 +95,7 @@ class Console:
 
     def own_findings(self) -> list[OpenFinding]:
         """Return what the controller has found about itself."""
-        found = list(self._runtime.state.findings.values())
-        full = self._journal_full()
-        return found if full is None else [*found, _journal_finding(full, self._runtime.now_ns())]
+        return list(own_findings(self._runtime.state, self._journal_full(), self._since))
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         """Return why a node or job is in its state."""
@@ -104,7 +107,7 @@ class Console:
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=_answer(subject, state.paused.get(name) or state.paused.get(FLEET, "")),
+            answer=explain(subject, state.paused.get(name) or state.paused.get(FLEET, "")),
             decisions=[to_admin.event(line) for line in self._lines(name, _DECISIONS)],
         )
 
@@ -211,6 +214,11 @@ class Console:
         lines |= {line.id: line for line in self._recent if subject in ("", line.subject)}
         return [line for _, line in sorted(lines.items())][-limit:]
 
+    def _since(self, subject: str, reason: str) -> int:
+        """Return when the event list told this last; unknown is now."""
+        told = (line.at_ns for line in reversed(self._lines(subject, 100)) if line.reason == reason)
+        return next(told, self._runtime.now_ns())
+
     def _announced(self, line: Announcement) -> None:
         self._recent.append(line)
         for queue in list(self._followers):
@@ -218,26 +226,3 @@ class Console:
                 self._followers.discard(queue)
             else:
                 queue.put_nowait(line)
-
-
-def _answer(subject: NodeRecord | JobRecord, paused: str) -> str:
-    parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
-    if isinstance(subject, NodeRecord):
-        parts += [f"takes no ranks ({claim.owner}): {claim.reason}" for claim in subject.claims]
-        if subject.deferred:
-            parts.append(f"should be isolated: {subject.deferred}")
-    if paused:
-        parts.append(f"automation is paused: {paused}")
-    return "; ".join(parts)
-
-
-def _journal_finding(full: JournalFull, now_ns: int) -> OpenFinding:
-    finding = Finding(
-        component="controller/journal",
-        condition="JournalFull",
-        severity=Severity.FATAL,
-        message=f"{full}; new work is refused, nothing acknowledged is lost",
-        suggested_action=SuggestedAction.REPAIR_HARDWARE,
-        rule="cleared by the first write that succeeds; it is tried every second",
-    )
-    return OpenFinding(finding, now_ns)

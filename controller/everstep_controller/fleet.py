@@ -13,6 +13,7 @@ from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged,
 from everstep_controller.core.facts import Origin
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.kernel_messages import KernelMessages, kernel_messages
 from everstep_controller.replica_ring import watched_peers
 from everstep_controller.runtime import Runtime
 from everstep_controller.samples import SampleError, SampleRing
@@ -34,6 +35,7 @@ class FleetParts:
     intake: Intake
     vault: VaultService
     samples: SampleRing
+    kernel: KernelMessages
 
 
 class Fleet:
@@ -45,6 +47,7 @@ class Fleet:
         self._intake = parts.intake
         self._vault = parts.vault
         self._samples = parts.samples
+        self._kernel = parts.kernel
         self._peers_wait = False
         self._stopping = False
         self._takers: dict[str, Callable[[Session, fleet_pb2.AgentMessage], None]] = {
@@ -54,6 +57,7 @@ class Fleet:
             "time_reply": self._time_reply,
             "peer": self._peer_report,
             "verdict": self._peer_verdict,
+            "kernel": self._kernel_messages,
         }
 
     async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
@@ -172,6 +176,9 @@ class Fleet:
             self._samples.take(session.node, message.samples.schema, message.samples.rows)
         except SampleError as error:
             raise WireError(str(error)) from error
+
+    def _kernel_messages(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        self._kernel.replace(session.node, kernel_messages(message.kernel))
 
     def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         report = message.vault

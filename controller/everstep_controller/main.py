@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load(ControllerConfig, _config_path(options.config))
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        for problem in error.problems:
+            print(f"everstep-controller: {problem}", file=sys.stderr)
         return EX_CONFIG
     configure_logging(config.log_level, config.log_style)
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
@@ -56,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         "differs; everstep-controller recover [--config FILE] starts and rebuilds "
         "from the agents what an old journal does not know.",
     )
-    parser.add_argument("--config", type=Path, help=f"TOML file; {_DEFAULT_CONFIG} if it exists")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"TOML file; {_DEFAULT_CONFIG} if it exists, else defaults",
+    )
     parser.add_argument("--version", action="version", version=f"everstep-controller {VERSION}")
     return parser
 
@@ -96,7 +102,7 @@ def _serve(config: ControllerConfig, recover_by: str) -> int:
     except (JournalLockedError, SchemaError, ListenError, JournalFull, ConfigError) as error:
         logger.error("%s", error)
     except (OSError, sqlite3.Error) as error:
-        logger.error("cannot start: %s", error)
+        logger.error("cannot start with the journal %s: %s", config.journal, error)
     else:
         return 0
     return 1

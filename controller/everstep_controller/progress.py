@@ -1,6 +1,6 @@
 """Many nodes' progress as one row a second per job: steps that all members completed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core.events import JobProgressed
@@ -8,13 +8,20 @@ from everstep_controller.core.facts import Origin
 
 # A journaled row stands for about this much training.
 ROW_NS = 1_000_000_000
-# A member that says nothing must not keep the others' records unacknowledged for ever.
+# A member that says nothing must not keep the others' records unacknowledged for ever …
 _RECORDS_MAX = 200
+# … nor their steps in memory.
+_STEPS_MAX = 10_000
+_EVERY_STEP = 1 << 63
+_NO_STEP = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The generation of a job that counts now, and who must report a step for it to be complete."""
+    """The generation of a job that counts now, and who must report a step for it to be complete.
+
+    ``nodes`` are those that can still tell: a node that is away keeps nobody waiting.
+    """
 
     generation: int
     nodes: tuple[str, ...]
@@ -99,16 +106,22 @@ class Progress:
         rows: list[Row] = []
         for job in [j for j, p in self._pending.items() if now_ns - p.since_ns >= ROW_NS]:
             if job in self._pending:
-                silent = len(self._pending[job].origins) > _RECORDS_MAX
-                rows += self._due(job, None if silent else self._members(job))
+                rows += self._due(job, None if self._silent(job) else self._members(job))
             if job in self._pending:
                 self._pending[job].since_ns = now_ns
         return rows
 
-    def flush(self, job: str) -> list[Row]:
-        """Return everything reported of a job, whether all members have reported it or not."""
+    def flush(self, job: str, nodes: Collection[str] = ()) -> list[Row]:
+        """Return the steps of a job that all members have reported, and all records of ``nodes``.
+
+        A step that only some have reported stays: if the others' ranks die within it, it was never
+        made. So it must not be told as the last one before their deaths.
+        """
         pending = self._pending.get(job)
-        return [] if pending is None else list(self._rows(job, pending, None))
+        if pending is None:
+            return []
+        through = self._through(pending, self._members(job))
+        return list(self._rows(job, pending, through, nodes))
 
     def flush_node(self, node: str) -> list[Row]:
         """Return what must be journaled before any other record of the node may be."""
@@ -117,10 +130,10 @@ class Progress:
             for job, pending in self._pending.items()
             if any(origin.node == node for _, origin in pending.origins)
         ]
-        return [row for job in waiting for row in self.flush(job)]
+        return [row for job in waiting for row in self.flush(job, (node,))]
 
     def flush_all(self) -> list[Row]:
-        """Return everything."""
+        """Return what all members have reported; agents tell the rest again."""
         return [row for job in list(self._pending) for row in self.flush(job)]
 
     def not_written(self, event: JobProgressed) -> None:
@@ -152,13 +165,22 @@ class Progress:
         Rows that share a node go together: its records must be journaled in their order.
         """
         pending = self._pending[job]
-        if members is None or members.generation != pending.generation:
-            return self._after_older(job, list(self._rows(job, pending, None)))
-        whole = [n for n, s in pending.steps.items() if s.reported.issuperset(members.nodes)]
-        through = max(whole, default=None)
-        if through is None and pending.steps:
+        through = self._through(pending, members)
+        if through == _NO_STEP:
             return []
         return self._after_older(job, list(self._rows(job, pending, through)))
+
+    def _silent(self, job: str) -> bool:
+        pending = self._pending[job]
+        return len(pending.origins) > _RECORDS_MAX or len(pending.steps) > _STEPS_MAX
+
+    def _through(self, pending: _Pending, members: Members | None) -> int:
+        """Return up to which step nobody has to be waited for."""
+        known = members is not None and members.generation == pending.generation
+        if members is None or not known or not pending.steps:
+            return _EVERY_STEP
+        whole = [n for n, step in pending.steps.items() if step.reported.issuperset(members.nodes)]
+        return max(whole, default=_NO_STEP)
 
     def _after_older(self, job: str, rows: list[Row]) -> list[Row]:
         newest = {origin.node: origin.sequence for row in rows for origin in row.event.origins}
@@ -167,12 +189,17 @@ class Progress:
             for other, pending in self._pending.items()
             if other != job and any(o.sequence < newest.get(o.node, 0) for _, o in pending.origins)
         ]
-        return [*(row for other in older for row in self.flush(other)), *rows]
+        return [*(row for other in older for row in self.flush(other, newest)), *rows]
 
-    def _rows(self, job: str, pending: _Pending, through: int | None) -> Iterator[Row]:
-        """Yield rows of consecutive steps up to ``through``, origins in the last one."""
-        numbers = sorted(n for n in pending.steps if through is None or n <= through)
-        taken = [(last, o) for last, o in pending.origins if through is None or last <= through]
+    def _rows(
+        self, job: str, pending: _Pending, through: int, nodes: Collection[str] = ()
+    ) -> Iterator[Row]:
+        """Yield rows of consecutive steps up to ``through``; the last one has the origins.
+
+        Those of ``nodes`` are among them also where their steps have to wait.
+        """
+        numbers = sorted(n for n in pending.steps if n <= through)
+        taken = [(last, o) for last, o in pending.origins if last <= through or o.node in nodes]
         origins = tuple(origin for _, origin in taken)
         runs = list(_consecutive(numbers)) or [[]]
         for index, run in enumerate(runs):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventRejected
-from everstep_controller.core.state import State
+from everstep_controller.core.state import CONTROLLER, State
 from everstep_controller.fold import Fold, Turn
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import Entry, JournalFull, Write
@@ -51,6 +51,7 @@ class Runtime:
         self._tell: list[Callable[[Announcement], None]] = []
         self._postponed: list[Event] = []
         self._next_announcement = 1
+        self._full = False
         self.events_taken = 0
         self.events_rejected = 0
 
@@ -134,6 +135,9 @@ class Runtime:
 
     def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
         """See JournalUser."""
+        if not self._full:
+            self._full = True
+            self.tell(CONTROLLER, "JournalFull", f"{error}; new work is refused")
         logger.error("%s; %d events refused", error, len(entries))
         for entry in entries:
             if isinstance(entry, _Pending):
@@ -141,7 +145,8 @@ class Runtime:
 
     def journal_writable(self) -> None:
         """See JournalUser."""
-        logger.warning("the journal can be written again")
+        self._full = False
+        self.tell(CONTROLLER, "JournalWritable", "the journal can be written again")
         postponed, self._postponed = self._postponed, []
         for event in postponed:
             self.post(event)

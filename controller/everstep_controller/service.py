@@ -27,6 +27,7 @@ from everstep_controller.fold import CoreFactory, Fold
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore
+from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
 from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
 from everstep_controller.progress import Members, Progress
@@ -76,11 +77,12 @@ class Controller:
         self._outward = Outward(self._state, secret, hands)
         progress = Progress(self._members, vault.recoverable_step)
         self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
-        samples = SampleRing(config.samples_window)
-        self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples))
+        samples, kernel = SampleRing(config.samples_window), KernelMessages()
+        self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples, kernel))
         follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
         runtime.listen(follower.turned)
-        parts = ConsoleParts(runtime, sessions, self._history, lambda: self._journal.full)
+        journal, history = self._journal, self._history
+        parts = ConsoleParts(runtime, sessions, kernel, history, lambda: journal.full)
         self._server, self.port = make_server(
             config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
         )
@@ -134,8 +136,11 @@ class Controller:
         record = self._state().jobs.get(job)
         if record is None:
             return None
+        nodes = self._state().nodes
+        # One that is away tells nothing now, and one that has finished nothing more.
+        telling = (n for n in record.members if nodes[n].connected and n not in record.finished)
         running = record.state is JobState.RUNNING
-        return Members(record.generation, tuple(record.members), running)
+        return Members(record.generation, tuple(telling), running)
 
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""

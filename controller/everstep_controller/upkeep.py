@@ -8,7 +8,7 @@ from everstep_common.version import VERSION
 from everstep_controller.journal.codec import encode
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore, StoredSnapshot
-from everstep_controller.journal.upkeep import compact, save_ledger
+from everstep_controller.journal.upkeep import compact, forget_outboxes, save_ledger
 from everstep_controller.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,24 @@ class Upkeep:
             deleted = compact(store, events_ns, announcements_ns)
             logger.info("retention: %d events deleted", deleted)
 
-        await self._try("retention", forget)
+        if await self._try("retention", forget):
+            await self._forget_outboxes()
+
+    async def _forget_outboxes(self) -> None:
+        # In two steps: a mark that is read was made after its node's Hello, which is taken by now.
+        try:
+            outboxes = await self._journal.call(lambda store: store.outboxes())
+        except JournalFull as error:
+            logger.error("retention: %s", error)
+            return
+        nodes = self._runtime.state.nodes
+        replaced = [
+            outbox
+            for outbox, node in outboxes.items()
+            if node in nodes and nodes[node].outbox not in ("", outbox)
+        ]
+        if replaced:
+            await self._try("retention", lambda store: forget_outboxes(store, replaced))
 
     async def roll_up_ledgers(self) -> None:
         """Keep the totals of every job's ledger."""

@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -109,7 +110,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 def _exposed(key: str, value: str) -> str:
     return (
-        f"{key}: {value!r} can be reached from other machines, which needs TLS: set "
+        f"{key}: {value!r} is not an address of this machine alone, which needs TLS: set "
         "ca, certificate and key in the table [tls] (docs/operations.md, Certificates), "
         "or use 127.0.0.1"
     )
@@ -176,6 +177,14 @@ def channel_credentials(settings: TlsSettings) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(
         root_certificates=ca, private_key=key, certificate_chain=certificate
     )
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Return the same for a server that is not gRPC. Raises OSError."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(str(settings.certificate), settings.key)
+    return context
 
 
 ChannelOptions = Sequence[tuple[str, str | int]]

@@ -159,6 +159,9 @@ class FakeAdmin:
                     notes=["NVIDIA driver library not found"],
                     findings=[FINDING] if name == FINDING.node else [],
                     clock_uncertainty_ns=120_000,
+                    kernel_messages=[
+                        "2026-01-31 12:00:00 error: nvme0n1: I/O Cmd(0x2) [sector 8], timeout"
+                    ],
                 )  # fmt: skip
         raise UnknownNameError(f"no node named {name!r}; did you mean 'node-1'?")
 

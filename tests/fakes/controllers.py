@@ -86,7 +86,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def start_controller(folder: Path, port: int = 0) -> ControllerProcess:
+def start_controller(folder: Path, port: int = 0, **environ: str) -> ControllerProcess:
     """Start a controller and wait until it listens."""
     file = folder / "controller.toml"
     file.write_text(
@@ -95,7 +95,7 @@ def start_controller(folder: Path, port: int = 0) -> ControllerProcess:
     )
     process = subprocess.Popen(
         controller_command("--config", str(file)),
-        env=environment(),
+        env=environment() | environ,
         stderr=subprocess.PIPE,
         text=True,
     )

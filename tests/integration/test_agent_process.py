@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,11 +37,14 @@ def _configure(folder: Path, port: int) -> Path:
 
 
 @asynccontextmanager
-async def _agent(config: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _agent(
+    config: Path, stderr: int | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
     paths = (str(_ROOT / part) for part in ("agent", "common", "proto"))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "everstep_agent.main", "--config", str(config)),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stderr=stderr,
     )
     try:
         yield process
@@ -92,5 +97,70 @@ def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent
             # The same outbox, and the finding is still open in the agent's own book.
             assert fleet.hellos[0].outbox == fleet.hellos[-1].outbox
             assert [f.condition for f in fleet.hellos[-1].open_findings] == ["XidFatal"]
+
+    asyncio.run(scenario())
+
+
+def _conditions(fleet: TinyFleet, kind: str) -> set[str]:
+    bodies = (record for record in fleet.of(kind))
+    if kind == "finding_raised":
+        return {record.finding_raised.condition for record in bodies}
+    return {record.finding_cleared.condition for record in bodies}
+
+
+def test_a_full_disk_under_the_outbox_is_a_finding_and_everything_is_sent_all_the_same(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        # Not to a file: that is on the full disk as well.
+        stderr = asyncio.subprocess.DEVNULL
+        async with (
+            serving(TinyFleet()) as fleet,
+            _agent(_configure(tmp_path, fleet.port), stderr) as agent,
+        ):
+            await fleet.until(lambda: fleet.hellos)
+            # Files of this process cannot grow any more, nor can what is written be overwritten.
+            _, hard = resource.prlimit(
+                agent.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)
+            )
+            assert hard == resource.RLIM_INFINITY
+            _inject(tmp_path, _XID_79)
+            await fleet.until(lambda: "XidFatal" in _conditions(fleet, "finding_raised"))
+            await fleet.until(lambda: "OutboxNotDurable" in _conditions(fleet, "finding_raised"))
+            unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, unlimited)
+            await fleet.until(lambda: "OutboxNotDurable" in _conditions(fleet, "finding_cleared"))
+            agent.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(agent.wait(), 10) == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_address_that_is_taken_ends_the_agent_with_one_sentence(tmp_path: Path) -> None:
+    async def scenario(taken: int) -> bytes:
+        config = _configure(tmp_path, 1)
+        config.write_text(config.read_text().replace("bulk_port = 0", f"bulk_port = {taken}"))
+        async with _agent(config, asyncio.subprocess.PIPE) as agent:
+            assert agent.stderr is not None
+            said = await asyncio.wait_for(agent.stderr.read(), 20)
+            assert await agent.wait() == 1
+            return said
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        lines = asyncio.run(scenario(server.getsockname()[1])).decode().splitlines()
+    assert lines[-1].startswith("everstep-agent: ")
+    assert "in use" in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_the_kernel_messages_of_a_node_reach_its_controller(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet, _agent(_configure(tmp_path, fleet.port)):
+            await fleet.until(lambda: fleet.hellos)
+            _inject(tmp_path, _XID_79)
+            await fleet.until(lambda: any(m.HasField("kernel") for m in fleet.messages))
+            (message,) = (m.kernel for m in fleet.messages if m.HasField("kernel"))
+            assert [line.text for line in message.lines] == [_XID_79]
+            assert message.lines[0].stamp.wall_ns > 0
 
     asyncio.run(scenario())

@@ -42,6 +42,7 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_acknowledged_is_not(
     again.close(5)
     assert remembered.records == (b"record 2", b"record 3")
     assert remembered.notes["findings"] == "[]"
+    assert remembered.acknowledged == 1
     assert remembered.outbox == first.outbox
     assert remembered.reserved_through == first.reserved_through + RESERVATION
 

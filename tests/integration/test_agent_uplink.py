@@ -30,6 +30,7 @@ class Recorder:
     orders: list[str] = field(default_factory=list)
     directives: list[str] = field(default_factory=list)
     connected: int = 0
+    forgotten: list[bool] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -39,8 +40,9 @@ class Recorder:
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         self.directives.append(directive.job)
 
-    def on_connected(self) -> None:
+    def on_connected(self, forgotten: bool) -> None:
         self.connected += 1
+        self.forgotten.append(forgotten)
 
     def watch(self, peers: fleet_pb2.PeerList) -> None:
         self.peers = [peer.node for peer in peers.peers]
@@ -236,5 +238,39 @@ def test_the_newest_vault_report_of_a_job_is_sent_and_samples_do_not_pile_up() -
             ]
             assert fleet.messages[0].vault.settled_generation == 4
             assert fleet.messages[1].samples.schema == 4
+
+    run(scenario())
+
+
+def test_kernel_messages_are_sent_after_a_change_and_at_every_connect() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            line = fleet_pb2.KernelLine(text="words")
+            rig.uplink.kernel_messages(fleet_pb2.KernelMessages(lines=[line]))
+            async with _running(rig):
+                await fleet.until(lambda: len(fleet.messages) == 1)
+                rig.uplink.renew()
+                await fleet.until(lambda: len(fleet.messages) == 2)
+                rig.uplink.kernel_messages(fleet_pb2.KernelMessages(lines=[line, line]))
+                await fleet.until(lambda: len(fleet.messages) == 3)
+            assert [len(message.kernel.lines) for message in fleet.messages] == [1, 1, 2]
+
+    run(scenario())
+
+
+def test_a_controller_that_has_less_than_it_acknowledged_has_forgotten() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                rig.record("one")
+                await fleet.until(lambda: fleet.records and not rig.outbox.counts.waiting)
+                fleet.records.clear()
+                for streams in (2, 3):
+                    rig.uplink.renew()
+                    await fleet.until(lambda n=streams: len(rig.done.forgotten) == n)  # type: ignore[misc]
+            # It is told once: what was said again is in the outbox like everything else.
+            assert rig.done.forgotten == [False, True, False]
 
     run(scenario())

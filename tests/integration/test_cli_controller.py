@@ -44,6 +44,7 @@ def address() -> Iterator[str]:
             household.start(daemon, [*command, "--config", str(folder / f"{daemon}.toml")], environ)
         try:
             _wait_until_healthy(address)
+            (folder / "kernel.log").write_text("nvme nvme0: I/O 7 timeout, aborting\n")
             yield address
         finally:
             household.close()
@@ -85,6 +86,17 @@ def test_a_node_has_a_kernel_disks_and_interfaces(
     assert node["interfaces"]
     assert main(["node", "gpu-0042", "--controller", address]) == 0
     assert os.uname().release in capsys.readouterr().out
+
+
+def test_a_node_shows_its_kernel_messages(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not ask(capsys, address, "node", "gpu-0042")["kernel_messages"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert main(["node", "gpu-0042", "--controller", address]) == 0
+    shown = capsys.readouterr().out
+    assert "kernel messages" in shown
+    assert "I/O 7 timeout" in shown
 
 
 def test_an_operators_claim_stays_until_the_operator_releases_it(

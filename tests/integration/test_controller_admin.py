@@ -155,7 +155,8 @@ def test_a_full_disk_is_a_finding_and_what_was_refused_is_taken_later(tiny_disk:
             assert [line.condition for line in found.findings] == ["JournalFull"]
             ballast.unlink()
             await eventually_paused(admin, pause)
-            assert not (await admin.ListFindings(admin_pb2.ListFindingsRequest())).findings
+            found = await admin.ListFindings(admin_pb2.ListFindingsRequest())
+            assert [line.condition for line in found.findings] == ["AutomationPaused"]
             async with agent_stream(running.port, "node-1") as agent:
                 welcome = await agent.hello()
                 await agent.finding(welcome.acknowledged + 1)

@@ -1,5 +1,7 @@
 import asyncio
+import json
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -110,3 +112,27 @@ def test_replay_of_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     )
     assert replayed.returncode == 1
     assert "no such journal" in replayed.stderr
+
+
+def test_following_the_events_goes_on_over_a_kill_of_the_controller(tmp_path: Path) -> None:
+    running = start_controller(tmp_path)
+    command = [sys.executable, "-m", "everstep_cli.main", "events", "--follow", "--json"]
+    with subprocess.Popen(
+        [*command, "--controller", f"127.0.0.1:{running.port}"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as follower:
+        assert follower.stdout is not None
+        assert follower.stderr is not None
+        seen = [json.loads(follower.stdout.readline())]
+        running.kill()
+        assert "the controller is away" in follower.stderr.readline()
+        running = start_controller(tmp_path, running.port)
+        seen.append(json.loads(follower.stdout.readline()))
+        assert follower.stderr.readline() == "the controller is back\n"
+        follower.terminate()
+    assert running.terminate() == 0
+    assert [event["id"] for event in seen] == [1, 2]
+    assert [event["message"][-6:] for event in seen] == ["term 1", "term 2"]

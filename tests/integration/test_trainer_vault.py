@@ -143,8 +143,11 @@ class Cluster:
                 node.task.cancel()
                 await asyncio.wait([node.task], timeout=10)
 
-    def _common(self, copies_min: int) -> int:
-        """Return the newest step of which each rank's copy is on so many nodes; -1 for none."""
+    def _common(self, copies_min: int, since: int = 0) -> int:
+        """Return the newest step of which each rank's copy is on so many nodes; -1 for none.
+
+        Only steps of the generation ``since`` and newer ones count.
+        """
         holders: dict[tuple[int, int], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         for node in self.nodes:
             for copy in node.copies:
@@ -154,7 +157,8 @@ class Cluster:
             (
                 step
                 for (generation, step), ranks in holders.items()
-                if len(ranks) == world[generation]
+                if generation >= since
+                and len(ranks) == world[generation]
                 and all(len(nodes) >= copies_min for nodes in ranks.values())
             ),
             default=-1,
@@ -178,7 +182,7 @@ class Cluster:
         ]
 
     def _direct(self, *, first: bool = False) -> None:
-        step = self._common(copies_min=2)
+        step = self._common(copies_min=2, since=self.generation)
         if not self.generation or (step <= self.recoverable and not first):
             return
         self.recoverable = max(step, self.recoverable)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from everstep_common.trainer_messages import (
     End,
+    Exited,
     Finished,
     NothingToRestore,
     Notice,
@@ -61,6 +62,27 @@ def test_a_generation_runs_stops_and_the_next_one_restores_from_this_node(tmp_pa
             assert phases[:3] == [1, 2, 3]
             steps = [record.progress for record in node.outlet.bodies("progress")]
             assert steps[0].first_step == 0
+
+    asyncio.run(life())
+
+
+def test_the_last_steps_of_a_rank_are_told_before_its_end(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with running(settings(tmp_path)) as node, launcher(node) as control:
+            node.order(start_generation=plan(1))
+            assert isinstance(await control.hear(), Start)
+            async with trainer(node) as rank:
+                # Faster than progress is sent, which is five times a second.
+                for step in range(20):
+                    await rank.tell(Progress(step, 10 + step, 0))
+            await control.tell(
+                Exited(generation=1, rank=0, exit_code=0, signal=9, at_boot_ns=40, last_line="")
+            )
+            await node.outlet.until(lambda: node.outlet.bodies("rank_exited"))
+            kinds = [record.WhichOneof("body") for record in node.outlet.records]
+            told = [record.progress for record in node.outlet.bodies("progress")]
+            assert sum(len(steps.end_boot_ns) for steps in told) == 20
+            assert kinds[-1] == "rank_exited"
 
     asyncio.run(life())
 

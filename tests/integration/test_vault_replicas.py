@@ -51,6 +51,65 @@ def test_a_replica_restores_a_rank_on_another_node(tmp_path: Path) -> None:
     asyncio.run(life())
 
 
+def test_the_only_copies_of_what_a_generation_begins_from_are_replicated_before_it_trains(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        async with (
+            running(settings(tmp_path / "b"), "node-2") as peer,
+            running(settings(tmp_path / "c"), "node-3") as third,
+            running(settings(tmp_path / "d"), "node-4") as spare,
+        ):
+            async with (
+                running(settings(tmp_path / "a"), "node-1") as first,
+                training(first) as rank,
+            ):
+                await _committed_and_replicated(first, peer, rank, 4)
+            # node-1 is dead. The peer has the only copy, and is to replicate to node-3 now.
+            begins_from = (peer.source(peer, 4),)
+            for node, target in ((peer, third), (third, spare)):
+                node.order(start_generation=plan(2, begins_from, step=4))
+                node.direct(2, target=target)
+            await third.outlet.until(lambda: (1, 0, 4, True) in third.outlet.copies())
+            assert not spare.outlet.copies()
+            await _restored_from(third, spare)
+            third.direct(2, 5)
+            await third.outlet.until(lambda: not third.outlet.copies())
+
+    async def _restored_from(holder: Node, spare: Node) -> None:
+        # The next node dies before there is a new snapshot.
+        async with launcher(spare) as control:
+            source = holder.source(holder, 4)
+            spare.order(start_generation=plan(3, (source,), step=4))
+            assert isinstance(await control.hear(), Start)
+            async with trainer(spare, 0, generation=3) as rank:
+                assert await rank.restore() == b"state after 4"
+
+    asyncio.run(life())
+
+
+def test_the_own_copy_of_a_rank_whose_replica_is_lost_travels_again(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with (
+            running(settings(tmp_path / "a"), "node-1") as first,
+            running(settings(tmp_path / "c"), "node-3") as third,
+        ):
+            async with (
+                training(first) as rank,
+                running(settings(tmp_path / "b"), "node-2") as second,
+            ):
+                await _committed_and_replicated(first, second, rank, 4)
+            begins_from = (first.source(first, 4),)
+            first.order(start_generation=plan(2, begins_from, step=4))
+            first.direct(2, target=third)
+            # It is offered before node-3 knows the plan, too: refused then, and offered again.
+            third.direct(2)
+            third.order(start_generation=plan(2, begins_from, step=4))
+            await third.outlet.until(lambda: (1, 0, 4, True) in third.outlet.copies())
+
+    asyncio.run(life())
+
+
 def test_every_committed_step_travels_and_a_slot_waits_until_it_is_recoverable(
     tmp_path: Path,
 ) -> None:

@@ -27,7 +27,7 @@ the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep job NAME         one job: generations, ranks, snapshots
   everstep ettr JOB         where a job's time went
   everstep isolate NODE --reason TEXT    everstep release NODE
-  everstep pause            stop automation          everstep resume
+  everstep pause --reason TEXT           everstep resume    automation stops, goes on
   everstep demo             the whole loop on this machine, in 90 seconds
 
 daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller')

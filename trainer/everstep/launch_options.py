@@ -48,7 +48,9 @@ def parse_options(
 ) -> LaunchOptions:
     """Return the options. Raises UsageError; SystemExit for --help and what argparse refuses."""
     ours, command = _split(arguments)
-    values = _parser().parse_args(ours)
+    values, unknown = _parser().parse_known_args(ours)
+    if unknown:
+        raise UsageError(_stray(unknown, command))
     if not _JOB_NAME.fullmatch(values.job):
         raise UsageError(
             f"--job {values.job!r}: use up to 64 letters, digits, dots, dashes and underscores"
@@ -79,7 +81,7 @@ def parse_nodes(text: str) -> tuple[int, int]:
         most = int(matched[2] or least)
         if 1 <= least <= most:
             return least, most
-    raise UsageError(f"--nnodes {text!r}: expected a number or MIN:MAX, for example 3:4")
+    raise UsageError(f"--nnodes {text!r}: expected a number or MIN:MAX from 1 up, for example 3:4")
 
 
 def default_socket(environ: Mapping[str, str] = os.environ) -> str:
@@ -101,6 +103,8 @@ def checked_command(command: Sequence[str]) -> tuple[str, ...]:
     if shutil.which(program) is None:
         if program.endswith(".py") and os.path.exists(program):
             raise UsageError(f"{program} is not executable; write '-- python {program} …'")
+        if os.path.exists(program):
+            raise UsageError(f"{program} is not executable; name a program that is")
         raise UsageError(f"no command {program!r} on this node; give a path or correct PATH")
     script = _script(command)
     if script is not None and not os.path.exists(script):
@@ -119,6 +123,12 @@ def _script(command: Sequence[str]) -> str | None:
             continue
         return argument if argument.endswith(".py") else None
     return None
+
+
+def _stray(unknown: Sequence[str], command: Sequence[str]) -> str:
+    if not command and not unknown[0].startswith("-"):
+        return f"put '--' before what to start: everstep run … -- {' '.join(unknown)}"
+    return f"{unknown[0]!r} is no option; 'everstep run --help' lists them"
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -148,10 +148,8 @@ class Launcher:
 
     def _start(self, start: Start) -> None:
         self._next = None
-        begin = "the beginning" if start.restore_step is None else f"step {start.restore_step}"
         self._terminal.say(
-            f"generation {start.generation}: {start.processes} of {start.world_size} ranks here,"
-            f" from {begin}: {start.reason}"
+            f"{start.reason}; {start.processes} of {start.world_size} ranks run here"
         )
         access = JobAccess(
             self._options.job, self._options.socket, self._token, self._options.restarts_max

@@ -21,11 +21,11 @@ class Condition:
 # Polls are seconds apart unless said. A kernel line is an event: seen once is seen.
 CONDITIONS: Mapping[str, Condition] = MappingProxyType(
     {
-        "XidFatal": Condition(1, 1, "a new boot with the GPU readable, or the driver's recovery"),
-        "XidDegraded": Condition(
-            1, 1, "a new boot with the GPU readable, or the driver's recovery"
-        ),
-        "FallenOffTheBus": Condition(1, 1, "a new boot with the GPU readable"),
+        # The kernel never says that it is over, and a GPU that answers again after a reset may have
+        # the same fault. An operator who knows better releases the node.
+        "XidFatal": Condition(1, 1, "the node was rebooted and the GPU answers"),
+        "XidDegraded": Condition(1, 1, "the node was rebooted and the GPU answers"),
+        "FallenOffTheBus": Condition(1, 1, "the node was rebooted and the GPU answers"),
         # Three: the driver answers GPU_IS_LOST for a moment while somebody resets the GPU.
         "GpuLost": Condition(3, 10, "the GPU answers again in ten consecutive polls"),
         "GpuRecoveryAction": Condition(1, 1, "the driver asks for no action"),

@@ -23,6 +23,8 @@ _READ_ONLY = re.compile(
     r"\((?P<device>[\w!-]+)\): (?:re-?mounting|Remounting) filesystem read-only", re.I
 )
 _EVIDENCE_CHARS = 300
+# KERN_WARNING, include/linux/kern_levels.h
+_WARNING = 4
 # Text of Xid 154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)".
 _RECOVERY_TEXTS = {
     "none": RecoveryAction.NONE,
@@ -36,10 +38,16 @@ _CLEARED_BY_BOOT = ("XidFatal", "XidDegraded", "FallenOffTheBus")
 
 @dataclass(frozen=True, slots=True)
 class KernelLine:
-    """One kernel message. ``injected``: it was written by a process, not by the kernel."""
+    """One kernel message. ``injected``: it was written by a process, not by the kernel.
+
+    ``level`` as syslog numbers it, 0 (emergency) to 7 (debug), and ``boot_ns``, when it was logged;
+    None where the source does not say.
+    """
 
     text: str
     injected: bool = False
+    level: int | None = None
+    boot_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,13 @@ def xid_event(line: str) -> XidEvent | None:
     if match is None:
         return None
     return XidEvent(pci_address(match["pci"]), int(match["code"]), match["text"])
+
+
+def worth_showing(line: KernelLine) -> bool:
+    """Return whether an operator should see a line: a warning or worse, or one that we know."""
+    if line.level is None or line.level <= _WARNING:
+        return True
+    return xid_event(line.text) is not None or _judge_line(line) is not None
 
 
 def judge_kernel(lines: Iterable[KernelLine]) -> list[Judgement]:

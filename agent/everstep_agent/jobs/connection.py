@@ -1,6 +1,7 @@
 """The agent's end of a Unix connection to a launcher or trainer: frames in, frames and fds out."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,11 @@ class Connection:
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
+
+    def hang_up(self) -> None:
+        """Let whoever receives see the end of the connection."""
+        with contextlib.suppress(OSError):  # the other side was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     async def receive(self, known: Iterable[type]) -> object:
         """Return the next message. Raises FrameError for what is none, ConnectionError at EOF."""

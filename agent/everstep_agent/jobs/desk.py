@@ -1,14 +1,30 @@
 """What every job on the node needs of the agent around it."""
 
+import itertools
 import random
+import sqlite3
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from everstep_agent.jobs.facts import JobStore
 from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.job_vault import Spawn
+from everstep_agent.vault.allocator import Allocator
+from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.ongoing import Spawn
+from everstep_agent.vault.shelf import Shelf
 from everstep_agent.vault.site import Site
+from everstep_agent.vault.transfer import Mover
+from everstep_agent.vault.workers import Workers
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters since the agent started."""
+
+    launchers_overruled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +38,66 @@ class Desk:
     spawn: Spawn
     boot_ns: Callable[[], int]
     jitter: random.Random
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Household:
+    """The agent around the desk. ``stack`` ends what the desk begins."""
+
+    settings: JobsSettings
+    outlet: Outlet
+    node: str
+    world: Surroundings
+    spawn: Spawn
+    evict: Callable[[], bool]
+    stack: ExitStack
+
+
+def open_desk(household: Household, database: sqlite3.Connection) -> Desk:
+    """Return a desk with threads and an allocator of its own."""
+    settings, world = household.settings, household.world
+    store = JobStore(database)
+    site = _make_site(household, database, store.next_incarnation())
+    return Desk(
+        settings,
+        household.outlet,
+        site,
+        store,
+        household.spawn,
+        world.boot_ns,
+        world.jitter or random.Random(),
+        Tally(),
+    )
+
+
+def _make_site(household: Household, database: sqlite3.Connection, incarnation: int) -> Site:
+    settings, world, stack = household.settings, household.world, household.stack
+    workers = _pool("vault-work", settings.worker_threads, stack)
+    outgoing = _pool("vault-out", settings.transfers_max, stack)
+    incoming = _pool("vault-in", settings.transfers_max, stack)
+    limits = Limits(
+        settings.memory_reserve_bytes,
+        settings.memory_bytes_max,
+        settings.memory_per_user_bytes_max,
+    )
+    allocator = Allocator(workers, world.gauge, limits)
+    allocator.evict = household.evict
+    timeout_s = settings.transfer_timeout_s
+    return Site(
+        node=household.node,
+        slots_per_rank=settings.slots_per_rank,
+        workers=workers,
+        outgoing=Mover(outgoing, timeout_s, settings.replicate_bytes_per_s_max),
+        incoming=Mover(incoming, timeout_s),
+        allocator=allocator,
+        shelf=Shelf(database, world.keeper),
+        # Epochs of an earlier agent process never come again.
+        next_epoch=itertools.count(incarnation << 32).__next__,
+    )
+
+
+def _pool(name: str, threads: int, stack: ExitStack) -> Workers:
+    workers = Workers(name, threads)
+    stack.callback(workers.close)
+    return workers

@@ -9,10 +9,20 @@ from everstep_agent.jobs.facts import JobFacts, token_hash
 from everstep_agent.jobs.phases import PhaseCount
 from everstep_agent.jobs.processes import Peer, ProcessIdentity, alive, identify
 from everstep_agent.jobs.progress_flow import ProgressFlow
-from everstep_agent.jobs.records import joined_record, phase_record, start_message, stopped_record
+from everstep_agent.jobs.records import (
+    joined_again_record,
+    joined_record,
+    phase_record,
+    start_message,
+)
 from everstep_agent.jobs.report import Reporter
-from everstep_agent.vault.copies import Recoverable
-from everstep_agent.vault.job_vault import JobVault, Target
+from everstep_agent.vault.bell import Bell
+from everstep_agent.vault.directions import (
+    carried_from_wire,
+    recoverable_from_wire,
+    target_from_wire,
+)
+from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replicator import Replicator
 from everstep_agent.vault.restore import Restorer
 from everstep_common import trainer_messages as messages
@@ -28,6 +38,10 @@ class Launcher(Protocol):
         """Send a message, in order."""
         ...
 
+    def hang_up(self) -> None:
+        """End the connection."""
+        ...
+
 
 class NodeJob:
     """What holds a job together here: facts, vault, the launcher, the count of its phases."""
@@ -39,12 +53,17 @@ class NodeJob:
         self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
         self.restorer = Restorer(self.vault)
         self.launcher: Launcher | None = None
+        # What the launcher asked for when it joined.
+        self.request: messages.Join | None = None
         self.phases = PhaseCount(0)
         self.progress = ProgressFlow(facts.plan, desk.outlet)
         # Watches a launcher that is away.
         self.absence: asyncio.Task[None] | None = None
+        # Why its launcher is not counted on any more, if so.
+        self.reproach = ""
         # Process that is connected for a generation and rank.
         self.attached: dict[tuple[int, int], int] = {}
+        self.detached = Bell()
         self._adopt_facts()
         replicator = Replicator(self.vault, desk.spawn, desk.jitter)
         self.replication = desk.spawn(replicator.run(), f"replicator {facts.job}")
@@ -56,7 +75,7 @@ class NodeJob:
         vault.stopped = facts.stopped
         plan = facts.plan
         if plan.generation:
-            vault.begin_generation(plan.generation)
+            vault.begin_generation(plan.generation, carried_from_wire(plan, self.desk.site.node))
             self._expect(plan)
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
@@ -84,24 +103,12 @@ class NodeJob:
         self.vault.transfer_key = facts.transfer_key
         facts.ended = facts.past = False
         self._expect(plan)
-        self.vault.begin_generation(plan.generation)
+        begins_from = carried_from_wire(plan, self.desk.site.node)
+        self.vault.begin_generation(plan.generation, begins_from)
         self.save()
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
         if self.launcher:
             self.launcher.tell(start_message(plan, reason))
-
-    def stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
-        """Stop a generation; what is stopped already is said again."""
-        generation = order.generation
-        if generation <= self.facts.stopped:
-            self.desk.outlet.record(stopped_record(self.facts, generation, self.desk.boot_ns()))
-            return
-        self.facts.stop_ordered = max(self.facts.stop_ordered, generation)
-        self.save()
-        if self.launcher:
-            self.launcher.tell(messages.Stop(generation, order.grace_ns / 1e9, reason))
-        elif not self.running():
-            self.desk.spawn(self.stopped(generation, self.desk.boot_ns()), "stopped")
 
     def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
         """The job is over here: free its memory, or keep it for a while when it failed."""
@@ -125,13 +132,8 @@ class NodeJob:
         self._direct(directive)
 
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
-        step = directive.recoverable_step if directive.has_recoverable else None
-        target = None
-        if directive.replica_bulk_address:
-            target = Target(directive.replica_target.node, directive.replica_bulk_address)
         self.vault.transfer_key = self.facts.transfer_key
-        dead = frozenset(directive.dead_steps)
-        self.vault.direct(Recoverable(directive.generation, step, dead), target)
+        self.vault.direct(recoverable_from_wire(directive), target_from_wire(directive))
 
     # --- what the launcher and its processes say -------------------------------------------------
 
@@ -143,7 +145,7 @@ class NodeJob:
         facts.uid, facts.token_sha256 = peer.uid, token_hash(request.token)
         facts.free_port, facts.launcher = request.free_port, identify(peer.pid)
         self.vault.uid = peer.uid
-        self.launcher = launcher
+        self.launcher, self.request, self.reproach = launcher, request, ""
         self.save()
         launcher.tell(messages.Joined(self.desk.site.node))
         if facts.ended:
@@ -155,6 +157,11 @@ class NodeJob:
             launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
         elif plan.generation > max(request.running_generation, facts.stopped):
             launcher.tell(start_message(plan, "ordered while the launcher was away"))
+
+    def join_again(self) -> None:
+        """Say once more that the launcher takes part: the controller has forgotten it."""
+        if self.launcher and self.request and not self.facts.ended:
+            self.desk.outlet.record(joined_again_record(self.request, self.facts))
 
     def started(self, message: messages.Started) -> None:
         """All local processes run."""
@@ -186,21 +193,6 @@ class NodeJob:
         launcher = self.facts.launcher
         known = self.facts.processes + ((launcher,) if launcher else ())
         return any(alive(process) for process in known)
-
-    async def stopped(self, generation: int, at_boot_ns: int) -> None:
-        """No process of the generation is left: verify what it committed, then say so."""
-        await self.settle(generation)
-        at_boot_ns = min(at_boot_ns, self.desk.boot_ns())
-        self.desk.outlet.record(stopped_record(self.facts, generation, at_boot_ns))
-
-    async def settle(self, generation: int) -> None:
-        """Take nothing more of the generation, and report its copies as final."""
-        await self.vault.settle(generation, self.desk.settings.settle_timeout_s)
-        self.facts.stopped = max(self.facts.stopped, generation)
-        if self.facts.plan.generation <= self.facts.stopped:
-            self.facts.processes = ()
-        self.save()
-        self.report()
 
     @property
     def over(self) -> bool:

@@ -4,8 +4,8 @@ import asyncio
 import logging
 
 from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.ending import hear_out, stopped
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.processes import alive, wait_dead
 from everstep_agent.jobs.records import exited_record, finished_record, left_record
 from everstep_common import trainer_messages as messages
 
@@ -26,6 +26,10 @@ class LauncherSession:
     def tell(self, message: object) -> None:
         """See Launcher."""
         self._outgoing.put_nowait(message)
+
+    def hang_up(self) -> None:
+        """See Launcher."""
+        self._connection.hang_up()
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -58,11 +62,15 @@ class LauncherSession:
             case messages.Started():
                 job.started(message)
             case messages.Exited():
+                # Its last steps come before its end.
+                await hear_out(job, message.generation, message.rank)
                 job.desk.outlet.record(exited_record(job.facts, message))
             case messages.Stopped():
                 job.facts.free_port = message.free_port
                 job.desk.spawn(self._stopped(message), f"stopped {job.facts.job}")
             case messages.Finished():
+                # The last steps come before the end, or the job ends without them.
+                await hear_out(job, message.generation)
                 job.desk.outlet.record(finished_record(job.facts, message))
             case messages.Leave():
                 self.leaving = True
@@ -76,33 +84,4 @@ class LauncherSession:
         if facts.plan.generation <= generation:
             # The order may have been about a generation that this node never started.
             generation = max(generation, facts.stop_ordered)
-        await self._job.stopped(generation, message.at_boot_ns)
-
-
-async def watch_absence(job: NodeJob, grace_s: float, *, told: bool) -> None:
-    """Wait until a launcher that is away is gone with all its processes, then say so.
-
-    Cancelled when it comes back. ``told``: the controller knows that it leaves.
-    """
-    launcher = job.facts.launcher
-    reason = "its process ended"
-    if launcher is not None:
-        try:
-            async with asyncio.timeout(grace_s):
-                await wait_dead(launcher)
-        except TimeoutError:
-            if any(alive(process) for process in job.facts.processes):
-                await wait_dead(launcher)
-            else:
-                reason = "it closed its connection and did not come back"
-    for process in job.facts.processes:
-        await wait_dead(process)
-    generation = max(job.facts.plan.generation, job.facts.stop_ordered)
-    owes_stop = job.facts.stop_ordered > job.facts.stopped
-    if owes_stop:
-        await job.stopped(generation, job.desk.boot_ns())
-    else:
-        await job.settle(generation)
-    job.vacate()
-    if not told:
-        job.desk.outlet.record(left_record(job.facts, reason, by_user=False))
+        await stopped(self._job, generation, message.at_boot_ns)

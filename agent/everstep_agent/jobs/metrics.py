@@ -1,7 +1,11 @@
 """What the metrics page shows of jobs and snapshots: numbers only; ``*_total`` counts."""
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass
+
+from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.job import NodeJob
 
 
 def _metric(help: str) -> int:
@@ -27,3 +31,33 @@ class JobsMetrics:
     vault_replicated_bytes_total: int = _metric("Bytes of these replicas.")
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
+    launchers_overruled_total: int = _metric(
+        "Generations whose ranks the agent killed because their launcher did not stop them."
+    )
+
+
+def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, connections: int) -> JobsMetrics:
+    """Return the numbers of this moment."""
+    facts = [fact for job in jobs for fact in job.vault.holdings.facts()]
+    counts = desk.site.counts
+    return JobsMetrics(
+        jobs=len(jobs),
+        launchers=sum(job.launcher is not None for job in jobs),
+        job_connections=connections,
+        vault_memory_bytes=desk.site.allocator.used_bytes,
+        vault_copies=sum(not replica for _, replica in facts),
+        vault_replicas=sum(replica for _, replica in facts),
+        vault_commits_total=counts.committed,
+        vault_skips_total=counts.skipped,
+        vault_bad_copies_total=counts.bad_copies,
+        vault_replicated_total=counts.replicated,
+        vault_replicated_bytes_total=counts.replicated_bytes,
+        vault_received_bytes_total=counts.received_bytes,
+        vault_replication_failures_total=counts.replication_failures,
+        launchers_overruled_total=desk.tally.launchers_overruled,
+    )
+
+
+def no_metrics() -> JobsMetrics:
+    """Return the numbers of an agent that does not serve jobs yet."""
+    return JobsMetrics(**{field.name: 0 for field in dataclasses.fields(JobsMetrics)})

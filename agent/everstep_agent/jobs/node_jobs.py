@@ -1,32 +1,23 @@
 """The jobs of a node: everything that the rest of the agent needs to know of this package."""
 
 import asyncio
-import itertools
-import random
-import sqlite3
 from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any
 
-from everstep_agent.jobs.desk import Desk
-from everstep_agent.jobs.facts import JobFacts, JobStore, open_database
+from everstep_agent.jobs.desk import Desk, Household, open_desk
+from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
+from everstep_agent.jobs.facts import JobFacts, open_database
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher_session import watch_absence
-from everstep_agent.jobs.metrics import JobsMetrics
+from everstep_agent.jobs.metrics import JobsMetrics, jobs_metrics, no_metrics
 from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listen_unix
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.adoption import adopt, take_over
-from everstep_agent.vault.allocator import Allocator
-from everstep_agent.vault.budget import Limits
 from everstep_agent.vault.bulk_server import BulkServer
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.shelf import Shelf
-from everstep_agent.vault.site import Counts, Site
-from everstep_agent.vault.transfer import Mover
-from everstep_agent.vault.workers import Workers
 from everstep_common import systemd
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
@@ -60,7 +51,16 @@ class NodeJobs:
             stack.callback(folder.close)
             database = open_database(folder.database())
             stack.callback(database.close)
-            desk = self._desk = self._make_desk(database, stack)
+            household = Household(
+                self._settings,
+                self._outlet,
+                self._node,
+                self._world,
+                self._spawn,
+                self._evict,
+                stack,
+            )
+            desk = self._desk = open_desk(household, database)
             async with self._group:
                 self._adopt(desk)
                 await self._serve(desk, stack)
@@ -74,8 +74,7 @@ class NodeJobs:
             start = order.start_generation
             self.known_or_new(start.job).start(start, order.reason)
         elif body == "stop_generation":
-            stop = order.stop_generation
-            self.known_or_new(stop.job).stop(stop, order.reason)
+            self._stop(order.stop_generation, order.reason)
         elif body == "end_job":
             self._end(order.end_job, order.reason)
         elif body == "refuse_launcher":
@@ -88,9 +87,11 @@ class NodeJobs:
         """Free and replicate as the controller says."""
         self.known_or_new(directive.job).direct(directive)
 
-    def on_connected(self) -> None:
-        """Tell a controller that just connected everything that is held here."""
+    def on_connected(self, forgotten: bool) -> None:
+        """Tell a controller that just connected what is held here, and who is here if it forgot."""
         for job in self._jobs.values():
+            if forgotten:
+                job.join_again()
             job.report()
 
     # --- what the agent shows --------------------------------------------------------------------
@@ -108,24 +109,10 @@ class NodeJobs:
 
     def metrics(self) -> JobsMetrics:
         """Return the numbers of this moment."""
-        desk, server = self._desk, self._server
-        facts = [fact for job in self._jobs.values() for fact in job.vault.holdings.facts()]
-        counts = desk.site.counts if desk else Counts()
-        return JobsMetrics(
-            jobs=len(self._jobs),
-            launchers=sum(job.launcher is not None for job in self._jobs.values()),
-            job_connections=server.connections.total() if server else 0,
-            vault_memory_bytes=desk.site.allocator.used_bytes if desk else 0,
-            vault_copies=sum(not replica for _, replica in facts),
-            vault_replicas=sum(replica for _, replica in facts),
-            vault_commits_total=counts.committed,
-            vault_skips_total=counts.skipped,
-            vault_bad_copies_total=counts.bad_copies,
-            vault_replicated_total=counts.replicated,
-            vault_replicated_bytes_total=counts.replicated_bytes,
-            vault_received_bytes_total=counts.received_bytes,
-            vault_replication_failures_total=counts.replication_failures,
-        )
+        if self._desk is None:
+            return no_metrics()
+        connections = self._server.connections.total() if self._server else 0
+        return jobs_metrics(self._jobs.values(), self._desk, connections)
 
     # --- the jobs by name (server.Jobs) ----------------------------------------------------------
 
@@ -150,40 +137,6 @@ class NodeJobs:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _make_desk(self, database: sqlite3.Connection, stack: ExitStack) -> Desk:
-        settings, world = self._settings, self._world
-        store = JobStore(database)
-        workers = self._pool("vault-work", settings.worker_threads, stack)
-        outgoing = self._pool("vault-out", settings.transfers_max, stack)
-        incoming = self._pool("vault-in", settings.transfers_max, stack)
-        limits = Limits(
-            settings.memory_reserve_bytes,
-            settings.memory_bytes_max,
-            settings.memory_per_user_bytes_max,
-        )
-        allocator = Allocator(workers, world.gauge, limits)
-        allocator.evict = self._evict
-        timeout_s, rate = settings.transfer_timeout_s, settings.replicate_bytes_per_s_max
-        # Epochs of an earlier agent process never come again.
-        first_epoch = store.next_incarnation() << 32
-        site = Site(
-            node=self._node,
-            slots_per_rank=settings.slots_per_rank,
-            workers=workers,
-            outgoing=Mover(outgoing, timeout_s, rate),
-            incoming=Mover(incoming, timeout_s),
-            allocator=allocator,
-            shelf=Shelf(database, world.keeper),
-            next_epoch=itertools.count(first_epoch).__next__,
-        )
-        jitter = world.jitter or random.Random()
-        return Desk(settings, self._outlet, site, store, self._spawn, world.boot_ns, jitter)
-
-    def _pool(self, name: str, threads: int, stack: ExitStack) -> Workers:
-        workers = Workers(name, threads)
-        stack.callback(workers.close)
-        return workers
-
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         return self._group.create_task(work, name=name)
 
@@ -196,9 +149,10 @@ class NodeJobs:
                 self.watch_absent(job, told=facts.ended)
             if facts.ended:
                 self._reap_later(job)
+            self._insist(job, facts.stop_ordered, 0.0)
         adopt(found, self._vault, desk.site.shelf)
         for job in self._jobs.values():
-            desk.spawn(job.settle(job.facts.stopped), f"settle {job.facts.job}")
+            desk.spawn(settle(job, job.facts.stopped), f"settle {job.facts.job}")
 
     async def _serve(self, desk: Desk, stack: ExitStack) -> None:
         settings = self._settings
@@ -227,6 +181,16 @@ class NodeJobs:
         job.end(end, reason)
         self._reap_later(job)
         self.forget_if_over(job)
+
+    def _stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
+        job = self.known_or_new(order.job)
+        stop(job, order, reason)
+        self._insist(job, order.generation, order.grace_ns / 1e9)
+
+    def _insist(self, job: NodeJob, generation: int, grace_s: float) -> None:
+        if job.facts.stopped < generation:
+            patience_s = grace_s + self._settings.stop_patience_s
+            self._spawn(overrule(job, generation, patience_s), f"stop {job.facts.job}")
 
     def _reap_later(self, job: NodeJob) -> None:
         kept_s = 0.0 if job.facts.succeeded else self._settings.memory_kept_s

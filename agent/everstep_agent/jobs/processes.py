@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import struct
 from dataclasses import dataclass
@@ -47,6 +48,21 @@ def identify(pid: int, proc: Path = Path("/proc")) -> ProcessIdentity | None:
 def alive(process: ProcessIdentity) -> bool:
     """Return whether the process still runs; one that waits to be reaped does not."""
     return identify(process.pid) == process
+
+
+def kill(process: ProcessIdentity) -> None:
+    """Kill a process, and no other that got its pid since. Raises PermissionError."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        if alive(process):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(pidfd)
 
 
 async def wait_dead(process: ProcessIdentity) -> None:

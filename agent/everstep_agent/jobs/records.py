@@ -1,5 +1,7 @@
 """What a launcher said as the controller journals it, and a plan as a launcher hears it."""
 
+from dataclasses import replace
+
 from everstep_agent.jobs.facts import JobFacts
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
@@ -32,10 +34,17 @@ def joined_record(request: messages.Join, facts: JobFacts) -> fleet_pb2.Record:
         processes_per_node=request.processes_per_node,
         reform=request.reform,
         restarts_max=request.restarts_max,
-        free_port=request.free_port,
+        free_port=facts.free_port,
         running_generation=request.running_generation,
     )
     return fleet_pb2.Record(launcher_joined=body)
+
+
+def joined_again_record(request: messages.Join, facts: JobFacts) -> fleet_pb2.Record:
+    """Return the record of a launcher that joined before, with what it has been given since."""
+    generation = facts.plan.generation
+    running = generation if generation > facts.stopped else 0
+    return joined_record(replace(request, running_generation=running), facts)
 
 
 def phase_record(

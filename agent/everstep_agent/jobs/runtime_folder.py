@@ -6,6 +6,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_agent.listening import cannot_listen
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFolder:
@@ -61,8 +63,8 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(128)
-    except OSError:
+    except OSError as error:
         listener.close()
-        raise
+        raise cannot_listen("jobs.bulk_host and bulk_port", f"{host}:{port}", error) from error
     listener.setblocking(False)
     return listener

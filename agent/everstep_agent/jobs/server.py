@@ -107,6 +107,7 @@ class JobServer:
             await TrainerSession(connection, job, attach).run()
         finally:
             del job.attached[place]
+            job.detached.ring()
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
         known = self._jobs.known(join.job)

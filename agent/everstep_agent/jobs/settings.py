@@ -85,6 +85,12 @@ class JobsSettings:
         help="How long a stopped generation waits for transfers that had begun; a recovery waits "
         "for it, so it is short.",
     )
+    stop_patience_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long a launcher may take, besides the grace for its processes, to stop a "
+        "generation; then the agent kills the processes, for all other nodes wait for this one.",
+    )
     reconnect_grace_s: float = setting(
         2.0, unit="s", help="How long a living launcher may be away before it counts as gone."
     )
@@ -108,6 +114,7 @@ class JobsSettings:
                 "begin_wait_s",
                 "transfer_timeout_s",
                 "settle_timeout_s",
+                "stop_patience_s",
                 "connections_per_user_max",
                 "worker_threads",
                 "transfers_max",

@@ -1,5 +1,6 @@
 """A training process's connection: restore, slots, commits, progress; fenced by its generation."""
 
+import asyncio
 import logging
 import os
 
@@ -7,6 +8,7 @@ from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.processes import identify
 from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.copies import Recoverable
 from everstep_agent.vault.held import RankMemory
 from everstep_agent.vault.reserve import Owner
 from everstep_agent.vault.restore import RestoredPart, RestoreError, source_from_wire
@@ -26,6 +28,8 @@ class TrainerSession:
         self._job = job
         self._owner = Owner(attach.generation, attach.rank, connection.peer.pid)
         self._memory: RankMemory | None = None
+        # What was recoverable when a wait for a slot was in vain, and what was said then.
+        self._starved: tuple[Recoverable | None, str] = (None, "")
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -145,11 +149,20 @@ class TrainerSession:
                 messages.Skip(self._over_reason() if self._over() else "reserve slots first")
             )
             return
-        wait_s = job.desk.settings.begin_wait_s
+        # Only a newer recoverable step frees slots. While the controller is away none comes, and
+        # training must not wait for it at every step.
+        starved_by, reason = self._starved
+        starved = starved_by == job.vault.recoverable
+        wait_s = 0.0 if starved else job.desk.settings.begin_wait_s
+        patience = asyncio.get_running_loop().time() + wait_s
         answer = await job.vault.begin(self._memory, message.step, wait_s)
         if isinstance(answer, Grant):
             await self._connection.send(messages.Slot(answer.slot, answer.epoch))
             return
+        if starved:
+            answer = reason
+        elif asyncio.get_running_loop().time() >= patience:
+            self._starved = (job.vault.recoverable, answer)
         job.progress.skipped(self._owner.rank)
         await self._connection.send(messages.Skip(answer))
 

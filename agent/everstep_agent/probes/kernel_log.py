@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,10 +26,16 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class KernelBatch:
-    """The lines since the last read, and how many were overwritten before they could be read."""
+    """The lines since the last read, and how many were overwritten before they could be read.
+
+    ``earlier`` are still in the kernel's buffer, but an agent before this one has judged them.
+    ``absent`` says why there is no log: a fact, no error.
+    """
 
     lines: tuple[KernelLine, ...] = ()
     lost: int = 0
+    earlier: tuple[KernelLine, ...] = ()
+    absent: str = ""
 
 
 class KernelLog(Protocol):
@@ -40,7 +47,7 @@ class KernelLog(Protocol):
         ...
 
     def drain(self) -> KernelBatch:
-        """Return the new messages, oldest first. Raises OSError."""
+        """Return the new messages, oldest first. Raises OSError, and ValueError for nonsense."""
         ...
 
 
@@ -54,8 +61,15 @@ def kernel_log(path: Path, boot_id: str, position: Position) -> KernelLog:
 class DeviceLog:
     """The kernel's ring buffer. A first read begins with this boot's oldest line that is left."""
 
-    def __init__(self, path: Path, boot_id: str, position: Position) -> None:
+    def __init__(
+        self,
+        path: Path,
+        boot_id: str,
+        position: Position,
+        read: Callable[[int, int], bytes] = os.read,
+    ) -> None:
         self._path = path
+        self._read = read
         self._boot_id = boot_id
         self._sequence = position.place if position.source == boot_id else -1
         self._fd: int | None = None
@@ -67,33 +81,48 @@ class DeviceLog:
 
     def drain(self) -> KernelBatch:
         """See KernelLog."""
-        if self._fd is None:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = self._fd = self._open() if self._fd is None else self._fd
         lines: list[KernelLine] = []
+        earlier: list[KernelLine] = []
         lost = 0
-        while len(lines) < _RECORDS_MAX:
+        for _ in range(_RECORDS_MAX):
             try:
-                record = os.read(self._fd, _RECORD_BYTES)
+                record = self._read(fd, _RECORD_BYTES)
             except BlockingIOError:
                 break
             except BrokenPipeError:
                 # Lines were overwritten; the next read begins with the oldest that is left, and
                 # the gap shows in its sequence number.
                 continue
-            lost += self._take(record, lines)
-        return KernelBatch(tuple(lines), lost)
+            sequence, line = _parse(record)
+            if sequence <= self._sequence:
+                earlier.append(line)
+                continue
+            lost += sequence - self._sequence - 1 if self._sequence >= 0 else 0
+            self._sequence = sequence
+            lines.append(line)
+        return KernelBatch(tuple(lines), lost, tuple(earlier))
 
-    def _take(self, record: bytes, lines: list[KernelLine]) -> int:
-        """Add one record "priority,sequence,microseconds,flags;text"; return how many were lost."""
-        header, _, text = record.decode(errors="replace").partition(";")
-        priority, sequence = (int(field) for field in header.split(",")[:2])
-        if sequence <= self._sequence:
-            return 0
-        lost = sequence - self._sequence - 1 if self._sequence >= 0 else 0
-        self._sequence = sequence
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError as error:
+            why = "reading it takes the capability CAP_SYSLOG"
+            raise PermissionError(error.errno, why, str(self._path)) from error
+
+
+def _parse(record: bytes) -> tuple[int, KernelLine]:
+    """Return sequence and message of "priority,sequence,microseconds,flags;text"."""
+    header, _, text = record.decode(errors="replace").partition(";")
+    priority, sequence, microseconds = (int(field) for field in header.split(",")[:3])
+    line = KernelLine(
+        text=text.split("\n", 1)[0],
         # Facility 0 is the kernel's own, and no process can write it (kmsg(4)).
-        lines.append(KernelLine(text.split("\n", 1)[0], injected=priority >> 3 != 0))
-        return lost
+        injected=priority >> 3 != 0,
+        level=priority & 7,
+        boot_ns=microseconds * 1000,
+    )
+    return sequence, line
 
 
 class FileLog:
@@ -121,7 +150,7 @@ class FileLog:
             with self._path.open("rb") as file:
                 data = self._read(file.fileno())
         except FileNotFoundError:
-            return KernelBatch()
+            return KernelBatch(absent=f"{self._path} does not exist")
         *complete, self._rest = (self._rest + data).split(b"\n")
         lines = (line.decode(errors="replace") for line in complete if line)
         return KernelBatch(tuple(KernelLine(line) for line in lines))

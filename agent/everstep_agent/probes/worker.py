@@ -42,11 +42,15 @@ class ProbeWorker:
                 outcome.set_result(None)
 
         self._calls.put(work)
+        timeout = asyncio.timeout(deadline_s)
         try:
-            async with asyncio.timeout(deadline_s):
+            async with timeout:
                 await asyncio.shield(asyncio.wrap_future(outcome))
         except TimeoutError as error:
-            raise TimeoutError(str(error) or f"no answer within {deadline_s:g} s") from error
+            if not timeout.expired():
+                # The read's own: it has a deadline as well, and says more.
+                raise
+            raise TimeoutError(f"no answer within {deadline_s:g} s") from error
         return values[0]
 
     def _start(self) -> None:

@@ -1,5 +1,6 @@
 """Takes over the memory that outlived the agent's restart; nothing of it is believed unhashed."""
 
+import asyncio
 import logging
 import os
 from collections import defaultdict
@@ -40,25 +41,32 @@ def take_over(fds: Mapping[str, int], shelf: Shelf) -> Found:
 
 def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf) -> None:
     """Give every job its memory back: slots at once, replicas after they have been hashed."""
-    groups: dict[tuple[str, int, int, int], Found] = defaultdict(dict)
+    jobs: dict[str, Found] = defaultdict(dict)
     for name, (memory, region) in found.items():
-        vault = vault_of(memory.job)
-        if vault is None:
-            region.drop()
-            shelf.remove(name)
-            continue
-        vault.site.allocator.account(vault.uid, region)
-        if not memory.replica:
-            group = (memory.job, memory.generation, memory.rank, region.size_bytes)
-            groups[group][name] = (memory, region)
-    for (job, *_), slots in groups.items():
+        jobs[memory.job][name] = (memory, region)
+    for job, kept in jobs.items():
         vault = vault_of(job)
         if vault is not None:
-            _adopt_slots(vault, slots)
-    for name, (memory, region) in found.items():
-        vault = vault_of(memory.job)
-        if vault is not None and memory.replica:
-            vault.hashes(_adopt_replica(vault, name, memory, region), memory.generation)
+            _adopt_job(vault, kept)
+            continue
+        for name, (_, region) in kept.items():
+            region.drop()
+            shelf.remove(name)
+
+
+def _adopt_job(vault: JobVault, kept: Found) -> None:
+    groups: dict[tuple[int, int, int], Found] = defaultdict(dict)
+    for name, (memory, region) in kept.items():
+        vault.site.allocator.account(vault.uid, region)
+        if memory.replica:
+            replica = _adopt_replica(vault, name, memory, region)
+            vault.ongoing.hashes(replica, memory.generation)
+        else:
+            group = (memory.generation, memory.rank, region.size_bytes)
+            groups[group][name] = (memory, region)
+    for slots in groups.values():
+        _adopt_slots(vault, slots)
+    _verify_again(vault)
 
 
 def _adopt_slots(vault: JobVault, group: Found) -> None:
@@ -85,9 +93,21 @@ def _adopt_slots(vault: JobVault, group: Found) -> None:
     elif before is not None and before is not adopted:
         smaller = min(before, adopted, key=lambda memory: memory.table.slot_bytes)
         smaller.retire(vault.site.shelf)
-    for slot in sorted(table.slots, key=lambda slot: slot.step):
-        if slot.state is SlotState.COMMITTED:
-            vault.verify(adopted, slot)
+
+
+def _verify_again(vault: JobVault) -> None:
+    """Hash what was committed, the steps of each rank in their order, whatever memory has them."""
+    order: dict[tuple[int, int], asyncio.Lock] = {}
+    committed = [
+        (slot.step, memory, slot)
+        for memory in vault.holdings.ranks
+        for slot in memory.table.slots
+        if slot.state is SlotState.COMMITTED
+    ]
+    for _, memory, slot in sorted(committed, key=lambda found: found[0]):
+        rank = (memory.table.generation, memory.table.rank)
+        memory.verifying = order.setdefault(rank, memory.verifying)
+        vault.verify(memory, slot)
 
 
 def _slot(memory: ShelvedMemory) -> Slot:

@@ -1,5 +1,6 @@
 """How much memory snapshots may take: what the node and the agent's cgroup still have."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,13 +23,14 @@ class NodeMemory:
 
     def available_bytes(self) -> int:
         """See MemoryGauge."""
-        available = self._meminfo("MemAvailable")
-        folder = self._own_cgroup()
-        while folder is not None and folder != self.cgroups:
-            room = _cgroup_room(folder)
-            available = available if room is None else min(available, room)
-            folder = folder.parent
-        return available
+        rooms = [self._meminfo("MemAvailable")]
+        for line in (self.proc / "self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                rooms += _rooms(self.cgroups, path, _VERSION_2)
+            elif "memory" in controllers.split(","):
+                rooms += _rooms(self.cgroups / "memory", path, _VERSION_1)
+        return min(rooms)
 
     def _meminfo(self, key: str) -> int:
         for line in (self.proc / "meminfo").read_text(encoding="ascii").splitlines():
@@ -37,21 +39,32 @@ class NodeMemory:
                 return int(rest.split()[0]) * 1024
         raise OSError(f"{self.proc}/meminfo has no {key}")
 
-    def _own_cgroup(self) -> Path | None:
-        for line in (self.proc / "self/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::"):
-                folder = self.cgroups / line[3:].lstrip("/")
-                return folder if folder.is_dir() else None
-        return None
+
+# Files with limit and use. Version 1 says no limit as a number near 2**63: room for anything.
+_VERSION_2 = ("memory.max", "memory.current")
+_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
-def _cgroup_room(folder: Path) -> int | None:
+def _rooms(root: Path, path: str, files: tuple[str, str]) -> Iterator[int]:
+    """Yield what each limited cgroup from the agent's own up to the root leaves."""
+    own = root / path.lstrip("/")
+    # In a container the path may be that of the host, and the root is the container's own cgroup.
+    folder = own if own.is_dir() and ".." not in own.parts else root
+    while True:
+        room = _room(folder, files)
+        if room is not None:
+            yield room
+        if folder == root:
+            return
+        folder = folder.parent
+
+
+def _room(folder: Path, files: tuple[str, str]) -> int | None:
     try:
-        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
+        limit, used = ((folder / name).read_text(encoding="ascii").strip() for name in files)
+        return None if limit == "max" else max(0, int(limit) - int(used))
     except (OSError, ValueError):
         return None
-    return None if limit == "max" else max(0, int(limit) - used)
 
 
 @dataclass(frozen=True, slots=True)

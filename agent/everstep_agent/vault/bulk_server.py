@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from everstep_agent.vault.allocator import Demand, MemoryShortError
 from everstep_agent.vault.copies import CopyFacts, CopyKey, entries_problem
-from everstep_agent.vault.job_vault import JobVault, Spawn
+from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory import Region
+from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.recheck import recheck
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.wire import Accept, Get, Mismatch, Offer, Put, Sorry, Stored, Wire
@@ -78,7 +79,7 @@ class BulkServer:
         if present is not None and present.facts.root_hash == put.root_hash:
             await wire.send(Stored(put.root_hash))
             return
-        vault.moving(put.generation)
+        vault.ongoing.moving(put.generation)
         demand = Demand(vault.uid, 1, put.size_bytes, f"everstep-replica-{put.rank}")
         try:
             (region,) = await self._site.allocator.allocate(demand)

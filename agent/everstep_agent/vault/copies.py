@@ -1,5 +1,6 @@
 """What is known of a copy, and which copies the job no longer needs. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from everstep_common.trainer_messages import Entry
@@ -45,6 +46,24 @@ class Recoverable:
         if key.step in self.dead_steps:
             return True
         return self.step is not None and key.step < self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The copies that a new generation begins from, as its plan names them."""
+
+    keys: frozenset[CopyKey] = frozenset()
+    # Those that no other node has: lost with this node unless they are replicated again.
+    only_here: frozenset[CopyKey] = frozenset()
+
+
+def carried(holders: Iterable[tuple[CopyKey, str]], node: str) -> Carried:
+    """Return what a plan's (copy, holder) pairs mean to a node."""
+    nodes: dict[CopyKey, set[str]] = {}
+    for key, holder in holders:
+        nodes.setdefault(key, set()).add(holder)
+    only_here = frozenset(key for key, names in nodes.items() if names == {node})
+    return Carried(frozenset(nodes), only_here)
 
 
 def entries_problem(entries: tuple[Entry, ...], limit_bytes: int) -> str | None:

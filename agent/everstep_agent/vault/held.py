@@ -119,6 +119,10 @@ class Holdings:
                 if slot.state is SlotState.VERIFIED:
                     yield memory, slot
 
+    def wrote(self, key: CopyKey) -> bool:
+        """Return whether there is a verified copy that was written here."""
+        return any(memory.table.key(slot) == key for memory, slot in self.own())
+
     def facts(self) -> list[tuple[CopyFacts, bool]]:
         """Return all verified copies, and whether each is a replica."""
         own = [(memory.table.facts(slot), False) for memory, slot in self.own()]

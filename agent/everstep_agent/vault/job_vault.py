@@ -1,23 +1,28 @@
 """The snapshots of one job on this node: slots of its ranks, replicas of others, what is owed."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bell import Bell
-from everstep_agent.vault.copies import CopyFacts, CopyKey, Recoverable, extent_bytes
+from everstep_agent.vault.copies import (
+    Carried,
+    CopyFacts,
+    CopyKey,
+    Recoverable,
+    extent_bytes,
+)
 from everstep_agent.vault.hashing import hash_region
 from everstep_agent.vault.held import Holdings, RankMemory, Replica
 from everstep_agent.vault.memory import Region
+from everstep_agent.vault.ongoing import Ongoing, Spawn
 from everstep_agent.vault.reserve import Owner, new_memory
 from everstep_agent.vault.shelf import ShelvedMemory
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.slots import Grant, Slot, SlotEvent, SlotState
 from everstep_common.trainer_messages import Commit
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 # Sentences on bad copies that a report carries; a broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32
 
@@ -46,13 +51,13 @@ class JobVault:
         self.stopped = 0
         # … and everything that was taken is verified.
         self.settled = 0
+        # What the newest generation began from.
+        self.carried = Carried()
         self.bell = Bell()
         self.bad_copies: list[str] = []
         self.holdings = Holdings(site.shelf, self.changed)
-        self._spawn = spawn
+        self.ongoing = Ongoing(job, spawn)
         self._on_change = on_change
-        self._hashing: dict[asyncio.Task[None], int] = {}
-        self._moving: dict[asyncio.Task[object], int] = {}
 
     def changed(self) -> None:
         """Something was committed, verified, freed or found bad."""
@@ -67,9 +72,13 @@ class JobVault:
 
     # --- what the controller wants -----------------------------------------------------------
 
-    def begin_generation(self, generation: int) -> None:
+    def begin_generation(self, generation: int, carried: Carried | None = None) -> None:
         """A newer generation exists: the memory of older ones is only read from now on."""
-        self.fence = max(self.fence, generation)
+        if generation > self.fence:
+            # Who keeps the replicas of this one, and what it begins from, is said anew.
+            self.fence, self.target, self.carried = generation, None, Carried()
+        if carried is not None and generation == self.fence:
+            self.carried = carried
         for memory in self.holdings.ranks:
             if memory.table.generation < self.fence and not memory.retired:
                 memory.retire(self.site.shelf)
@@ -91,21 +100,13 @@ class JobVault:
             if memory.table.generation <= generation and not memory.retired:
                 memory.retire(self.site.shelf)
         self.bell.ring()
-        moving = [task for task, of in self._moving.items() if of <= generation]
-        if moving:
-            _, late = await asyncio.wait(moving, timeout=timeout_s)
-            for task in late:
-                task.cancel()
-        hashing = [task for task, of in self._hashing.items() if of <= generation]
-        if hashing:
-            await asyncio.wait(hashing)
+        await self.ongoing.finished(generation, timeout_s)
         self.settled = max(self.settled, generation)
         self.changed()
 
     def close(self) -> None:
         """The job is over: give all its memory back."""
-        for task in self._moving:
-            task.cancel()
+        self.ongoing.give_up()
         self.holdings.close()
         self.changed()
 
@@ -113,7 +114,7 @@ class JobVault:
         """Another job has the same name: nothing of the one before counts."""
         self.close()
         self.fence = self.stopped = self.settled = 0
-        self.recoverable, self.target = Recoverable(), None
+        self.recoverable, self.target, self.carried = Recoverable(), None, Carried()
 
     # --- slots -------------------------------------------------------------------------------
 
@@ -139,6 +140,7 @@ class JobVault:
             return before
         memory = await new_memory(self.site, self.job, self.uid, owner, size_bytes)
         if before is not None:
+            memory.verifying = before.verifying
             before.retire(self.site.shelf)
         if owner.generation < self.fence or owner.generation <= self.stopped:
             memory.close(self.site.shelf)
@@ -160,7 +162,8 @@ class JobVault:
                     await self.bell.wait()
         except TimeoutError:
             self.site.counts.skipped += 1
-            return f"no slot was free within {wait_s:g} s: {self._occupancy(memory)}"
+            occupancy = memory.table.occupancy(self.recoverable)
+            return f"no slot was free within {wait_s:g} s: {occupancy}"
         return f"generation {memory.table.generation} was stopped"
 
     def commit(self, memory: RankMemory, request: Commit) -> str | None:
@@ -177,21 +180,7 @@ class JobVault:
 
     def verify(self, memory: RankMemory, slot: Slot) -> None:
         """Hash a committed copy in the background; with a hash from before, it must be the same."""
-        self.hashes(self._verify(memory, slot), memory.table.generation)
-
-    def hashes(self, work: Coroutine[Any, Any, None], generation: int) -> None:
-        """Verify something of a generation in the background; ``settle`` waits for it."""
-        task = self._spawn(work, f"hash {self.job} generation {generation}")
-        self._hashing[task] = generation
-        task.add_done_callback(lambda done: self._hashing.pop(done, None))
-
-    def moving(self, generation: int) -> "asyncio.Task[object]":
-        """Let ``settle`` of the generation wait for the current task."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._moving[task] = generation
-        task.add_done_callback(lambda done: self._moving.pop(done, None))
-        return task
+        self.ongoing.hashes(self._verify(memory, slot), memory.table.generation)
 
     async def keep_replica(self, facts: CopyFacts, region: Region) -> None:
         """Keep a verified copy that came from elsewhere; takes over the region."""
@@ -217,7 +206,8 @@ class JobVault:
 
     def refuses(self, key: CopyKey) -> str | None:
         """Return why a replica is not taken, or None."""
-        if key.generation < self.fence or key.generation <= self.stopped:
+        over = key.generation < self.fence or key.generation <= self.stopped
+        if over and key not in self.carried.keys:
             return f"generation {key.generation} is over here"
         if self.recoverable.frees(key):
             return f"{key} is not needed any more"
@@ -227,11 +217,6 @@ class JobVault:
         slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
         memory.remember(slot, self.site.shelf)
         self._on_change()
-
-    def _occupancy(self, memory: RankMemory) -> str:
-        recoverable = self.recoverable.step
-        held = ", ".join(f"step {slot.step} {slot.state.value}" for slot in memory.table.slots)
-        return f"{held}; newest recoverable step {'none' if recoverable is None else recoverable}"
 
     async def _verify(self, memory: RankMemory, slot: Slot) -> None:
         epoch, key, expected = slot.epoch, memory.table.key(slot), slot.root_hash

@@ -1,4 +1,7 @@
-"""Brings every committed step of a job's local ranks to the node that the controller named."""
+"""Brings every committed step of a job's local ranks to the node that the controller named.
+
+Before those of a new generation travels what it began from, where this node has the only copy.
+"""
 
 import asyncio
 import logging
@@ -6,7 +9,8 @@ import random
 
 from everstep_agent.vault.bulk_client import MismatchError, Remote, put
 from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.job_vault import JobVault, Spawn, Target
+from everstep_agent.vault.job_vault import JobVault, Target
+from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.recheck import recheck
 
 logger = logging.getLogger(__name__)
@@ -36,29 +40,32 @@ class Replicator:
 
     def due(self) -> list[CopyKey]:
         """Return the oldest step of each idle rank that still has to travel."""
-        vault = self._vault
-        own = {
-            memory.table.key(slot)
-            for memory, slot in vault.holdings.own()
-            if memory.table.generation == vault.fence and memory.table.generation > vault.stopped
-        }
+        own = {facts.key for facts, _ in self._vault.holdings.facts() if self._is_mine(facts.key)}
         self._done = {done for done in self._done if done[0] in own}
         first: dict[int, CopyKey] = {}
+        # Older generations sort first: until it has snapshots, a generation lives by what it began
+        # from.
         for key in sorted(own, reverse=True):
             if self._wanted(key) and key.rank not in self._busy:
                 first[key.rank] = key
         return list(first.values())
 
+    def _is_mine(self, key: CopyKey) -> bool:
+        """Return whether it is on this node to give others the copy."""
+        vault = self._vault
+        if key in vault.carried.only_here:
+            return True
+        runs = key.generation == vault.fence and key.generation > vault.stopped
+        return runs and vault.holdings.wrote(key)
+
     def _wanted(self, key: CopyKey) -> bool:
         target = self._vault.target
-        if target is None or (key, target) in self._done:
-            return False
-        if key.generation < self._vault.fence or key.generation <= self._vault.stopped:
+        if target is None or (key, target) in self._done or not self._is_mine(key):
             return False
         return not self._vault.recoverable.frees(key)
 
     async def _replicate(self, key: CopyKey) -> None:
-        self._vault.moving(key.generation)
+        self._vault.ongoing.moving(key.generation)
         mismatches = attempt = 0
         try:
             while self._wanted(key):

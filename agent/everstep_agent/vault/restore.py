@@ -37,7 +37,7 @@ class RestoredPart:
 
     entries: tuple[Entry, ...]
     region: Region
-    # Whose memory the bytes came from.
+    # Whose memory the bytes came from: in the plan, also where it sent them ahead of being asked.
     node: str
 
 
@@ -78,17 +78,20 @@ class Restorer:
 
     def _best_first(self, sources: Sequence[Source]) -> list[Source]:
         held = {(facts.key, facts.root_hash) for facts, _ in self._vault.holdings.facts()}
+        here = self._vault.site.node
         return sorted(
-            sources, key=lambda source: (source.wanted.key, source.wanted.root_hash) not in held
+            sources,
+            key=lambda source: (
+                (source.wanted.key, source.wanted.root_hash) not in held,
+                source.node != here,
+            ),
         )
 
     async def _from(
         self, source: Source, missing: set[str], problems: list[str]
     ) -> RestoredPart | None:
         try:
-            found, node = await self._local(source), self._vault.site.node
-            if found is None:
-                found, node = await self._fetched(source), source.node
+            found = await self._local(source) or await self._fetched(source)
         except (OSError, MemoryShortError) as error:
             reason = str(error) or "no answer in time"
             problems.append(f"{source.node}: {reason}")
@@ -102,7 +105,7 @@ class Restorer:
         if not entries:
             region.drop()
             return None
-        return RestoredPart(entries, region, node)
+        return RestoredPart(entries, region, source.node)
 
     async def _local(self, source: Source) -> tuple[CopyFacts, Region] | None:
         """Return the copy from this node's memory, own slots before replicas."""

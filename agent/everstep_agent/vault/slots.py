@@ -126,6 +126,12 @@ class SlotTable:
             for slot in self.slots
         )
 
+    def occupancy(self, recoverable: Recoverable) -> str:
+        """Say why no slot is free."""
+        held = ", ".join(f"step {slot.step} {slot.state.value}" for slot in self.slots)
+        newest = "none" if recoverable.step is None else recoverable.step
+        return f"{held}; newest recoverable step {newest}"
+
     def commit(self, request: Commit) -> Slot | str:
         """Take over the copy; a sentence, and nothing changed, when it is not the one begun."""
         slot = next((slot for slot in self.slots if slot.index == request.slot), None)

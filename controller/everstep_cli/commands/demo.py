@@ -52,7 +52,11 @@ def demo(session: Session, as_json: bool, keep: Path | None, steps: int) -> None
     if not as_json:
         screen = session.console
         viewer = audience.Terminal(screen) if screen.is_terminal else audience.Log(screen)
-    result = performance.perform(viewer, steps, keep)
+    try:
+        result = performance.perform(viewer, steps, keep)
+    except KeyboardInterrupt:
+        click.echo("Interrupted. Nothing of the demo runs any more.", err=True)
+        raise
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False))
     else:

@@ -2,11 +2,11 @@
 
 import click
 
-from everstep_cli import encode
+from everstep_cli import encode, following
 from everstep_cli.completion import node_names
 from everstep_cli.session import Ask, asks_controller
 from everstep_cli.views.findings import event_line, explanation, finding_list
-from everstep_cli.views.nodes import node_list, node_sheet
+from everstep_cli.views.nodes import halt, node_list, node_sheet
 
 
 @click.command()
@@ -22,7 +22,7 @@ def nodes(ask: Ask) -> None:
       everstep nodes --json | jq -r '.nodes[] | select(.state != "healthy").node'
     """
     reply = ask.admin.nodes()
-    ask.answer(reply, *node_list(reply.nodes, ask.now_ns))
+    ask.answer(reply, *halt(reply.halted), *node_list(reply.nodes, ask.now_ns))
 
 
 @click.command()
@@ -95,7 +95,12 @@ def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
       everstep events --follow
       everstep events --subject gpu-0042 --limit 20
     """
-    for event in ask.admin.events(subject, limit, follow):
+    told = (
+        following.follow(ask.admin, subject, limit, lambda line: click.echo(line, err=True))
+        if follow
+        else ask.admin.events(subject, limit, follow=False)
+    )
+    for event in told:
         if ask.as_json:
             click.echo(encode.to_line(event))
         else:

@@ -46,14 +46,13 @@ def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
 def job_sheet(job: admin_pb2.JobDetail) -> Iterator[RenderableType]:
     """Yield everything known of one job."""
     summary = job.summary
-    recoverable = str(job.recoverable_step) if job.has_recoverable else "none yet"
     yield tables.facts(
         [
             ("job", Text(summary.job, style="bold")),
             ("state", words.state(summary.state)),
             ("because", summary.reason),
             ("generation", f"{summary.generation} ({words.count(job.restarts, 'restart')})"),
-            ("step", f"{_step(summary)}, recoverable without any one node: {recoverable}"),
+            ("step", f"{_step(summary)}, {_recoverable(job)}"),
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
             ("asked for", _wish(job)),
@@ -139,6 +138,12 @@ def _incident_story(incident: admin_pb2.Incident) -> Text:
 
 def _step(job: admin_pb2.JobSummary) -> str:
     return str(job.step) if job.has_step else "-"
+
+
+def _recoverable(job: admin_pb2.JobDetail) -> str:
+    step = str(job.recoverable_step) if job.has_recoverable else "none yet"
+    without = " without any one node" if len(job.summary.members) > 1 else " while this node lives"
+    return f"recoverable{without}: {step}"
 
 
 def _wish(job: admin_pb2.JobDetail) -> str:

@@ -10,6 +10,13 @@ from everstep_cli.views.findings import finding_table
 from everstep_proto.generated import admin_pb2
 
 
+def halt(reason: str) -> Iterator[RenderableType]:
+    """Yield the warning of a controller that acts on nothing."""
+    if reason:
+        yield Text(f"The controller acts on nothing: {reason}", style="bold red")
+        yield ""
+
+
 def node_list(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[RenderableType]:
     """Yield the table of all nodes, and a sentence for each that is not simply healthy."""
     rows = list(nodes)
@@ -44,6 +51,9 @@ def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableTy
     if node.accelerators:
         yield tables.section("accelerators")
         yield _accelerators(node)
+    if node.kernel_messages:
+        yield tables.section("kernel messages")
+        yield from (Text(line) for line in node.kernel_messages)
 
 
 def _cells(node: admin_pb2.NodeSummary) -> Iterator[tables.Cell]:

@@ -48,5 +48,8 @@ def make_server(
         else:
             port = server.add_insecure_port(listen)
     except RuntimeError as error:
-        raise ListenError(f"listen: {listen} cannot be listened on: {error}") from error
+        raise ListenError(
+            f"listen: {listen} cannot be listened on; is it an address of this machine, and does "
+            "nothing else use the port? 'ss -ltnp' shows who does"
+        ) from error
     return server, port

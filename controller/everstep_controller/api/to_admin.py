@@ -15,6 +15,7 @@ from everstep_controller.core.state import (
     State,
 )
 from everstep_controller.journal.store import Announcement
+from everstep_controller.kernel_messages import KernelMessage
 from everstep_proto.generated import admin_pb2
 
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
@@ -50,7 +51,10 @@ def _accelerators(node: NodeRecord) -> str:
 
 
 def node_detail(
-    node: NodeRecord, jobs: Iterable[JobRecord], clock: ClockEstimate | None
+    node: NodeRecord,
+    jobs: Iterable[JobRecord],
+    clock: ClockEstimate | None,
+    kernel: Iterable[KernelMessage],
 ) -> admin_pb2.NodeDetail:
     """Return everything known of a node."""
     inventory = node.inventory
@@ -91,6 +95,7 @@ def node_detail(
         findings=[finding_line(node.name, held) for held in worst_first(node.findings.values())],
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
+        kernel_messages=[str(message) for message in kernel],
     )
 
 

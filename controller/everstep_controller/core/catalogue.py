@@ -3,25 +3,13 @@
 A catalogue is rebuilt from what agents report and is never journaled: agents can tell it again.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from everstep_controller.core.copy_index import Copy, GenerationCopies, Place
 from everstep_controller.core.facts import BranchPoint, ShardSource
 
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A verified copy of what one rank snapshotted after one step, on one node."""
-
-    node: str
-    generation: int
-    rank: int
-    step: int
-    replica: bool
-    root_hash: str
-    size_bytes: int
-    shards: tuple[str, ...]
+__all__ = ["Catalogue", "Choice", "Copy", "Recoverable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +33,41 @@ class Choice:
 
 @dataclass(slots=True)
 class _Holding:
-    copies: tuple[Copy, ...] = ()
+    copies: dict[tuple[int, int, Place], Copy] = field(default_factory=dict)
     settled_generation: int = -1
 
 
 @dataclass(slots=True)
 class Catalogue:
-    """The copies of one job, by the node that holds them."""
+    """The copies of one job, by the node that holds them, and by generation and step."""
 
     _nodes: dict[str, _Holding] = field(default_factory=dict)
+    _generations: dict[int, GenerationCopies] = field(default_factory=dict)
 
     def replace(self, node: str, copies: Iterable[Copy], settled_generation: int) -> None:
         """Take a node's complete list of copies, in place of the one before."""
         held = self._nodes.setdefault(node, _Holding())
-        held.copies = tuple(copies)
+        before = held.copies
+        held.copies = {(copy.generation, copy.step, copy.place): copy for copy in copies}
+        for key, copy in held.copies.items():
+            known = before.pop(key, None)
+            if known != copy:
+                generation = self._generations.setdefault(copy.generation, GenerationCopies())
+                generation.put(copy, known=known is not None)
+        self._drop(before.values())
         held.settled_generation = max(held.settled_generation, settled_generation)
 
     def forget(self, node: str) -> None:
         """Drop what a lost node held."""
-        self._nodes.pop(node, None)
+        held = self._nodes.pop(node, None)
+        self._drop(held.copies.values() if held is not None else ())
+
+    def _drop(self, copies: Iterable[Copy]) -> None:
+        for copy in copies:
+            generation = self._generations[copy.generation]
+            generation.drop(copy)
+            if not generation.steps:
+                del self._generations[copy.generation]
 
     def settled(self, node: str) -> int:
         """Return the newest generation that the node has settled; -1 when it never reported."""
@@ -72,15 +76,16 @@ class Catalogue:
 
     def copies(self) -> list[Copy]:
         """Return all copies, newest step first."""
-        every = [copy for held in self._nodes.values() for copy in held.copies]
-        return sorted(every, key=lambda c: (-c.generation, -c.step, c.rank, c.replica, c.node))
+        newest_first = sorted(self._generations, reverse=True)
+        return [copy for number in newest_first for copy in self._generations[number]]
 
     def layout(self, generation: int, world_size: int) -> tuple[str, ...]:
         """Return all shards of a generation's state, or () until every rank has a copy reported."""
-        shards: dict[int, tuple[str, ...]] = {
-            copy.rank: copy.shards for copy in self.copies() if copy.generation == generation
-        }
-        if world_size == 0 or len(shards) < world_size:
+        known = self._generations.get(generation)
+        if known is None or world_size == 0:
+            return ()
+        shards: dict[int, tuple[str, ...]] = {copy.rank: copy.shards for copy in known}
+        if len(shards) < world_size:
             return ()
         return tuple(sorted({name for names in shards.values() for name in names}))
 
@@ -89,36 +94,12 @@ class Catalogue:
 
         A job of one node cannot have that: there a verified copy of every rank is enough.
         """
+        known = self._generations.get(generation)
+        if known is None:
+            return Recoverable(None, ())
         nodes_needed = 2 if len(set(members)) > 1 else 1
-        holders: dict[int, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for copy in self.copies():
-            if copy.generation == generation:
-                holders[copy.step][copy.rank].add(copy.node)
-        whole = [
-            step
-            for step, ranks in holders.items()
-            if len(ranks) == world_size
-            and all(len(nodes) >= nodes_needed for nodes in ranks.values())
-        ]
-        newest = max(whole, default=None)
-        return Recoverable(newest, self._dead_steps(generation, world_size, newest))
-
-    def _dead_steps(self, generation: int, world_size: int, newest: int | None) -> tuple[int, ...]:
-        own: dict[int, set[int]] = defaultdict(set)
-        for copy in self.copies():
-            if copy.generation == generation and not copy.replica:
-                own[copy.rank].add(copy.step)
-        if len(own) < world_size:
-            return ()
-        every = {step for steps in own.values() for step in steps}
-        return tuple(
-            sorted(
-                step
-                for step in every
-                if (newest is None or step > newest)
-                and any(step not in steps and max(steps) > step for steps in own.values())
-            )
-        )
+        newest = known.newest_on(nodes_needed, world_size)
+        return Recoverable(newest, tuple(known.passed(world_size, newest)))
 
     def choose(
         self,
@@ -144,15 +125,14 @@ class Catalogue:
         return Choice(None, (), self._what_is_missing(branch, reachable), "no step is whole")
 
     def _choose_of(self, point: BranchPoint, reachable: Mapping[str, str]) -> Choice | None:
-        by_step: dict[int, list[Copy]] = defaultdict(list)
-        for copy in self.copies():
-            on_branch = point.through_step is None or copy.step <= point.through_step
-            if copy.generation == point.generation and on_branch and copy.node in reachable:
-                by_step[copy.step].append(copy)
-        for step in sorted(by_step, reverse=True):
-            if not _missing(point, by_step[step]):
-                sources = tuple(_source(copy, reachable[copy.node]) for copy in by_step[step])
-                nodes = len({copy.node for copy in by_step[step]})
+        known = self._generations.get(point.generation, GenerationCopies())
+        for step in sorted(known.steps, reverse=True):
+            if point.through_step is not None and step > point.through_step:
+                continue
+            held = [copy for copy in known.steps[step].ordered() if copy.node in reachable]
+            if held and not _missing(point, held):
+                sources = tuple(_source(copy, reachable[copy.node]) for copy in held)
+                nodes = len({copy.node for copy in held})
                 return Choice(
                     step, sources, "", f"step {step} is the newest that {nodes} nodes hold whole"
                 )
@@ -162,11 +142,8 @@ class Catalogue:
         if not branch:
             return "the job has no branch"
         point = branch[-1]
-        here = [
-            copy
-            for copy in self.copies()
-            if copy.generation == point.generation and copy.node in reachable
-        ]
+        known = self._generations.get(point.generation, GenerationCopies())
+        here = [copy for copy in known if copy.node in reachable]
         missing = _missing(point, here)
         if not missing:
             return "every shard has a copy, but no step has all of them"

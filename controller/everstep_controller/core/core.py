@@ -116,7 +116,9 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
         return f"term {event.highest_term}, which is not of this journal"
     for seen in event.jobs:
         job = state.jobs.get(seen.job)
-        if seen.generation > (job.generation if job else 0):
+        # What a recovery has learned of a job that the journal lost is known from then on.
+        known = state.generations_seen.get(seen.job, 0)
+        if seen.generation > max(known, job.generation if job else 0):
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
 

@@ -203,7 +203,7 @@ def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:
 def operator_released(turn: Turn, event: OperatorReleased) -> None:
     """Remove an operator's claim, and take the operator's word that the node was repaired."""
     node = turn.state.nodes[event.node]
-    reason = f"{event.operator}: {event.reason}"
+    reason = f"{event.operator}: {event.reason}" if event.reason else event.operator
     had_claim = claims.unclaim(turn, node, OPERATOR, reason)
     for held in node.findings.values():
         held.accepted_by = event.operator

@@ -78,8 +78,9 @@ def _form(turn: Turn, job: JobRecord) -> None:
 
 
 def _stopping(turn: Turn, job: JobRecord) -> None:
+    stopped = frozenset(job.stopped)  # looked up for every member at every answer of a member
     waiting = [
-        name for name in job.members if name not in job.stopped and not turn.state.nodes[name].gone
+        name for name in job.members if name not in stopped and not turn.state.nodes[name].gone
     ]
     if not waiting:
         plan(turn, job)
@@ -153,10 +154,11 @@ def plan(turn: Turn, job: JobRecord) -> None:
 
 
 def _given_up(job: JobRecord) -> str:
-    if job.restarts_without_progress <= job.restarts_max:
+    if job.incident is None or job.restarts_without_progress < job.restarts_max:
         return ""
     last = job.incidents[-1].message if job.incidents else "no cause was seen"
-    return f"given up after {job.restarts_max} restarts without a new step; the last fault: {last}"
+    restarts = "1 restart" if job.restarts_max == 1 else f"{job.restarts_max} restarts"
+    return f"given up after {restarts} without a new step; the last fault: {last}"
 
 
 def _wait(turn: Turn, job: JobRecord, reason: str) -> None:

@@ -116,6 +116,9 @@ def generation_finished(turn: Turn, event: GenerationFinished) -> None:
     if node in job.members and node not in job.finished:
         job.finished.append(node)
     if len(job.finished) == len(job.members):
-        planning.over(
-            turn, job, succeeded=True, reason=f"all ranks ended well after step {job.last_step}"
-        )
+        planning.over(turn, job, succeeded=True, reason=_all_well(job))
+
+
+def _all_well(job: JobRecord) -> str:
+    after = "" if job.last_step is None else f" after step {job.last_step}"
+    return f"all ranks ended well{after}"

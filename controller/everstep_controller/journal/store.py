@@ -178,6 +178,10 @@ class JournalStore:
         """Return how far each outbox is journaled."""
         return dict(self._db.execute("SELECT outbox, sequence FROM mark"))
 
+    def outboxes(self) -> dict[str, str]:
+        """Return the node of every outbox that has a mark."""
+        return dict(self._db.execute("SELECT outbox, node FROM mark"))
+
     def last_announcement(self) -> int:
         """Return the number of the newest line of the event list."""
         row = self._db.execute("SELECT max(id) FROM announcement").fetchone()

@@ -1,7 +1,7 @@
 """What keeps the journal small: old events go once a snapshot holds what they led to."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from everstep_controller.journal.store import JournalStore
 
@@ -27,6 +27,12 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
         )
     store.execute("DELETE FROM announcement WHERE at_ns < ?", (announcements_before_ns,))
     return deleted
+
+
+def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:
+    """Delete the marks of outboxes that their nodes have replaced."""
+    for outbox in replaced:
+        store.execute("DELETE FROM mark WHERE outbox = ?", (outbox,))
 
 
 def save_ledger(store: JournalStore, job: str, at_ns: int, totals: Mapping[str, int]) -> None:

@@ -45,6 +45,9 @@ class ListNodesReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODES_FIELD_NUMBER: _builtins.int
+    HALTED_FIELD_NUMBER: _builtins.int
+    halted: _builtins.str
+    """The controller acts on nothing, and this is why; empty otherwise."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSummary]:
         """The nodes."""
@@ -53,10 +56,11 @@ class ListNodesReply(_message.Message):
         self,
         *,
         nodes: _abc.Iterable[Global___NodeSummary] | None = ...,
+        halted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -199,6 +203,7 @@ class NodeDetail(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_NS_FIELD_NUMBER: _builtins.int
     CLOCK_UNCERTAINTY_NS_FIELD_NUMBER: _builtins.int
+    KERNEL_MESSAGES_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     """Version of its agent."""
     boot_id: _builtins.str
@@ -237,6 +242,10 @@ class NodeDetail(_message.Message):
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___FindingLine]:
         """Open findings."""
 
+    @_builtins.property
+    def kernel_messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its newest kernel messages of level warning or worse, oldest first: "2026-01-31 12:00:00 error: text"."""
+
     def __init__(
         self,
         *,
@@ -253,10 +262,11 @@ class NodeDetail(_message.Message):
         findings: _abc.Iterable[Global___FindingLine] | None = ...,
         clock_offset_ns: _builtins.int = ...,
         clock_uncertainty_ns: _builtins.int = ...,
+        kernel_messages: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "notes", b"notes", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

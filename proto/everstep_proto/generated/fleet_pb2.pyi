@@ -136,6 +136,7 @@ class AgentMessage(_message.Message):
     TIME_REPLY_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message of a stream."""
@@ -164,6 +165,10 @@ class AgentMessage(_message.Message):
     def verdict(self) -> Global___PeerVerdict:
         """Answer to ConfirmPeer."""
 
+    @_builtins.property
+    def kernel(self) -> Global___KernelMessages:
+        """The newest kernel messages of this node that are worth showing."""
+
     def __init__(
         self,
         *,
@@ -174,12 +179,13 @@ class AgentMessage(_message.Message):
         time_reply: Global___TimeReply | None = ...,
         peer: Global___PeerReport | None = ...,
         verdict: Global___PeerVerdict | None = ...,
+        kernel: Global___KernelMessages | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "peer", b"peer", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "peer", b"peer", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "verdict"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "verdict", "kernel"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1082,6 +1088,70 @@ class SampleBatch(_message.Message):
 Global___SampleBatch: _TypeAlias = SampleBatch  # noqa: Y015
 
 @_typing.final
+class KernelMessages(_message.Message):
+    """The newest kernel messages that are worth showing, for people. Level-triggered: replaces the ones before.
+    Sent at connect and after a change, at most every 5 s. What follows from a kernel message is a finding.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelLine]:
+        """Of level warning or worse, of unknown level, or read by a detector; oldest first, 20 of them."""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[Global___KernelLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KernelMessages: _TypeAlias = KernelMessages  # noqa: Y015
+
+@_typing.final
+class KernelLine(_message.Message):
+    """One kernel message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAMP_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    INJECTED_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """Level as syslog numbers it, 0 (emergency) to 7 (debug); absent where the source does not say."""
+    text: _builtins.str
+    """The message, without its line end."""
+    injected: _builtins.bool
+    """Written by a process, not by the kernel."""
+    @_builtins.property
+    def stamp(self) -> Global___Stamp:
+        """When it was logged; when it was read, where the source does not say."""
+
+    def __init__(
+        self,
+        *,
+        stamp: Global___Stamp | None = ...,
+        level: _builtins.int | None = ...,
+        text: _builtins.str = ...,
+        injected: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "level", b"level", "stamp", b"stamp"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "injected", b"injected", "level", b"level", "stamp", b"stamp", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__level: _TypeAlias = _typing.Literal["level"]  # noqa: Y015
+    _WhichOneofArgType__level: _TypeAlias = _typing.Literal["_level", b"_level"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
+
+Global___KernelLine: _TypeAlias = KernelLine  # noqa: Y015
+
+@_typing.final
 class VaultReport(_message.Message):
     """The complete list of copies that this node holds for one job. Level-triggered."""
 
@@ -1557,7 +1627,10 @@ Global___EndJob: _TypeAlias = EndJob  # noqa: Y015
 
 @_typing.final
 class RunCheck(_message.Message):
-    """Check whether the node may take ranks."""
+    """Check whether the node may take ranks: read every probe once. It fails when a probe cannot be read, misses
+    its deadline, or reads something fatal now. Findings that are open from before do not fail it: the
+    controller has them and judges them itself, for an operator may have accepted one.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -4,11 +4,13 @@ import io
 import json
 
 import pytest
-from rich.console import Console
 
 from everstep_cli.admin import AdminError
-from everstep_cli.main import run
+from everstep_cli.main import run, screen
+from everstep_cli.printable import make_printable
 from everstep_cli.session import Session
+from everstep_cli.views import tables
+from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
 
 ASKING = [
@@ -30,10 +32,10 @@ ASKING = [
 
 def call(*arguments: str, admin: FakeAdmin | None = None, width: int = 80) -> tuple[int, str]:
     """Run a command; return its exit code and what it drew."""
-    screen = io.StringIO()
-    console = Console(file=screen, width=width, highlight=False)
+    drawn = io.StringIO()
+    console = screen(drawn, width)
     session = Session((admin or FakeAdmin()).connect, console, lambda: NOW_NS)
-    return run(session, arguments), screen.getvalue()
+    return run(session, arguments), drawn.getvalue()
 
 
 @pytest.mark.parametrize("command", ASKING, ids=lambda command: command[0])
@@ -84,7 +86,22 @@ def test_the_ledger_sums_to_the_wall_clock_and_defines_its_ratios() -> None:
 def test_an_unknown_name_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = call("node", "node-11")
     assert code == 2
-    assert "did you mean 'node-1'?" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "did you mean 'node-1'?" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_what_a_job_wrote_is_text_and_no_markup() -> None:
+    drawn, text = io.StringIO(), "rank 3: [/x] [bold]no[/bold] :boom:"
+    screen(drawn, 120).print(tables.facts([("because", text)]))
+    assert text in drawn.getvalue()
+
+
+def test_no_text_of_a_message_steers_the_terminal() -> None:
+    finding = admin_pb2.FindingLine(message="\x1b[2Jgone\nand é")
+    reply = admin_pb2.ListFindingsReply(findings=[finding])
+    make_printable(reply)
+    assert reply.findings[0].message == r"\x1b[2Jgone\nand é"
 
 
 def test_a_controller_that_says_no_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:

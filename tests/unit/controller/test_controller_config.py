@@ -40,6 +40,14 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
         assert word in said
 
 
+def test_one_mistake_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        loaded(tmp_path, 'metrics = "x:y"\n')
+    assert [problem for problem in error.value.problems if "metrics" in problem] == [
+        f"{tmp_path}/controller.toml: metrics: expected host:port, got 'x:y'"
+    ]
+
+
 def test_an_open_address_needs_certificates_that_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs TLS"):
         loaded(tmp_path, 'listen = "0.0.0.0:7433"\n')

@@ -39,8 +39,8 @@ class Desk:
         await asyncio.sleep(0)
 
 
-def intake(desk: Desk) -> Intake:
-    progress = Progress(lambda _: Members(1, ("a", "b"), running=True))
+def intake(desk: Desk, members: tuple[str, ...] = ("a", "b")) -> Intake:
+    progress = Progress(lambda _: Members(1, members, running=True))
     return Intake(desk, progress, desk, {"box": 2})
 
 
@@ -70,7 +70,7 @@ def test_a_record_is_acknowledged_only_after_it_is_journaled() -> None:
 def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -> None:
     async def scenario() -> None:
         desk = Desk()
-        taking = intake(desk)
+        taking = intake(desk, ("a",))
         assert taking.is_new(origin(3))
         taking.take_steps(Steps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert desk.submitted == []
@@ -79,6 +79,21 @@ def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -
         kinds = [type(event) for event, _ in desk.submitted]
         assert kinds == [JobProgressed, CheckFinished]
         assert [marks[0].sequence for _, marks in desk.submitted] == [3, 4]
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_not_all_have_made_is_acknowledged_and_not_journaled() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert taking.is_new(origin(3))
+        taking.take_steps(Steps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
+        assert taking.is_new(origin(4))
+        taking.take_event(origin(4), check(4))
+        assert [type(event) for event, _ in desk.submitted] == [CheckFinished]
         await desk.journal()
         assert desk.acknowledgements[-1] == 4
 

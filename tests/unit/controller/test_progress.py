@@ -15,6 +15,7 @@ class Cluster:
 
     running: bool = True
     generation: int = 1
+    telling: tuple[str, ...] = NODES
     sequences: dict[str, int] = field(default_factory=dict)
     progress: Progress = field(init=False)
 
@@ -22,7 +23,7 @@ class Cluster:
         self.progress = Progress(self._members)
 
     def _members(self, job: str) -> Members | None:
-        return Members(self.generation, NODES, self.running) if job == "train" else None
+        return Members(self.generation, self.telling, self.running) if job == "train" else None
 
     def report(
         self, node: str, *steps: int, now_ns: int = 0, generation: int = 1, job: str = "train"
@@ -65,16 +66,48 @@ def test_a_job_that_does_not_run_yet_shows_its_first_step_at_once() -> None:
     assert steps_of(cluster.report("c", 0)) == [0]
 
 
-def test_what_one_node_reported_is_written_before_its_next_record() -> None:
+def test_what_all_have_reported_is_written_before_a_nodes_next_record() -> None:
     cluster = Cluster()
     cluster.report("a", 7)
     cluster.report("b", 7, 8)
-    assert steps_of(cluster.progress.flush_node("a")) == [7, 8]
-    assert cluster.progress.flush_node("a") == []
+    cluster.report("c", 7)
+    (row,) = cluster.progress.flush_node("a")
+    assert steps_of([row]) == [7]
+    assert {origin.node for origin in row.event.origins} == {"a", "c"}
+
+
+def test_a_step_that_a_dying_rank_never_finished_is_not_told_as_made() -> None:
+    cluster = Cluster()
+    for node in ("a", "b"):
+        cluster.report(node, 7, 8)
+    cluster.report("c", 7)
+    # The death of c's rank is the next record; the job goes back to step 7, and repeats nothing.
+    rows = cluster.progress.flush_node("c") + cluster.progress.flush_node("a")
+    assert steps_of(rows) == [7]
+    assert sorted(origin.node for row in rows for origin in row.event.origins) == ["a", "c"]
+
+
+def test_a_step_that_waited_is_written_once_the_last_node_tells_it() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    (row,) = cluster.progress.flush_node("a")
+    assert row.empty
+    cluster.report("b", 7)
+    cluster.report("c", 7)
+    (row,) = cluster.progress.flush_node("b")
+    assert (row.event.first_step, row.event.end_ns) == (7, (702,))
+
+
+def test_a_node_that_is_away_keeps_no_step_waiting() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    cluster.report("b", 7, 8)
+    cluster.telling = ("b",)
+    assert steps_of(cluster.progress.flush_node("b")) == [7, 8]
 
 
 def test_a_step_that_is_written_is_not_written_again() -> None:
-    cluster = Cluster()
+    cluster = Cluster(telling=("a",))
     cluster.report("a", 7)
     cluster.progress.flush("train")
     cluster.report("b", 7)
@@ -84,7 +117,7 @@ def test_a_step_that_is_written_is_not_written_again() -> None:
 
 
 def test_a_row_that_could_not_be_journaled_is_taken_again() -> None:
-    cluster = Cluster()
+    cluster = Cluster(telling=("a",))
     cluster.report("a", 7, 8)
     (row,) = cluster.progress.flush("train")
     cluster.progress.not_written(row.event)
@@ -98,6 +131,7 @@ def test_a_new_generation_starts_its_steps_anew() -> None:
     cluster.generation = 2
     rows = cluster.report("a", 6, generation=2)
     assert [(row.event.generation, steps_of([row])) for row in rows] == [(1, [7, 8])]
+    cluster.telling = ("a",)
     assert steps_of(cluster.progress.flush("train")) == [6]
 
 
@@ -135,6 +169,10 @@ def test_every_step_and_record_is_written_once_in_any_schedule(
         else:
             rows += cluster.report(who, *range(reached[who], reached[who] + count), now_ns=now_ns)
             reached[who] += count
+    rows += cluster.progress.flush_all()
+    made = steps_of(rows)
+    assert made[: min(reached.values())] == list(range(min(reached.values())))
+    cluster.telling = ()
     rows += cluster.progress.flush_all()
 
     assert steps_of(rows) == list(range(max(reached.values())))

@@ -303,15 +303,16 @@ def test_a_state_that_nobody_can_give_back_is_waited_for_never_forgotten() -> No
 def test_a_job_that_makes_no_progress_is_given_up_with_its_last_fault() -> None:
     story = Story()
     story.run()
-    for _ in range(3):
+    job = story.core.state.jobs["j"]
+    for _ in range(job.restarts_max):
         story.exit_rank("n0")
         story.stop_all()
         story.choose(0)
     story.exit_rank("n0")
     story.stop_all()
-    job = story.core.state.jobs["j"]
     assert (job.state, job.succeeded) == (JobState.ENDED, False)
     assert "boom" in job.reason
+    assert job.restarts == job.restarts_max == 2
 
 
 def test_a_rebooted_node_has_lost_its_processes() -> None:

@@ -34,6 +34,18 @@ def test_all_options() -> None:
     assert options.command == (sys.executable, "-c", "pass", "--", "--job")
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--job j python train.py", "put '--' before what to start: .* -- python train.py"),
+        ("--job j --nodes 2 -- true", "'--nodes' is no option"),
+    ],
+)
+def test_what_is_no_option_is_told_with_the_next_step(line: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        parse_options(line.split())
+
+
 @pytest.mark.parametrize("name", ["", "../x", "a b", "a/b", "x" * 65, "-x"])
 def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="letters, digits"):

@@ -46,6 +46,26 @@ def test_a_cgroup_above_the_agent_limits_what_the_node_has(tmp_path: Path) -> No
     assert NodeMemory(tmp_path / "proc", groups).available_bytes() == 3096
 
 
+def test_a_cgroup_of_version_1_limits_too_and_its_no_limit_is_none(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
+    _write(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/jobs/agent\n0::/\n")
+    groups = tmp_path / "cgroup"
+    _write(groups / "memory/jobs/memory.limit_in_bytes", "6000\n")
+    _write(groups / "memory/jobs/memory.usage_in_bytes", "1000\n")
+    _write(groups / "memory/jobs/agent/memory.limit_in_bytes", "9223372036854771712\n")
+    _write(groups / "memory/jobs/agent/memory.usage_in_bytes", "500\n")
+    assert NodeMemory(tmp_path / "proc", groups).available_bytes() == 5000
+
+
+def test_in_a_container_whose_paths_are_the_hosts_its_own_limit_counts(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
+    for path in ("/docker/4f2a", "/../elsewhere"):
+        _write(tmp_path / "proc/self/cgroup", f"0::{path}\n")
+        _write(tmp_path / "cgroup/memory.max", "3000\n")
+        _write(tmp_path / "cgroup/memory.current", "1000\n")
+        assert NodeMemory(tmp_path / "proc", tmp_path / "cgroup").available_bytes() == 2000
+
+
 def test_without_cgroups_the_kernel_s_word_counts(tmp_path: Path) -> None:
     _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
     _write(tmp_path / "proc/self/cgroup", "1:name=systemd:/\n")

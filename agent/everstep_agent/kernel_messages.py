@@ -1,0 +1,52 @@
+"""The newest kernel messages that are worth showing, told to the controller when they change."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from everstep_agent.detectors.kernel import KernelLine, worth_showing
+from everstep_common.clock import Stamp, StampClock
+from everstep_proto.convert import stamp_to_wire
+from everstep_proto.generated import fleet_pb2
+
+LINES_MAX = 20
+# A driver in trouble writes hundreds of lines a second; nobody reads faster than this.
+_PAUSE_S = 5.0
+_TEXT_MAX = 500
+
+
+class RecentKernelMessages:
+    """Keeps a few kernel messages. Event loop only."""
+
+    def __init__(self, stamp: StampClock, send: Callable[[fleet_pb2.KernelMessages], None]) -> None:
+        self._stamp = stamp
+        self._send = send
+        self._lines: deque[fleet_pb2.KernelLine] = deque(maxlen=LINES_MAX)
+        self._changed = asyncio.Event()
+
+    def take(self, lines: Iterable[KernelLine]) -> None:
+        """Take lines in the order in which they were logged; most are not worth showing."""
+        if shown := [line for line in lines if worth_showing(line)]:
+            now = self._stamp()
+            self._lines.extend(_to_wire(line, now) for line in shown[-LINES_MAX:])
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Send all of them after a change, until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            self._send(fleet_pb2.KernelMessages(lines=self._lines))
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _to_wire(line: KernelLine, now: Stamp) -> fleet_pb2.KernelLine:
+    # The kernel stamps with a clock that stands still in suspend: good enough for people.
+    age_ns = 0 if line.boot_ns is None else max(0, now.boot_ns - line.boot_ns)
+    logged = Stamp(now.boot_id, now.boot_ns - age_ns, now.wall_ns - age_ns)
+    return fleet_pb2.KernelLine(
+        stamp=stamp_to_wire(logged),
+        level=line.level,
+        text=line.text[:_TEXT_MAX],
+        injected=line.injected,
+    )

@@ -1,0 +1,24 @@
+"""What the controller's words mean to a vault. Pure."""
+
+from everstep_agent.vault.copies import Carried, CopyKey, Recoverable, carried
+from everstep_agent.vault.job_vault import Target
+from everstep_proto.generated import fleet_pb2
+
+
+def carried_from_wire(plan: fleet_pb2.StartGeneration, node: str) -> Carried:
+    """Return what a plan begins from, as the node sees it."""
+    named = ((CopyKey(one.generation, one.rank, one.step), one.node) for one in plan.sources)
+    return carried(named, node)
+
+
+def recoverable_from_wire(directive: fleet_pb2.VaultDirective) -> Recoverable:
+    """Return what may be freed."""
+    step = directive.recoverable_step if directive.has_recoverable else None
+    return Recoverable(directive.generation, step, frozenset(directive.dead_steps))
+
+
+def target_from_wire(directive: fleet_pb2.VaultDirective) -> Target | None:
+    """Return who keeps the replicas."""
+    if not directive.replica_bulk_address:
+        return None
+    return Target(directive.replica_target.node, directive.replica_bulk_address)

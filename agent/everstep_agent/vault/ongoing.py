@@ -1,0 +1,46 @@
+"""What is under way for each generation of a job, so that a stop can wait for it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+
+
+class Ongoing:
+    """Copies that are being hashed, and copies that travel."""
+
+    def __init__(self, job: str, spawn: Spawn) -> None:
+        self._job = job
+        self._spawn = spawn
+        self._hashing: dict[asyncio.Task[None], int] = {}
+        self._moving: dict[asyncio.Task[object], int] = {}
+
+    def hashes(self, work: Coroutine[Any, Any, None], generation: int) -> None:
+        """Verify something of a generation in the background."""
+        task = self._spawn(work, f"hash {self._job} generation {generation}")
+        self._hashing[task] = generation
+        task.add_done_callback(lambda done: self._hashing.pop(done, None))
+
+    def moving(self, generation: int) -> None:
+        """The current task moves something of a generation."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._moving[task] = generation
+        task.add_done_callback(lambda done: self._moving.pop(done, None))
+
+    async def finished(self, generation: int, timeout_s: float) -> None:
+        """Wait for all of these generations; what still travels after the timeout is given up."""
+        moving = [task for task, of in self._moving.items() if of <= generation]
+        if moving:
+            _, late = await asyncio.wait(moving, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+        hashing = [task for task, of in self._hashing.items() if of <= generation]
+        if hashing:
+            await asyncio.wait(hashing)
+
+    def give_up(self) -> None:
+        """Move nothing any more."""
+        for task in self._moving:
+            task.cancel()

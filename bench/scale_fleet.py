@@ -1,0 +1,111 @@
+"""A core that is fed by hand with a fleet and a large job, for benchmarks."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from everstep_controller.core import events
+from everstep_controller.core.catalogue import Copy
+from everstep_controller.core.core import Core
+from everstep_controller.core.facts import Origin
+from everstep_controller.journal.codec import encode, kind_of
+from everstep_controller.journal.store import StoredEvent
+
+JOB = "train"
+RANKS_PER_NODE = 8
+_S = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Bench:
+    """A controller's core that is fed by hand, and everything that it was fed."""
+
+    nodes: list[str]
+    members: list[str]
+    core: Core = field(default_factory=Core)
+    now_ns: int = _S
+    journal: list[StoredEvent] = field(default_factory=list)
+    _sequence: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks."""
+        return len(self.members) * RANKS_PER_NODE
+
+    def take(self, event: events.Event) -> float:
+        """Hand an event to the core; return the seconds that it took."""
+        self.now_ns += 1000
+        self.journal.append(StoredEvent(self.now_ns, self.now_ns, kind_of(event), encode(event)))
+        began = time.perf_counter()
+        self.core.handle(event, self.now_ns)
+        return time.perf_counter() - began
+
+    def origin(self, node: str) -> Origin:
+        """Return the origin of a node's next record."""
+        self._sequence += 1
+        return Origin(node, f"outbox-{node}", self._sequence)
+
+    def step_of(self, number: int) -> events.JobProgressed:
+        """Return the row of one step, told by all members."""
+        end_ns = (self.now_ns + _S,)
+        origins = tuple(map(self.origin, self.members))
+        return events.JobProgressed(
+            job=JOB,
+            generation=1,
+            first_step=number,
+            end_ns=end_ns,
+            stall_ns=(0,),
+            origins=origins,
+        )
+
+
+def form(bench: Bench) -> None:
+    """Let all nodes connect and a job start on its members."""
+    take, origin = bench.take, bench.origin
+    take(events.ControllerStarted("bench"))
+    for name in bench.nodes:
+        hello = events.NodeConnected(
+            node=name,
+            boot_id="boot",
+            agent_version="1",
+            outbox=f"outbox-{name}",
+            highest_term=0,
+            host="127.0.0.1",
+            domain=f"rack-{int(name[1:]) // 32}",
+            bulk_address="127.0.0.1:7436",
+        )
+        take(hello)
+        order = f"{name}/check/{bench.core.state.nodes[name].checks}"
+        take(events.CheckFinished(origin(name), order, True, "fine"))
+    count = len(bench.members)
+    for name in bench.members:
+        take(_joined(origin(name), count))
+    take(events.RecoveryStepChosen(job=JOB, generation=1, step=None))
+
+
+def _joined(origin: Origin, count: int) -> events.LauncherJoined:
+    return events.LauncherJoined(
+        origin=origin,
+        job=JOB,
+        uid=0,
+        token_sha256="token",
+        nodes_min=count,
+        nodes_max=count,
+        processes_per_node=RANKS_PER_NODE,
+        reform=True,
+        restarts_max=3,
+        free_port=29500,
+    )
+
+
+def copies(bench: Bench, index: int, steps: Sequence[int]) -> list[Copy]:
+    """Return what a node holds: its own ranks, and those of the node before it."""
+    return [
+        Copy(
+            bench.members[index], 1, home * RANKS_PER_NODE + rank, step, home != index, "f" * 32,
+            1 << 30, (f"shard-{home * RANKS_PER_NODE + rank}",),
+        )
+        for home in (index, (index - 1) % len(bench.members))
+        for rank in range(RANKS_PER_NODE)
+        for step in steps
+    ]  # fmt: skip

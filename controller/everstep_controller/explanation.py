@@ -1,0 +1,20 @@
+"""Why a node or job is in its state, as one sentence that says nothing twice."""
+
+from everstep_controller.core.state import Claim, JobRecord, NodeRecord
+
+
+def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
+    """Return the sentence; ``paused`` is why automation for it waits, or empty."""
+    parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
+    if isinstance(subject, NodeRecord):
+        parts += [_claimed(claim, subject.reason) for claim in subject.claims]
+        if subject.deferred:
+            parts.append(f"should be isolated: {subject.deferred}")
+    if paused:
+        parts.append(f"automation is paused: {paused}")
+    return "; ".join(parts)
+
+
+def _claimed(claim: Claim, told: str) -> str:
+    sentence = f"takes no ranks ({claim.owner})"
+    return sentence if claim.reason == told else f"{sentence}: {claim.reason}"

@@ -1,0 +1,214 @@
+"""A real controller, real agents and a real job, each in processes of their own, for tests."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep_cli.admin import AdminError
+from everstep_cli.connection import Connection
+from everstep_cli.demo import janitor
+from everstep_cli.demo.janitor import Identity
+from everstep_cli.demo.processes import Child, Household
+from everstep_cli.grpc_admin import GrpcAdmin, connect
+from everstep_proto.generated import admin_pb2
+
+JOB = "train"
+_TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
+# Each generation writes a file of its own, so that it can be told which computed what.
+_PER_GENERATION = 'exec "$@" --losses "$LOSSES/$EVERSTEP_GENERATION.tsv"'
+
+
+@dataclass(slots=True)
+class RealFleet:
+    """What belongs to one test; ``running_fleet`` makes it and leaves nothing of it."""
+
+    folder: Path
+    household: Household
+    admin: GrpcAdmin
+    port: int
+    nodes: tuple[str, ...]
+    controller: Child | None = None
+    agents: dict[str, Child] = field(default_factory=dict)
+    launchers: dict[str, Child] = field(default_factory=dict)
+
+    @property
+    def journal(self) -> Path:
+        """Return the controller's journal."""
+        return self.folder / "journal.sqlite"
+
+    def start_controller(self, *command: str) -> None:
+        """Start the controller, or one of its commands."""
+        config = self.folder / "controller.toml"
+        config.write_text(
+            f'listen = "127.0.0.1:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
+            f'journal = "{self.journal}"\n[core]\nmode = "enforce"\nrestart_grace_s = 20.0\n'
+        )
+        line = ["-m", "everstep_controller.main", *command, "--config", str(config)]
+        self.controller = self._start("controller", *line)
+
+    def end_controller(self, number: int = signal.SIGKILL) -> None:
+        """End the controller with a signal and see it go."""
+        assert self.controller is not None
+        ended, self.controller = self.controller, None
+        ended.process.send_signal(number)
+        ended.process.wait(20)
+
+    def start_agent(self, name: str) -> None:
+        """Start a node."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        (folder / "kernel.log").touch()
+        config = self.folder / f"{name}.toml"
+        config.write_text(
+            f'node = "{name}"\ncontroller = "127.0.0.1:{self.port}"\nhost = "127.0.0.1"\n'
+            f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
+            'metrics_address = "127.0.0.1:0"\nliveness_address = "127.0.0.1:0"\n'
+            f'kernel_log = "{folder / "kernel.log"}"\nlog_style = "text"\n'
+            f'[jobs]\nruntime_folder = "{folder / "run"}"\nbulk_port = 0\n'
+        )
+        self.agents[name] = self._start(
+            f"{name}-agent", "-m", "everstep_agent.main", "--config", str(config)
+        )
+
+    def launch(self, steps: int, step_s: float) -> None:
+        """Start the job on all nodes."""
+        for name in self.nodes:
+            options = ["--job", JOB, "--nnodes", str(len(self.nodes)), "--nproc-per-node", "1"]
+            options += ["--token-file", str(self.folder / "token")]
+            options += ["--socket", str(self.folder / name / "run" / "agent.sock")]
+            script = [sys.executable, str(_TRAINING), "--steps", str(steps)]
+            script = ["sh", "-c", _PER_GENERATION, "sh", *script, "--step-seconds-min", str(step_s)]
+            line = ["-m", "everstep.entry", "run", *options, "--", *script]
+            self.launchers[name] = self._start(f"{name}-launcher", *line)
+
+    def rank(self, name: str) -> Identity | None:
+        """Return the training process of a node while it runs."""
+        running = self.household.below(self.launchers[name])
+        ranks = [process for process in running if "RANK" in janitor.environment(process.pid)]
+        return ranks[-1] if ranks else None
+
+    def healthy(self) -> bool:
+        """Return whether every node is, and takes launchers."""
+        try:
+            states = {node.node: node.state for node in self.admin.nodes().nodes}
+        except AdminError:
+            return False
+        sockets = [self.folder / name / "run" / "agent.sock" for name in self.nodes]
+        return all(states.get(name) == "healthy" for name in self.nodes) and all(
+            path.exists() for path in sockets
+        )
+
+    def job(self) -> admin_pb2.JobSummary:
+        """Return the job as the controller tells it; an empty one while it cannot be asked."""
+        try:
+            return self.admin.job(JOB).summary
+        except AdminError:
+            return admin_pb2.JobSummary()
+
+    def step(self) -> int:
+        """Return the newest step that any rank has written down."""
+        return max(self.losses(), default=0)
+
+    def losses(self) -> dict[int, str]:
+        """Return the loss of every step; one that was computed twice had the same, to the bit."""
+        found: dict[int, str] = {}
+        for path in (self.folder / "losses").glob("*.tsv"):
+            lines = path.read_text(encoding="ascii").split("\n")[:-1]
+            for step, loss in (line.split("\t") for line in lines):
+                assert found.setdefault(int(step), loss) == loss, f"step {step} differs"
+        return found
+
+    def first_steps(self) -> dict[int, int]:
+        """Return the first step that each generation computed."""
+        paths = (self.folder / "losses").glob("*.tsv")
+        texts = {int(path.stem): path.read_text(encoding="ascii") for path in paths}
+        return {number: int(text.split("\t")[0]) for number, text in texts.items() if text}
+
+    def everstep(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command of the command line against the controller."""
+        environ = self._environ() | {"COLUMNS": "200"}
+        return subprocess.run(
+            [sys.executable, "-m", "everstep.entry", *arguments],
+            env=environ | {"EVERSTEP_CONTROLLER": f"127.0.0.1:{self.port}"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    def replay(self) -> "subprocess.CompletedProcess[str]":
+        """Replay the journal."""
+        return subprocess.run(
+            [sys.executable, "-m", "everstep_controller.main", "replay", str(self.journal)],
+            env=self._environ(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def until(self, what: str, patience_s: float, so: Callable[[], bool]) -> None:
+        """Poll until ``so``; real processes have no clock that a test could turn."""
+        deadline = time.monotonic() + patience_s
+        while not so():
+            self.household.look_around()
+            needed = [*self.agents.values(), *([self.controller] if self.controller else [])]
+            ended = [child.name for child in needed if child.exit_code is not None]
+            assert not ended, f"{what}: {ended} ended\n{self.logs()}"
+            assert time.monotonic() < deadline, (
+                f"{what}: not within {patience_s:g} s\n{self.logs()}"
+            )
+            time.sleep(0.05)
+
+    def logs(self) -> str:
+        """Return the end of everything that was logged, and of the controller's events."""
+        ends = [f"== {child.name}\n{_tail(child.log)}" for child in self.household.children]
+        return "\n".join([*ends, json.dumps(str(self.job()))])
+
+    def _start(self, name: str, *arguments: str) -> Child:
+        return self.household.start(name, [sys.executable, *arguments], self._environ())
+
+    def _environ(self) -> dict[str, str]:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
+        environ["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+        return environ | {"PYTHONUNBUFFERED": "1", "LOSSES": str(self.folder / "losses")}
+
+
+@contextmanager
+def running_fleet(*nodes: str) -> Iterator[RealFleet]:
+    """Yield a fleet whose controller and agents run."""
+    # A short path: the name of a socket in it has 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="es"))
+    (folder / "losses").mkdir()
+    household = Household(folder, keep=False)
+    port = _free_port()
+    try:
+        with connect(Connection(address=f"127.0.0.1:{port}", timeout_s=5.0)) as admin:
+            fleet = RealFleet(folder, household, admin, port, nodes)
+            fleet.start_controller()
+            for name in nodes:
+                fleet.start_agent(name)
+            fleet.until("healthy nodes", 60, fleet.healthy)
+            yield fleet
+    finally:
+        household.close()
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,131 @@
+"""An old copy of the journal is put back while a real job runs: first nothing, then recovery."""
+
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everstep_cli.admin import AdminError
+from everstep_cli.demo import janitor
+from everstep_controller.core.events import NodeConnected
+from everstep_controller.journal.codec import decode_actions, decode_event
+from everstep_controller.journal.store import JournalStore
+from integration.real_fleet import RealFleet, running_fleet
+
+NODES = ("node-1", "node-2")
+# More than the test waits for: it ends the job, not the job the test.
+STEPS, STEP_S = 5000, 0.05
+
+
+def copy_journal(journal: Path, to: Path) -> None:
+    """Copy what is committed, as a backup does."""
+    with sqlite3.connect(journal) as source, sqlite3.connect(to) as target:
+        source.backup(target)
+    source.close()
+    target.close()
+
+
+def put_back(old: Path, journal: Path) -> None:
+    for name in (journal, Path(f"{journal}-wal"), Path(f"{journal}-shm")):
+        name.unlink(missing_ok=True)
+    old.rename(journal)
+
+
+def halted(fleet: RealFleet) -> str:
+    try:
+        return fleet.admin.controller().halted
+    except AdminError:
+        return ""
+
+
+def acts(fleet: RealFleet) -> bool:
+    try:
+        return not fleet.admin.controller().halted
+    except AdminError:
+        return False
+
+
+def replace_a_rank(fleet: RealFleet) -> None:
+    """Kill a training process, and wait until its generation's successor trains."""
+    rank = fleet.rank("node-1")
+    assert rank is not None
+    janitor.kill(rank)
+    fleet.until("generation 2", 40, lambda: 2 in fleet.first_steps())
+
+
+def before_the_job(fleet: RealFleet, old: Path) -> None:
+    copy_journal(fleet.journal, old)
+    fleet.launch(STEPS, STEP_S)
+    fleet.until("a step", 40, lambda: fleet.step() > 20)
+
+
+def before_a_generation(fleet: RealFleet, old: Path) -> None:
+    fleet.launch(STEPS, STEP_S)
+    fleet.until("a step", 40, lambda: fleet.step() > 20)
+    copy_journal(fleet.journal, old)
+    replace_a_rank(fleet)
+
+
+def judge_the_halt(fleet: RealFleet) -> None:
+    """The controller says that it acts on nothing, and does so; the job goes on."""
+    fleet.until("a halt", 40, lambda: bool(halted(fleet)))
+    assert "everstep-controller recover" in halted(fleet)
+    for command in ("version", "nodes", "findings"):
+        assert "this journal is old" in " ".join(fleet.everstep(command).stdout.split()), command
+    fleet.until("both agents' Hello", 40, lambda: hellos(fleet) >= set(NODES))
+    step = fleet.step()
+    fleet.until("training without a controller", 30, lambda: fleet.step() > step + 20)
+    assert told(fleet) == [], "a halted controller acted or acknowledged"
+
+
+def hellos(fleet: RealFleet) -> set[str]:
+    events = [event for event in since_start(fleet) if isinstance(event, NodeConnected)]
+    return {event.node for event in events}
+
+
+def since_start(fleet: RealFleet) -> list[object]:
+    """Return the events since the controller was started last."""
+    store = JournalStore(fleet.journal, read_only=True)
+    stored = list(store.events(0))
+    store.close()
+    begun = max(event.seq for event in stored if event.kind == "ControllerStarted")
+    return [decode_event(e.kind, e.body) for e in stored if e.seq >= begun]
+
+
+def told(fleet: RealFleet) -> list[object]:
+    """Return what was decided for nodes, and which records were taken, since the last start."""
+    store = JournalStore(fleet.journal, read_only=True)
+    begun = max(event.seq for event in store.events(0) if event.kind == "ControllerStarted")
+    actions = [a for body in store.decisions(begun).values() for a in decode_actions(body)]
+    store.close()
+    orders = [action for action in actions if hasattr(action, "node")]
+    return [*orders, *(event for event in since_start(fleet) if hasattr(event, "origin"))]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("lose", [before_a_generation, before_the_job])
+def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) -> None:
+    with running_fleet(*NODES) as fleet:
+        old = fleet.folder / "old.sqlite"
+        lose(fleet, old)
+        known = fleet.admin.controller().term
+        generation = max(fleet.first_steps())
+        fleet.end_controller(signal.SIGTERM)
+        put_back(old, fleet.journal)
+        fleet.start_controller()
+        judge_the_halt(fleet)
+        reached = fleet.step()
+        fleet.end_controller(signal.SIGTERM)
+
+        fleet.start_controller("recover")
+        fleet.until("the end of the recovery", 60, lambda: acts(fleet))
+        assert fleet.admin.controller().term > known
+        fleet.until("new steps", 60, lambda: fleet.step() > reached + 40)
+        fleet.until("a running job", 30, lambda: fleet.job().state == "running")
+        logs = [fleet.agents[name].log.read_text(encoding="utf-8") for name in NODES]
+        assert all("the controller acts again; connect anew" in log for log in logs)
+        later = {n: step for n, step in fleet.first_steps().items() if n > generation}
+        assert all(step >= reached - 40 for step in later.values()), later
+        assert fleet.job().generation >= generation

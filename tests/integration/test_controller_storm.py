@@ -1,0 +1,89 @@
+"""The controller is killed again and again while a real job runs and fails."""
+
+import random
+import time
+from collections import defaultdict
+
+import pytest
+
+from everstep_cli.demo import janitor
+from everstep_controller.core.actions import StartGeneration
+from everstep_controller.journal.codec import decode_actions
+from everstep_controller.journal.store import JournalStore
+from integration.real_fleet import JOB, RealFleet, running_fleet
+
+STEPS = 300
+STEP_S = 0.04
+NODES = ("node-1", "node-2")
+
+
+def storm(seed: int, kills: int, steps: int) -> None:
+    """Train; kill the controller at random moments and two ranks among them; judge the end."""
+    random_ = random.Random(seed)
+    deadlines = sorted(random_.uniform(0.1, 0.8) for _ in range(kills))
+    rank_kills = {kills // 3: "node-1", 2 * kills // 3: "node-2"}
+    with running_fleet(*NODES) as fleet:
+        fleet.launch(steps, STEP_S)
+        fleet.until("a first step", 40, lambda: fleet.step() > 0)
+        for number, moment in enumerate(deadlines):
+            goal = round(moment * steps)
+            fleet.until(f"step {goal}", 60, lambda goal=goal: fleet.step() >= goal)  # type: ignore[misc]
+            if number in rank_kills:
+                _kill_rank(fleet, rank_kills[number])
+            _wait(random_.uniform(0.0, 0.6))
+            fleet.end_controller()
+            _wait(random_.uniform(0.0, 1.5))
+            fleet.start_controller()
+        fleet.until("the end of the job", 90, lambda: fleet.job().state == "ended")
+        _judge(fleet, steps)
+
+
+def _kill_rank(fleet: RealFleet, node: str) -> None:
+    """Kill a training process that has got somewhere, as the kernel's OOM killer would."""
+    fleet.until(f"a rank on {node}", 30, lambda: fleet.rank(node) is not None)
+    rank = fleet.rank(node)
+    assert rank is not None
+    janitor.kill(rank)
+
+
+def _wait(seconds: float) -> None:
+    """Let the storm strike at another moment: this time is the test's input, not a hope."""
+    time.sleep(seconds)
+
+
+def _judge(fleet: RealFleet, steps: int) -> None:
+    assert fleet.job().reason == f"all ranks ended well after step {steps - 1}", fleet.logs()
+    assert sorted(fleet.losses()) == list(range(steps))
+    ledger = fleet.admin.ledger(JOB)
+    assert sum(category.time_ns for category in ledger.categories) == ledger.wall_ns
+    assert len(ledger.incidents) >= 2
+    fleet.end_controller()
+    replayed = fleet.replay()
+    assert replayed.returncode == 0, replayed.stdout
+    assert " 0 decided differently" in replayed.stdout
+    for generation, orders in _plans(fleet).items():
+        assert all(len(plans) == 1 for plans in orders.values()), (generation, orders)
+
+
+def _plans(fleet: RealFleet) -> dict[int, dict[str, set[str]]]:
+    """Return what was ordered of each generation, by node; the term of an order may differ."""
+    store = JournalStore(fleet.journal, read_only=True)
+    found: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for body in store.decisions(0).values():
+        for action in decode_actions(body):
+            if isinstance(action, StartGeneration):
+                found[action.generation][action.node].add(repr(action))
+    store.close()
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_three_kills_of_the_controller_change_nothing_for_the_job() -> None:
+    storm(seed=3, kills=3, steps=STEPS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_ten_kills_of_the_controller_change_nothing_for_the_job(seed: int) -> None:
+    storm(seed, kills=10, steps=3 * STEPS)

@@ -1,0 +1,138 @@
+"""The kernel's ring buffer: gaps, what an earlier agent has judged, and what is worth showing."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.detectors.kernel import KernelLine, worth_showing
+from everstep_agent.kernel_messages import LINES_MAX, RecentKernelMessages
+from everstep_agent.probes.kernel_log import DeviceLog, FileLog, Position, kernel_log
+from everstep_common.clock import Stamp
+from everstep_proto.generated import fleet_pb2
+
+_NO_NEWS = BlockingIOError(errno.EAGAIN, "no news")
+_OVERWRITTEN = BrokenPipeError(errno.EPIPE, "overwritten")
+
+
+def _record(sequence: int, text: str = "words", priority: int = 6) -> bytes:
+    return f"{priority},{sequence},{sequence * 1000},-;{text}\n SUBSYSTEM=pci\n".encode()
+
+
+def _device(tmp_path: Path, *reads: bytes | OSError, position: Position | None = None) -> DeviceLog:
+    """Return a log whose reads come out one after another."""
+    path = tmp_path / "kmsg"
+    path.touch()
+    script: Iterator[bytes | OSError] = iter(reads)
+
+    def read(_fd: int, _size: int) -> bytes:
+        answer = next(script)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    return DeviceLog(path, "boot-1", position or Position(), read)
+
+
+def test_a_first_read_takes_what_is_left_of_this_boot_and_counts_no_loss(tmp_path: Path) -> None:
+    log = _device(tmp_path, _record(700), _record(701, "oops", priority=3), _NO_NEWS)
+    batch = log.drain()
+    assert [line.text for line in batch.lines] == ["words", "oops"]
+    assert (batch.lost, batch.earlier) == (0, ())
+    assert batch.lines[1] == KernelLine("oops", level=3, boot_ns=701_000_000)
+    assert log.position == Position("boot-1", 701)
+
+
+def test_lines_that_were_overwritten_are_counted_and_reading_goes_on(tmp_path: Path) -> None:
+    log = _device(tmp_path, _record(1), _NO_NEWS, _OVERWRITTEN, _record(9), _record(10), _NO_NEWS)
+    assert log.drain().lost == 0
+    batch = log.drain()
+    assert batch.lost == 7
+    assert len(batch.lines) == 2
+
+
+def test_a_log_that_is_overwritten_again_and_again_keeps_nobody(tmp_path: Path) -> None:
+    log = _device(tmp_path, *[_OVERWRITTEN] * 10_000)
+    assert log.drain().lines == ()
+
+
+def test_what_an_agent_before_has_judged_is_shown_and_not_judged_again(tmp_path: Path) -> None:
+    known = Position("boot-1", 2)
+    log = _device(tmp_path, *map(_record, (1, 2, 3)), _NO_NEWS, position=known)
+    batch = log.drain()
+    assert [line.boot_ns for line in batch.earlier] == [1_000_000, 2_000_000]
+    assert [line.boot_ns for line in batch.lines] == [3_000_000]
+
+
+def test_a_position_of_another_boot_means_nothing(tmp_path: Path) -> None:
+    log = _device(tmp_path, _record(1), _NO_NEWS, position=Position("boot-0", 5))
+    assert len(log.drain().lines) == 1
+
+
+def test_a_log_that_does_not_exist_is_a_fact(tmp_path: Path) -> None:
+    assert "does not exist" in kernel_log(tmp_path / "no", "boot", Position()).drain().absent
+
+
+def test_a_followed_file_knows_neither_level_nor_time(tmp_path: Path) -> None:
+    log = FileLog(tmp_path / "kmsg", Position())
+    (tmp_path / "kmsg").write_text("words\n")
+    assert log.drain().lines == (KernelLine("words"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (KernelLine("words", level=4), True),
+        (KernelLine("words", level=5), False),
+        (KernelLine("words"), True),
+        (KernelLine("NVRM: Xid (PCI:0000:3b:00): 4242, something new", level=6), True),
+        (KernelLine("EXT4-fs (vda1): Remounting filesystem read-only", level=6), True),
+    ],
+)
+def test_warnings_and_what_a_detector_reads_are_worth_showing(
+    line: KernelLine, shown: bool
+) -> None:
+    assert worth_showing(line) is shown
+
+
+def test_the_newest_lines_are_sent_together_and_not_for_every_line() -> None:
+    async def scenario() -> list[fleet_pb2.KernelMessages]:
+        sent: list[fleet_pb2.KernelMessages] = []
+        recent = RecentKernelMessages(lambda: Stamp("boot", 5_000, 1_000_000), sent.append)
+        task = asyncio.create_task(recent.run())
+        recent.take([KernelLine("nothing", level=7)])
+        for number in range(100):
+            recent.take([KernelLine(f"line {number}", level=3, boot_ns=4_000)])
+        await asyncio.sleep(0)
+        recent.take([KernelLine("within the pause", level=3)])
+        await asyncio.sleep(0)
+        task.cancel()
+        return sent
+
+    (messages,) = asyncio.run(scenario())
+    assert [line.text for line in messages.lines] == [
+        f"line {number}" for number in range(100 - LINES_MAX, 100)
+    ]
+    first = messages.lines[0]
+    assert (first.stamp.boot_ns, first.stamp.wall_ns, first.level) == (4_000, 999_000, 3)
+
+
+def test_the_real_ring_buffer_says_what_was_written_to_it() -> None:
+    path, marker = Path("/dev/kmsg"), f"everstep test {os.getpid()} says hello"
+    try:
+        with path.open("w") as file:
+            file.write(f"<5>{marker}\n")
+    except OSError as error:
+        pytest.skip(f"/dev/kmsg cannot be written here: {error.strerror}")
+    log = kernel_log(path, "boot-1", Position())
+    found: list[KernelLine] = []
+    while batch := log.drain().lines:
+        found += batch
+    (line,) = [line for line in found if marker in line.text]
+    assert (line.level, line.injected) == (5, True)
+    assert line.boot_ns
+    again = kernel_log(path, "boot-1", log.position)
+    assert marker in "".join(line.text for line in again.drain().earlier[-5000:])

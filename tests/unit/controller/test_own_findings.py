@@ -1,0 +1,55 @@
+from everstep_controller.core.core import Core
+from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
+from everstep_controller.core.state import State
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.own_findings import own_findings
+
+BEGAN = {
+    ("controller", "JournalFull"): 1,
+    ("controller", "RecoveryBegun"): 2,
+    ("controller", "ControllerHalted"): 3,
+    ("n", "AutomationPaused"): 4,
+    ("fleet", "AutomationPaused"): 5,
+}
+
+
+def since(subject: str, reason: str) -> int:
+    return BEGAN[subject, reason]
+
+
+def told(state: State, full: JournalFull | None = None) -> dict[str, int]:
+    """Return condition, from when; all are of the controller and say how they are cleared."""
+    found = list(own_findings(state, full, since))
+    assert all(held.finding.component.startswith("controller/") for held in found)
+    assert all(held.finding.rule for held in found)
+    return {held.finding.condition: held.since_ns for held in found}
+
+
+def test_a_controller_that_works_has_none() -> None:
+    assert told(State()) == {}
+
+
+def test_a_full_disk_is_one() -> None:
+    assert told(State(), JournalFull("the disk is full")) == {"JournalFull": 1}
+
+
+def test_a_halt_is_one() -> None:
+    assert told(State(halted="this journal is old")) == {"ControllerHalted": 3}
+
+
+def test_a_recovery_is_one_as_long_as_it_lasts() -> None:
+    core = Core()
+    core.handle(RecoveryBegun("ann"), 7)
+    assert told(core.state) == {"ControllerHalted": 2}
+
+
+def test_a_pause_is_one() -> None:
+    core = Core()
+    core.handle(AutomationPaused("fleet", "ann", "upgrade"), 7)
+    assert told(core.state) == {"AutomationPaused": 5}
+
+
+def test_a_poisoned_event_is_one_beside_the_pause_of_its_node() -> None:
+    core = Core()
+    core.handle(EventRejected(3, "FindingRaised", "KeyError: 1", "n", ""), 7)
+    assert told(core.state) == {"EventRejected": 7, "AutomationPaused": 4}
