@@ -57,6 +57,12 @@ class CoreSettings:
         help="After its own restart the controller waits this long for agents before it judges "
         "silence: their reconnects are spread over 10 s.",
     )
+    recovery_s: float = setting(
+        30.0,
+        unit="s",
+        help="How long 'everstep-controller recover' listens before it acts: agents reconnect "
+        "within 10 s, and one that is missed loses what it alone knew.",
+    )
     self_suspicion_ratio: float = setting(
         0.5, help="If more than this share of the fleet is silent, the fault is taken to be here."
     )
@@ -97,6 +103,7 @@ class CoreSettings:
             stream_silence_ns=round(self.stream_silence_s * _S),
             confirm_ns=round(self.confirm_s * _S),
             restart_grace_ns=round(self.restart_grace_s * _S),
+            recovery_ns=round(self.recovery_s * _S),
             self_suspicion_ratio=self.self_suspicion_ratio,
             self_suspicion_ns=round(self.self_suspicion_s * _S),
             forming_ns=round(self.forming_s * _S),
@@ -111,7 +118,7 @@ class CoreSettings:
         for name in ("isolation_budget_ratio", "self_suspicion_ratio"):
             if not 0 <= getattr(self, name) <= 1:
                 found.append(f"core.{name}: must be from 0 to 1, got {getattr(self, name)}")
-        for name in ("stream_silence_s", "confirm_s", "job_retention_s"):
+        for name in ("stream_silence_s", "confirm_s", "recovery_s", "job_retention_s"):
             if getattr(self, name) <= 0:
                 found.append(f"core.{name}: must be above 0, got {getattr(self, name)}")
         for name in ("restart_grace_s", "forming_s", "stop_grace_s", "probation_s"):

@@ -50,7 +50,8 @@ class RealFleet:
         config = self.folder / "controller.toml"
         config.write_text(
             f'listen = "127.0.0.1:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
-            f'journal = "{self.journal}"\n[core]\nmode = "enforce"\nrestart_grace_s = 20.0\n'
+            f'journal = "{self.journal}"\n[core]\nmode = "enforce"\n'
+            "restart_grace_s = 20.0\nrecovery_s = 6.0\n"
         )
         line = ["-m", "everstep_controller.main", *command, "--config", str(config)]
         self.controller = self._start("controller", *line)

@@ -19,9 +19,6 @@ from everstep_controller.core.node_lifecycle import NodeEvent
 from everstep_controller.core.state import CONTROLLER, OpenFinding, State
 from everstep_controller.core.turn import Turn
 
-# How long a recovery listens to agents before it believes that all have spoken.
-_RECOVERY_NS = 30_000_000_000
-
 
 class Core:
     """Folds events into the state and says what is to be done. Deterministic; owns its state."""
@@ -126,7 +123,7 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
 def _recovery_begun(turn: Turn, event: events.RecoveryBegun) -> None:
     turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
     turn.state.recovering = True
-    turn.set_timer("recovery", _RECOVERY_NS)
+    turn.set_timer("recovery", turn.state.settings.recovery_ns)
     turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
 
 

@@ -140,6 +140,8 @@ class Settings:
     stop_grace_ns: int = 0
     # How long a repaired or returned node stays on probation.
     probation_ns: int = 600_000_000_000
+    # How long a recovery listens to agents before it believes that all have spoken.
+    recovery_ns: int = 30_000_000_000
     # When a node that failed its check, and may not be isolated for it, is checked again.
     recheck_ns: int = 30_000_000_000
     # How long an ended job is kept for `everstep job`.

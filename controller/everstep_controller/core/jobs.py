@@ -174,10 +174,12 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
     for job in turn.state.jobs.values():
         if job.name in seen and seen[job.name].generation:
             job.holders.setdefault(node.name, 0)
-        if job.state is JobState.ENDED or job.name in seen:
+        if job.name in seen:
             continue
         job.holders.pop(node.name, None)
         had_launcher = job.launchers.pop(node.name, None) is not None
+        if job.state is JobState.ENDED:
+            continue
         if node.name in job.members and (had_launcher or node.name not in job.stopped):
             _processes_gone(job, node.name)
             onset_ns = node.silent_since_ns or turn.now_ns
