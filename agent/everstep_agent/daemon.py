@@ -190,6 +190,8 @@ class Daemon:
         keep = self._note("kernel_log")
         watch.on_kernel_lines = self._kernel.take
         watch.on_kernel_position = lambda position: keep(f"{position.source} {position.place}")
+        # Also where it begins: killed before it remembers the first line, the agent reads it again.
+        watch.on_kernel_position(probes.kernel_log.position)
         return watch
 
     def _hello(self) -> fleet_pb2.Hello:
