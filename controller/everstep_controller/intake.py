@@ -80,10 +80,6 @@ class Intake:
         """Journal what waits of a node."""
         self._write(self._progress.flush_node(node))
 
-    def flush_job(self, job: str) -> None:
-        """Journal what waits of a job."""
-        self._write(self._progress.flush(job))
-
     def flush_all(self) -> None:
         """Journal everything that waits."""
         self._write(self._progress.flush_all())

@@ -57,11 +57,6 @@ def clock(ns: int) -> str:
     return f"{at:%H:%M:%S}.{ns // 1_000_000 % 1000:03d}"
 
 
-def moment(ns: int) -> str:
-    """Return date and time, UTC."""
-    return f"{datetime.fromtimestamp(ns // _NS, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def size(count: int) -> str:
     """Return a size in binary units, as memory and disks are counted by their users."""
     value, units = float(count), ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
