@@ -195,6 +195,9 @@ def test_an_event_that_makes_the_core_raise_is_rejected_and_pauses_its_node(tmp_
             await agent.finding(2, "Poison")
             await agent.finding(3)
             await agent.acknowledged(3)
+            # The rejection is an event of its own; what is journaled after it shows that it is in.
+            await agent.finding(4)
+            await agent.acknowledged(4)
             admin = admin_pb2_grpc.AdminStub(channel)
             return await admin.ListFindings(admin_pb2.ListFindingsRequest()), running
 
