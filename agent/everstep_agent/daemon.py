@@ -25,10 +25,14 @@ from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.kernel_log import Position, kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
+from everstep_agent.sources.gpus import GpuSource
+from everstep_agent.sources.host import host_sources
+from everstep_agent.sources.kernel_log import KernelLogSource
+from everstep_agent.sources.network import network_sources
 from everstep_agent.store_file import Remembered
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.uplink import Uplink, UplinkSettings
-from everstep_agent.watch import Probes, Watch, WatchSettings
+from everstep_agent.watch import Watch
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
@@ -148,7 +152,7 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_LOOK_S):
                     await self._watch.look()
-            self._watch.on_gpus_changed = self._uplink.renew
+            self._gpus.on_changed = self._uplink.renew
             uplink = keep_running(
                 "uplink", lambda: self._uplink.run(self._hello, orders), self._findings.report
             )
@@ -172,27 +176,26 @@ class Daemon:
     def _make_watch(self, remembered: Remembered) -> Watch:
         config, boot_id = self._config, self._stamp().boot_id
         source, _, place = remembered.notes.get("kernel_log", " -1").rpartition(" ")
-        probes = Probes(
-            kernel_log=kernel_log(config.kernel_log, boot_id, Position(source, int(place))),
-            nvml=self._nvml,
-            host=HostProbe(),
-            links=LinkDetector(config.links_required),
-            sysfs=config.sysfs,
-        )
-        settings = WatchSettings(
-            kernel_log_interval_s=config.kernel_log_interval_s,
-            deadline_s=config.probe_deadline_s,
-            gpu_deadline_s=max(config.gpu_first_deadline_s, config.gpu_deadline_s) + 5.0,
-            gpus_expected=config.gpus_expected,
-            boot_id=boot_id,
-        )
-        watch = Watch(probes, settings, self._view, self._findings)
+        log = kernel_log(config.kernel_log, boot_id, Position(source, int(place)))
+        self._kernel_log = KernelLogSource(log, self._view, config.probe_deadline_s)
         keep = self._note("kernel_log")
-        watch.on_kernel_lines = self._kernel.take
-        watch.on_kernel_position = lambda position: keep(f"{position.source} {position.place}")
+        self._kernel_log.on_lines = self._kernel.take
+        self._kernel_log.on_position = lambda position: keep(f"{position.source} {position.place}")
+        self._kernel_log.quiet = lambda: self._findings.book.quiet(self._stamp())
         # Also where it begins: killed before it remembers the first line, the agent reads it again.
-        watch.on_kernel_position(probes.kernel_log.position)
-        return watch
+        self._kernel_log.on_position(log.position)
+        gpu_deadline_s = max(config.gpu_first_deadline_s, config.gpu_deadline_s) + 5.0
+        self._gpus = GpuSource(self._nvml, self._view, config.sysfs, gpu_deadline_s)
+        self._gpus.expected, self._gpus.boot_id = config.gpus_expected, boot_id
+        self._gpus.open_findings = lambda: self._findings.book.open_findings
+        detector = LinkDetector(config.links_required)
+        sources = (
+            self._kernel_log.source(config.kernel_log_interval_s),
+            *host_sources(HostProbe(), self._view, config.probe_deadline_s),
+            *network_sources(config.sysfs, detector, self._view, config.probe_deadline_s),
+            self._gpus.source(),
+        )
+        return Watch(sources, self._findings)
 
     def _hello(self) -> fleet_pb2.Hello:
         config = self._config
@@ -241,7 +244,7 @@ class Daemon:
                 outbox=self._outbox.counts,
                 orders_refused=self._terms.refused,
                 gpu_probe_replaced=self._nvml.replaced,
-                xids=self._watch.xids,
+                xids=self._kernel_log.xids,
             )
 
         sources = MetricSources(

@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from everstep_agent.detectors.book import FindingBook, OpenFinding
+from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.open_finding import Moment, OpenFinding
 from everstep_common.clock import Stamp, StampClock
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.findings import Finding
@@ -20,6 +22,7 @@ logger = logging.getLogger(__name__)
 class _Stored:
     finding: Finding
     since: Stamp
+    last: Stamp | None = None
 
 
 def load_findings(text: str) -> tuple[OpenFinding, ...]:
@@ -29,7 +32,16 @@ def load_findings(text: str) -> tuple[OpenFinding, ...]:
     except (ValueError, CodecError) as error:
         logger.warning("the open findings of the last agent cannot be read: %s", error)
         return ()
-    return tuple(OpenFinding(entry.finding, entry.since) for entry in stored)
+    unknown = [entry.finding.condition for entry in stored if not _is_known(entry)]
+    if unknown:
+        logger.warning("this version does not know the conditions %s", ", ".join(unknown))
+    return tuple(
+        OpenFinding(entry.finding, entry.since, entry.last) for entry in stored if _is_known(entry)
+    )
+
+
+def _is_known(entry: _Stored) -> bool:
+    return entry.finding.condition in CONDITIONS
 
 
 def dump_findings(findings: Iterable[OpenFinding]) -> str:
@@ -38,11 +50,16 @@ def dump_findings(findings: Iterable[OpenFinding]) -> str:
 
 
 def _to_json(known: OpenFinding) -> object:
-    return to_json(_Stored(known.finding, _stamp(known)))
+    last = known.last or known.since
+    return to_json(_Stored(known.finding, _stamp(known.since), _stamp(last)))
 
 
-def _stamp(known: OpenFinding) -> Stamp:
-    return Stamp(known.since.boot_id, known.since.boot_ns, known.since.wall_ns)
+def _to_wire(known: OpenFinding) -> fleet_pb2.Finding:
+    return finding_to_wire(known.finding, _stamp(known.since))
+
+
+def _stamp(moment: Moment) -> Stamp:
+    return Stamp(moment.boot_id, moment.boot_ns, moment.wall_ns)
 
 
 class Findings:
@@ -68,7 +85,7 @@ class Findings:
             logger.warning(
                 "raised %s on %s: %s", finding.condition, finding.component, finding.message
             )
-            self._record(fleet_pb2.Record(finding_raised=finding_to_wire(finding, _stamp(known))))
+            self._record(fleet_pb2.Record(finding_raised=_to_wire(known)))
         for cleared in changes.cleared:
             key = cleared.key
             logger.info("cleared %s on %s: %s", key.condition, key.component, cleared.evidence)
@@ -76,9 +93,9 @@ class Findings:
                 component=key.component, condition=key.condition, evidence=cleared.evidence
             )
             self._record(fleet_pb2.Record(finding_cleared=wire))
-        if changes:
+        if changes or changes.again:
             self._keep(dump_findings(self.book.open_findings))
 
     def wire(self) -> list[fleet_pb2.Finding]:
         """Return the open findings for Hello."""
-        return [finding_to_wire(known.finding, _stamp(known)) for known in self.book.open_findings]
+        return [_to_wire(known) for known in self.book.open_findings]

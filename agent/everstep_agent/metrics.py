@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from everstep_agent.detectors.book import OpenFinding
 from everstep_agent.detectors.gpu import GpuReading
+from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.inventory import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.listening import cannot_listen

@@ -11,10 +11,12 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, field
+from collections.abc import Iterator
+from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
+
+from everstep_common.setting import setting as setting  # where configurations import it from
 
 # sysexits.h: something was found in an unconfigured or misconfigured state.
 EX_CONFIG = 78
@@ -28,24 +30,6 @@ class ConfigError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
-
-
-def setting(
-    default: typing.Any = MISSING,  # noqa: ANN401 - dataclasses.field has the same freedom
-    *,
-    help: str,
-    unit: str = "",
-    factory: Callable[[], object] | None = None,
-    shown: str = "",
-) -> typing.Any:  # noqa: ANN401
-    """Declare a documented field: what it does, its unit, and the reason for its default.
-
-    ``shown`` is the default in words, for one that differs from machine to machine.
-    """
-    metadata = {"help": help, "unit": unit, "shown": shown}
-    if factory is not None:
-        return field(default_factory=factory, metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 def load(kind: type[T], path: Path | None) -> T:

@@ -23,6 +23,14 @@ class SuggestedAction(Enum):
     REPAIR_HARDWARE = "repair_hardware"
 
 
+class Mode(Enum):
+    """How far automation may go, least first."""
+
+    OBSERVE = "observe"
+    ADVISE = "advise"
+    ENFORCE = "enforce"
+
+
 @dataclass(frozen=True, slots=True)
 class FindingKey:
     """What makes two findings the same: the component and the condition it is in."""
@@ -43,6 +51,8 @@ class Finding:
     suggested_action: SuggestedAction = SuggestedAction.WATCH
     rule: str = ""
     injected: bool = False
+    # The most that automation may do about it, whatever the fleet's mode is.
+    mode: Mode = Mode.ENFORCE
 
     @property
     def key(self) -> FindingKey:

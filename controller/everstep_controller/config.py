@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.config import setting
-from everstep_controller.core.facts import Mode, Settings
+from everstep_common.findings import Mode
+from everstep_controller.core.facts import Settings
 from everstep_proto.tls import TlsSettings, split_address
 
 _S = 1_000_000_000

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from everstep_common.findings import Finding, Severity
+from everstep_common.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Mode, Origin, Settings
+from everstep_controller.core.facts import Origin, Settings
 from everstep_controller.core.state import JobRecord, JobState
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, Fleet

@@ -1,7 +1,7 @@
 """Findings and stamps between the wire and the words that agent and controller share."""
 
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_proto.generated import fleet_pb2
 
 
@@ -22,8 +22,14 @@ _ACTIONS = {
     SuggestedAction.REBOOT_NODE: fleet_pb2.SUGGESTED_ACTION_REBOOT_NODE,
     SuggestedAction.REPAIR_HARDWARE: fleet_pb2.SUGGESTED_ACTION_REPAIR_HARDWARE,
 }
+_MODES = {
+    Mode.OBSERVE: fleet_pb2.MODE_OBSERVE,
+    Mode.ADVISE: fleet_pb2.MODE_ADVISE,
+    Mode.ENFORCE: fleet_pb2.MODE_ENFORCE,
+}
 _SEVERITY_OF = {wire: severity for severity, wire in _SEVERITIES.items()}
 _ACTION_OF = {wire: action for action, wire in _ACTIONS.items()}
+_MODE_OF = {wire: mode for mode, wire in _MODES.items()}
 
 
 def stamp_to_wire(stamp: Stamp) -> fleet_pb2.Stamp:
@@ -50,6 +56,7 @@ def finding_to_wire(finding: Finding, since: Stamp) -> fleet_pb2.Finding:
         rule=finding.rule,
         since=stamp_to_wire(since),
         injected=finding.injected,
+        mode=_MODES[finding.mode],
     )
 
 
@@ -69,4 +76,5 @@ def finding_from_wire(wire: fleet_pb2.Finding) -> Finding:
         suggested_action=action,
         rule=wire.rule,
         injected=wire.injected,
+        mode=_MODE_OF.get(wire.mode, Mode.ENFORCE),
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from everstep_agent.detectors.book import OpenFinding
 from everstep_agent.detectors.gpu import GpuReading, GpusReading
+from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.inventory import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.metrics import AgentCounts, MetricSources, NodeCollector

@@ -19,7 +19,11 @@ from everstep_agent.orders import CheckResult
 from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.kernel_log import Position, kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
-from everstep_agent.watch import Probes, Watch, WatchSettings
+from everstep_agent.sources.gpus import GpuSource
+from everstep_agent.sources.host import host_sources
+from everstep_agent.sources.kernel_log import KernelLogSource
+from everstep_agent.sources.network import network_sources
+from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
 from fakes.nvml import FakeDriver
@@ -69,22 +73,17 @@ class Bench:
         self.sysfs = FakeSysfs(self.folder / "sys")
         self.kmsg = self.folder / "kmsg"
         self.kmsg.touch()
-        probes = Probes(
-            kernel_log(self.kmsg, "boot-1", Position()),
-            self.nvml,
-            self.host,
-            LinkDetector(),
-            self.sysfs.root,
-        )
-        settings = WatchSettings(
-            kernel_log_interval_s=1.0,
-            deadline_s=10.0,
-            gpu_deadline_s=20.0,
-            gpus_expected=0,
-            boot_id="boot-1",
+        gpus = GpuSource(self.nvml, self.view, self.sysfs.root, 20.0)
+        gpus.boot_id, gpus.open_findings = "boot-1", lambda: self.book.open_findings
+        self.log = KernelLogSource(kernel_log(self.kmsg, "boot-1", Position()), self.view, 10.0)
+        sources = (
+            self.log.source(1.0),
+            *host_sources(self.host, self.view, 10.0),
+            *network_sources(self.sysfs.root, LinkDetector(), self.view, 10.0),
+            gpus.source(),
         )
         findings = Findings(self.book, self.records.append, lambda _: None, lambda: _NOW)
-        self.watch = Watch(probes, settings, self.view, findings)
+        self.watch = Watch(sources, findings)
 
     def sees_host(self) -> bool:
         """Return whether the host was read; forgets it."""
@@ -182,7 +181,7 @@ def test_a_fatal_kernel_line_fails_the_check_that_reads_it_and_not_the_next(
     async def scenario() -> None:
         bench = Bench(tmp_path)
         kept: list[tuple[int, list[str]]] = []
-        bench.watch.on_kernel_position = lambda at: kept.append((at.place, bench.raised()))
+        bench.log.on_position = lambda at: kept.append((at.place, bench.raised()))
         await bench.watch.look()
         line = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
         bench.kmsg.write_text(line)

@@ -1,7 +1,73 @@
 """Detector of the agent's own health: a probe that fails or hangs is a finding, never silence."""
 
+from everstep_agent.detectors.condition import MINUTE_NS, Condition
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+
+CONDITIONS = (
+    Condition(
+        name="ProbeFailed",
+        component="probe/NAME",
+        meaning="a probe cannot read its source",
+        source="three: a counter file that vanishes while its driver reloads is back in a second",
+        clears_when="the probe reads again",
+        raise_after=3,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="ProbeHang",
+        component="probe/NAME",
+        meaning="a probe missed its deadline (probe_deadline_s, gpu_deadline_s)",
+        source="ours: a healthy read takes milliseconds",
+        clears_when="the probe answers within its deadline",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="MonitorDegraded",
+        component="probe/NAME",
+        meaning="a whole class of devices cannot be read: the monitor fails, not the devices",
+        source="NVSentinel issue 1488: a driver reload looked like 18 dead network cards",
+        clears_when="the class of devices is readable again",
+        raise_after=3,
+        clear_after=3,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="KernelLogGap",
+        component="probe/kernel_log",
+        meaning="kernel lines were overwritten before they could be read",
+        source="any gap in the sequence numbers of /dev/kmsg",
+        clears_when="no line was lost in the last minute",
+        quiet_ns=MINUTE_NS,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="OutboxNotDurable",
+        component="disk/FOLDER",
+        meaning="records cannot be written to disk; they are sent from memory",
+        source="disk_deadline_s",
+        clears_when="everything is written to disk again",
+        clear_after=2,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="OutboxOverflow",
+        component="outbox",
+        meaning="the controller was away for so long that progress records were dropped",
+        source="outbox_records_max",
+        clears_when="nothing was dropped in ten looks",
+        clear_after=10,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="TaskFailed",
+        component="agent/TASK",
+        meaning="a task of the agent failed and was started again",
+        source="any failure",
+        clears_when="the task ran for a minute",
+        mode=Mode.ADVISE,
+    ),
+)
 
 
 def judge_probe(probe: str, failure: str, hang: str) -> list[Judgement]:
@@ -42,15 +108,18 @@ def judge_backlog(dropped: int) -> Judgement:
     )
 
 
-def judge_kernel_log(lost: int) -> Judgement:
-    """Judge whether kernel lines were overwritten before they were read."""
-    return _degraded(
+def judge_kernel_log(lost: int) -> list[Judgement]:
+    """Judge whether kernel lines were overwritten before they were read: an event."""
+    if not lost:
+        return []
+    gap = _degraded(
         "probe/kernel_log",
         "KernelLogGap",
         "the kernel wrote more lines than could be read",
-        f"{lost} lines lost" if lost else "",
-        "no line was lost",
+        f"{lost} lines lost",
+        "",
     )
+    return [gap]
 
 
 def judge_task(task: str, failure: str) -> Judgement:

@@ -1,39 +1,13 @@
 """The book of open findings: judgements go in, what was raised and cleared comes out."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.conditions import CONDITIONS, Condition
+from everstep_agent.detectors.condition import Condition
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_common.findings import Finding, FindingKey, Severity
-
-
-class Moment(Protocol):
-    """A time on the node's clocks."""
-
-    @property
-    def boot_id(self) -> str:
-        """Which boot the boot clock counts from."""
-        ...
-
-    @property
-    def boot_ns(self) -> int:
-        """Nanoseconds since that boot."""
-        ...
-
-    @property
-    def wall_ns(self) -> int:
-        """Wall clock, for people."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFinding:
-    """A finding and when it began."""
-
-    finding: Finding
-    since: Moment
+from everstep_agent.detectors.open_finding import Moment, OpenFinding
+from everstep_common.findings import Finding, FindingKey, Mode, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +20,11 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the controller must hear."""
+    """What the controller must hear, and whether an event that is open was seen again."""
 
     raised: tuple[OpenFinding, ...] = ()
     cleared: tuple[Cleared, ...] = ()
+    again: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.raised or self.cleared)
@@ -58,12 +33,16 @@ class Changes:
 class FindingBook:
     """Debounces judgements and keeps the findings that are open.
 
-    A condition is raised after its number of consecutive faulty polls and cleared after its number
-    of consecutive healthy ones (conditions.py). A poll that could not be read counts as neither.
+    A condition is raised after its number of consecutive faulty looks and cleared after its number
+    of consecutive healthy ones. A look that could not be read counts as neither. ``modes`` are the
+    operator's, where they differ from what the condition was shipped with.
     """
 
-    def __init__(self, open_findings: Iterable[OpenFinding] = ()) -> None:
+    def __init__(
+        self, open_findings: Iterable[OpenFinding] = (), modes: Mapping[str, Mode] | None = None
+    ) -> None:
         self._open = {known.finding.key: known for known in open_findings}
+        self._modes = modes or {}
         self._streaks: dict[FindingKey, tuple[bool, int]] = {}
 
     @property
@@ -77,26 +56,41 @@ class FindingBook:
         return tuple(finding for finding in found if finding.severity is Severity.FATAL)
 
     def take(self, judgements: Iterable[Judgement], now: Moment) -> Changes:
-        """Enter one poll's judgements."""
+        """Enter one look's judgements."""
         raised: list[OpenFinding] = []
         cleared: list[Cleared] = []
+        again = False
         for judgement in judgements:
             condition = CONDITIONS[judgement.key.condition]
             if isinstance(judgement, Faulty):
+                again = again or (condition.quiet_ns > 0 and judgement.key in self._open)
                 raised += self._faulty(judgement.finding, condition, now)
             elif isinstance(judgement, Healthy):
                 cleared += self._healthy(judgement, condition)
-        return Changes(tuple(raised), tuple(cleared))
+        return Changes(tuple(raised), tuple(cleared), again)
+
+    def quiet(self, now: Moment) -> list[Judgement]:
+        """Return which events were not seen again for as long as their condition asks."""
+        return [
+            Healthy(key, f"not seen again for {quiet_ns / 60e9:g} min")
+            for key, known in self._open.items()
+            if (quiet_ns := CONDITIONS[key.condition].quiet_ns)
+            and _since(known.last or known.since, now) >= quiet_ns
+        ]
 
     def _faulty(self, finding: Finding, condition: Condition, now: Moment) -> list[OpenFinding]:
+        mode = self._modes.get(condition.name, condition.mode)
+        if finding.mode is not mode:
+            finding = replace(finding, mode=mode)
         known = self._open.get(finding.key)
         streak = self._streak(finding.key, faulty=True)
         if known is None:
             if streak < condition.raise_after or now.boot_ns < condition.boot_grace_ns:
                 return []
         elif not _worth_telling(known.finding, finding):
+            self._open[finding.key] = OpenFinding(known.finding, known.since, now)
             return []
-        entry = OpenFinding(finding, known.since if known else now)
+        entry = OpenFinding(finding, known.since if known else now, now)
         self._open[finding.key] = entry
         return [entry]
 
@@ -116,7 +110,12 @@ class FindingBook:
         return length
 
 
+def _since(then: Moment, now: Moment) -> int:
+    """Return the nanoseconds that passed, in this boot, since a moment."""
+    return now.boot_ns - then.boot_ns if then.boot_id == now.boot_id else now.boot_ns
+
+
 def _worth_telling(known: Finding, new: Finding) -> bool:
     """Return whether what to do changed; a message with other numbers in it is no news."""
-    old = (known.severity, known.suggested_action, known.rule)
-    return old != (new.severity, new.suggested_action, new.rule)
+    old = (known.severity, known.suggested_action, known.rule, known.mode)
+    return old != (new.severity, new.suggested_action, new.rule, new.mode)

@@ -4,10 +4,85 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 
 DRIVER = "driver/nvidia"
+
+
+CONDITIONS = (
+    Condition(
+        name="GpuLost",
+        component="gpu/PCI",
+        meaning="NVML says that the GPU is lost",
+        source="three: the driver says so for a moment while somebody resets the GPU",
+        clears_when="the GPU answers again in ten consecutive looks",
+        raise_after=3,
+        clear_after=10,
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="GpuRecoveryAction",
+        component="gpu/PCI",
+        meaning="the driver asks for an action (NVML field 230, Xid 154)",
+        source="the driver's own word, R565 and later",
+        clears_when="the driver asks for no action",
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="RowRemapFailed",
+        component="gpu/PCI",
+        meaning="the driver reports a failed row remapping",
+        source="NVIDIA: a failed remapping means replacement",
+        clears_when="the driver reports no failed row remapping in ten looks",
+        raise_after=2,
+        clear_after=10,
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="RowRemapPending",
+        component="gpu/PCI",
+        meaning="the driver reports a row remapping that waits for a reset",
+        source="NVIDIA's GPU memory error management",
+        clears_when="the driver reports no pending row remapping in ten looks",
+        raise_after=2,
+        clear_after=10,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="GpuCountMismatch",
+        component="driver/nvidia",
+        meaning="another number of GPUs answers than gpus_expected says",
+        source="the operator's configuration",
+        clears_when="the configured number of GPUs answers in ten looks",
+        raise_after=10,
+        clear_after=10,
+        boot_grace_ns=BOOT_GRACE_NS,
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="GpuDriverUnavailable",
+        component="driver/nvidia",
+        meaning="NVIDIA GPUs are on the PCI bus, and the driver lists none",
+        source="the PCI bus",
+        clears_when="the driver lists GPUs in three looks",
+        raise_after=10,
+        clear_after=3,
+        boot_grace_ns=BOOT_GRACE_NS,
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="DriverHang",
+        component="driver/nvidia",
+        meaning="the driver missed its deadline, its process replaced in between",
+        source="gpu_deadline_s, three times",
+        clears_when="the driver answers within the deadline in ten looks",
+        raise_after=3,
+        clear_after=10,
+        mode=Mode.ENFORCE,
+    ),
+)
 
 
 class RecoveryAction(IntEnum):

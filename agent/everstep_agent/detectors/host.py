@@ -3,13 +3,38 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 
 # Below these a job's logs and checkpoints, or the agent's own outbox, are about to fail.
 DISK_FREE_RATIO_MIN = 0.02
 DISK_FREE_BYTES_MIN = 512 << 20
 MEMORY_AVAILABLE_RATIO_MIN = 0.02
+
+
+CONDITIONS = (
+    Condition(
+        name="DiskFull",
+        component="disk/MOUNT",
+        meaning="free space is at or below 2 %, or 512 MiB on disks larger than 25 GiB",
+        source="below these logs and checkpoints, or the agent's own outbox, are about to fail",
+        clears_when="more than the limit is free again in two looks",
+        raise_after=2,
+        clear_after=2,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="MemoryLow",
+        component="memory",
+        meaning="less than 2 % of main memory is available in ten looks",
+        source="ours: below it the kernel kills processes",
+        clears_when="more than the limit is available in ten looks",
+        raise_after=10,
+        clear_after=10,
+        mode=Mode.ADVISE,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.detectors.book import OpenFinding
+from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.gpu import GpusReading, RecoveryAction, recovery_finding
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.detectors.xid_table import NODE_XIDS
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
 
 # "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 _XID = re.compile(
@@ -34,6 +35,45 @@ _RECOVERY_TEXTS = {
     "drain and reset": RecoveryAction.DRAIN_AND_RESET,
 }
 _CLEARED_BY_BOOT = ("XidFatal", "XidDegraded", "FallenOffTheBus")
+
+
+CONDITIONS = (
+    Condition(
+        name="XidFatal",
+        component="gpu/PCI",
+        meaning="the driver logged an Xid with which a GPU cannot train",
+        # The kernel never says that it is over, and a GPU that answers again after a reset may have
+        # the same fault. An operator who knows better releases the node.
+        source="NVIDIA's Xid catalogue",
+        clears_when="the node was rebooted and the GPU answers",
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="XidDegraded",
+        component="gpu/PCI",
+        meaning="the driver logged an Xid that tells of a fault, with which the GPU goes on",
+        source="NVIDIA's Xid catalogue",
+        clears_when="the node was rebooted and the GPU answers",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="FallenOffTheBus",
+        component="gpu/PCI",
+        meaning="the driver says that a GPU has fallen off the bus",
+        source="the driver's own words",
+        clears_when="the node was rebooted and the GPU answers",
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="FilesystemReadOnly",
+        component="disk/DEVICE",
+        meaning="the kernel made a file system read-only",
+        source="the kernel's own words",
+        clears_when="the file system is mounted writable in two looks",
+        clear_after=2,
+        mode=Mode.ADVISE,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,38 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 
 # A port that carries RDMA traffic is one rail of the job: training stops without it.
 _RDMA_KINDS = ("infiniband", "roce")
+
+
+CONDITIONS = (
+    Condition(
+        name="LinkDown",
+        component="link/NAME",
+        meaning="a link that was up, or that the operator named, is down in five looks",
+        source="links bounce for seconds when a switch is restarted",
+        clears_when="the link is up in ten consecutive looks",
+        raise_after=5,
+        clear_after=10,
+        boot_grace_ns=BOOT_GRACE_NS,
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="LinkSlow",
+        component="link/NAME",
+        meaning="a link runs below the best speed that it was seen at",
+        source="its own best speed",
+        clears_when="the link is back at its best speed in ten looks",
+        raise_after=10,
+        clear_after=10,
+        boot_grace_ns=BOOT_GRACE_NS,
+        mode=Mode.ADVISE,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,21 @@
 """Claims on nodes: who keeps a node from taking ranks, within which budget."""
 
+from everstep_common.findings import Mode
 from everstep_controller.core import orders
-from everstep_controller.core.facts import Mode
 from everstep_controller.core.state import AUTOMATION, Claim, NodeRecord, NodeState, State
 from everstep_controller.core.turn import Turn
 
+_ORDER = tuple(Mode)
 
-def mode_of(state: State, condition: str) -> Mode:
-    """Return how far automation may go for one condition."""
-    return dict(state.settings.condition_modes).get(condition, state.settings.mode)
+
+def mode_of(state: State, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
+    """Return how far automation may go for one condition.
+
+    What an operator set for the condition holds; else the fleet's mode, but no further than
+    ``most``, which the detector was shipped with.
+    """
+    chosen = dict(state.settings.condition_modes).get(condition)
+    return chosen or min(state.settings.mode, most, key=_ORDER.index)
 
 
 def budget(state: State) -> int:
@@ -24,9 +31,9 @@ def spent(state: State) -> int:
     return sum(claim is not None and not claim.dead for claim in claims)
 
 
-def forbidden(turn: Turn, node: NodeRecord, condition: str) -> str:
+def forbidden(turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE) -> str:
     """Return why automation may not isolate this working node; empty when it may."""
-    mode = mode_of(turn.state, condition)
+    mode = mode_of(turn.state, condition, most)
     if mode is not Mode.ENFORCE:
         return f"the mode of {condition} is {mode.value}"
     if reason := turn.paused(node.name):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from everstep_common.findings import Mode
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -104,14 +106,6 @@ class BranchPoint:
     through_step: int | None
     world_size: int
     shards: tuple[str, ...] = ()
-
-
-class Mode(Enum):
-    """How far automation may go."""
-
-    OBSERVE = "observe"
-    ADVISE = "advise"
-    ENFORCE = "enforce"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What happens to nodes: connections, findings, checks and operators' words."""
 
-from everstep_common.findings import Severity
+from everstep_common.findings import Mode, Severity
 from everstep_controller.core import claims, jobs, orders
 from everstep_controller.core.events import (
     CheckFinished,
@@ -10,7 +10,6 @@ from everstep_controller.core.events import (
     OperatorIsolated,
     OperatorReleased,
 )
-from everstep_controller.core.facts import Mode
 from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent, step
 from everstep_controller.core.state import (
     AUTOMATION,
@@ -120,16 +119,16 @@ def finding_cleared(turn: Turn, event: FindingCleared) -> None:
 def reconsider(turn: Turn, node: NodeRecord) -> None:
     """Judge a node by its open findings, as far as each one's mode allows."""
     node.deferred = ""
-    acted_on = {
-        key: held.finding
-        for key, held in node.findings.items()
-        if not held.accepted_by
-        and claims.mode_of(turn.state, held.finding.condition) is not Mode.OBSERVE
-    }
-    fatal = [f for f in acted_on.values() if f.severity is Severity.FATAL]
-    degraded = [f for f in acted_on.values() if f.severity is Severity.DEGRADED]
+    held = (one for one in node.findings.values() if not one.accepted_by)
+    acted_on = [
+        one.finding
+        for one in held
+        if claims.mode_of(turn.state, one.finding.condition, one.finding.mode) is not Mode.OBSERVE
+    ]
+    fatal = [finding for finding in acted_on if finding.severity is Severity.FATAL]
+    degraded = [finding for finding in acted_on if finding.severity is Severity.DEGRADED]
     for finding in fatal:
-        forbidden = claims.forbidden(turn, node, finding.condition)
+        forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
         if not forbidden:
             move(turn, node, NodeEvent.FATAL_FINDING, finding.message)
             return
@@ -188,7 +187,7 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.findings.values():
         fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
-        if fatal and not claims.forbidden(turn, node, held.finding.condition):
+        if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
             return held.finding.message
     return ""
 

@@ -95,6 +95,34 @@ SUGGESTED_ACTION_REPAIR_HARDWARE: SuggestedAction.ValueType  # 6
 """Call a technician."""
 Global___SuggestedAction: _TypeAlias = SuggestedAction  # noqa: Y015
 
+class _Mode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODE_UNSPECIFIED: _Mode.ValueType  # 0
+    """Not set: as far as the controller's own mode says."""
+    MODE_OBSERVE: _Mode.ValueType  # 1
+    """Show it, and do nothing."""
+    MODE_ADVISE: _Mode.ValueType  # 2
+    """Say what should be done."""
+    MODE_ENFORCE: _Mode.ValueType  # 3
+    """Do it."""
+
+class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
+    """How far automation may go about a condition."""
+
+MODE_UNSPECIFIED: Mode.ValueType  # 0
+"""Not set: as far as the controller's own mode says."""
+MODE_OBSERVE: Mode.ValueType  # 1
+"""Show it, and do nothing."""
+MODE_ADVISE: Mode.ValueType  # 2
+"""Say what should be done."""
+MODE_ENFORCE: Mode.ValueType  # 3
+"""Do it."""
+Global___Mode: _TypeAlias = Mode  # noqa: Y015
+
 class _Phase:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -672,6 +700,7 @@ class Finding(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     INJECTED_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
     component: _builtins.str
     """What it is about: "gpu/0000:3b:00.0", "disk//var", "probe/nvml"."""
     condition: _builtins.str
@@ -688,6 +717,8 @@ class Finding(_message.Message):
     """Which rule decided."""
     injected: _builtins.bool
     """Made by a fault injection, not by hardware."""
+    mode: Global___Mode.ValueType
+    """The most that automation may do about it."""
     @_builtins.property
     def since(self) -> Global___Stamp:
         """When the condition began."""
@@ -704,10 +735,11 @@ class Finding(_message.Message):
         rule: _builtins.str = ...,
         since: Global___Stamp | None = ...,
         injected: _builtins.bool = ...,
+        mode: Global___Mode.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "rule", b"rule", "severity", b"severity", "since", b"since", "suggested_action", b"suggested_action"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "rule", b"rule", "severity", b"severity", "since", b"since", "suggested_action", b"suggested_action"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from everstep_agent.detectors.book import OpenFinding
 from everstep_agent.detectors.gpu import GpuReading, GpusReading
 from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
 from everstep_agent.detectors.kernel import (
@@ -12,6 +11,7 @@ from everstep_agent.detectors.kernel import (
     pci_address,
     xid_event,
 )
+from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.detectors.xid_table import APPLICATION_XIDS, NODE_XIDS
 from everstep_common.clock import Stamp
 from everstep_common.findings import Finding, Severity, SuggestedAction

@@ -1,9 +1,9 @@
 """Single decisions of the core, told as short stories."""
 
-from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_common.findings import Finding, FindingKey, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import JobOnNode, Mode, Origin, Phase, Settings
+from everstep_controller.core.facts import JobOnNode, Origin, Phase, Settings
 from everstep_controller.core.state import JobState, NodeState
 
 S = 1_000_000_000

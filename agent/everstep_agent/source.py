@@ -1,0 +1,35 @@
+"""Something that is looked at again and again: what is read, in which rhythm, and who judges it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from everstep_agent.detectors.judgement import Judgement
+
+Look = Callable[[], Awaitable[Sequence[Judgement]]]
+# Called on the event loop with what asks for a look at once; returns what ends the listening.
+Listen = Callable[[Callable[[], None]], Callable[[], None]]
+
+
+def _nobody() -> None:
+    """Do nothing."""
+
+
+def _never(_wake: Callable[[], None]) -> Callable[[], None]:
+    return _nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One source of readings. Its look may raise OSError (TimeoutError: it hangs) and ValueError.
+
+    ``group`` is what ``everstep-agent check --only`` calls it. ``listen`` is for sources that tell
+    when something changed: then a look follows at once, and the interval is only the longest wait.
+    ``told`` is called when the judgements of a look are in the findings.
+    """
+
+    name: str
+    group: str
+    interval_s: float
+    look: Look
+    listen: Listen = _never
+    told: Callable[[], None] = _nobody

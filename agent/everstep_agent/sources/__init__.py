@@ -1,0 +1,1 @@
+"""What the watch looks at: each file wires one probe to its detectors."""
