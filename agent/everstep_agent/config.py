@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.signals import SignalsSettings
 from everstep_common.config import setting
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
@@ -134,6 +135,7 @@ class AgentConfig:
     )
     tls: TlsSettings = field(default_factory=TlsSettings)
     jobs: JobsSettings = field(default_factory=JobsSettings)
+    signals: SignalsSettings = field(default_factory=SignalsSettings)
 
     @property
     def node_name(self) -> str:
@@ -172,7 +174,7 @@ class AgentConfig:
                 )
         wellformed = {key: value for key, value in addresses.items() if key not in malformed}
         found += self.tls.problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
-        return found + self.jobs.problems()
+        return found + self.jobs.problems() + self.signals.problems()
 
 
 _POSITIVE = (

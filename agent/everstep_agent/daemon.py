@@ -83,7 +83,9 @@ class Daemon:
         self._stamp = stamp
         self._store, remembered = open_store(config.state_folder, config.disk_deadline_s)
         self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
-        book = FindingBook(load_findings(remembered.notes.get("findings", "[]")))
+        book = FindingBook(
+            load_findings(remembered.notes.get("findings", "[]")), config.signals.modes
+        )
         self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
         self._view = NodeView()
         rng = random.Random()

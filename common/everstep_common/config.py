@@ -11,7 +11,7 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
@@ -69,7 +69,7 @@ def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[
     for name in [name for name in names if name in table]:
         found: list[str] = []
         value = _value(hints[name], table[name], prefix + name, found)
-        if not found or dataclasses.is_dataclass(value):
+        if not found or dataclasses.is_dataclass(value) or isinstance(value, Mapping):
             values[name] = value
         problems += found
     # The default stands in for a wrong value, so that the others can be judged in the same run.
@@ -98,6 +98,10 @@ def _value(kind: typing.Any, value: object, path: str, problems: list[str]) -> o
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         inner = typing.get_args(kind)[0]
         return tuple(_value(inner, v, f"{path}[{i}]", problems) for i, v in enumerate(value))
+    if typing.get_origin(kind) is Mapping and isinstance(value, dict):
+        inner = typing.get_args(kind)[1]
+        values = {name: _value(inner, v, f"{path}.{name}", problems) for name, v in value.items()}
+        return {name: converted for name, converted in values.items() if converted is not None}
     converted = _scalar(kind, value)
     if converted is None:
         problems.append(f"{path}: expected {describe_type(kind)}, got {value!r}")
@@ -126,6 +130,8 @@ def describe_type(kind: typing.Any) -> str:  # noqa: ANN401
     kind = _without_none(kind)
     if typing.get_origin(kind) is tuple:
         return f"a list, each item {describe_type(typing.get_args(kind)[0])}"
+    if typing.get_origin(kind) is Mapping:
+        return f"a table, each value {describe_type(typing.get_args(kind)[1])}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "one of " + ", ".join(repr(member.value) for member in kind)
     if dataclasses.is_dataclass(kind):
@@ -175,6 +181,8 @@ def _default_text(spec: "dataclasses.Field[typing.Any]") -> str:
 def _toml(value: object) -> str:
     if isinstance(value, Enum):
         return _toml(value.value)
+    if isinstance(value, Mapping):
+        return "none" if not value else ", ".join(f"{k} = {_toml(v)}" for k, v in value.items())
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     if isinstance(value, str | Path):

@@ -9,7 +9,7 @@ import grpc
 
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 30.0
 
 
 @dataclass
@@ -58,7 +58,7 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         self.outgoing.put_nowait(message)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until the condition holds; fails after 20 s."""
+        """Wait until the condition holds; fails after 30 s."""
         async with asyncio.timeout(_DEADLINE_S):
             while not condition():  # noqa: ASYNC110 - what others do sets no event
                 await asyncio.sleep(0.01)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from everstep_cli.demo.janitor import Identity
 from everstep_cli.demo.processes import Child, Household
 from everstep_cli.grpc_admin import GrpcAdmin, connect
 from everstep_proto.generated import admin_pb2
+from fakes.ports import reserved_port
 
 JOB = "train"
 _TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
@@ -191,9 +191,11 @@ def running_fleet(*nodes: str) -> Iterator[RealFleet]:
     folder = Path(tempfile.mkdtemp(prefix="es"))
     (folder / "losses").mkdir()
     household = Household(folder, keep=False)
-    port = _free_port()
     try:
-        with connect(Connection(address=f"127.0.0.1:{port}", timeout_s=5.0)) as admin:
+        with (
+            reserved_port() as port,
+            connect(Connection(address=f"127.0.0.1:{port}", timeout_s=5.0)) as admin,
+        ):
             fleet = RealFleet(folder, household, admin, port, nodes)
             fleet.start_controller()
             for name in nodes:
@@ -206,10 +208,3 @@ def running_fleet(*nodes: str) -> Iterator[RealFleet]:
 
 def _tail(log: Path) -> str:
     return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-25:])
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -5,11 +5,13 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from fakes.ports import reserved_port
 from fakes.tiny_fleet import TinyFleet, serving
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +61,18 @@ def _inject(folder: Path, line: str) -> None:
         file.write(line + "\n")
 
 
+def _kernel_log_kept(folder: Path) -> bool:
+    """Return whether the agent has on its disk how far it read, and what it found before that."""
+    (path,) = (folder / "data").rglob("agent.sqlite")
+    connection = sqlite3.connect(path)
+    try:
+        notes: dict[str, str] = dict(connection.execute("SELECT key, value FROM note"))
+    finally:
+        connection.close()
+    place = notes.get("kernel_log", "").rpartition(" ")[2]
+    return place == str((folder / "kmsg").stat().st_size)
+
+
 def test_an_agent_tells_what_this_machine_is_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet, _agent(_configure(tmp_path, fleet.port)) as agent:
@@ -70,7 +84,7 @@ def test_an_agent_tells_what_this_machine_is_and_ends_cleanly_on_sigterm(tmp_pat
             assert "lo" in {interface.name for interface in inventory.interfaces}
             await fleet.until(lambda: any(m.HasField("samples") for m in fleet.messages))
             agent.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(agent.wait(), 10) == 0
+            assert await asyncio.wait_for(agent.wait(), 30) == 0
 
     asyncio.run(scenario())
 
@@ -79,17 +93,21 @@ def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
-        fleet = TinyFleet()
-        async with serving(fleet):
-            config = _configure(tmp_path, fleet.port)
-            async with _agent(config):
-                await fleet.until(lambda: fleet.hellos)
-                fleet.acking = False
-                _inject(tmp_path, _XID_79)
-                await fleet.until(lambda: fleet.of("finding_raised"))
+        with reserved_port() as port:
+            await over_a_kill(TinyFleet(), port)
+
+    async def over_a_kill(fleet: TinyFleet, port: int) -> None:
+        config = _configure(tmp_path, port)
+        async with serving(fleet, port), _agent(config):
+            await fleet.until(lambda: fleet.hellos)
+            fleet.acking = False
+            _inject(tmp_path, _XID_79)
+            await fleet.until(lambda: fleet.of("finding_raised"))
+            # It was sent from memory: on the disk it is a little later.
+            await fleet.until(lambda: _kernel_log_kept(tmp_path))
         fleet.records.clear()  # it was sent, but never journaled
         fleet.acking = True
-        async with serving(fleet, fleet.port), _agent(config):
+        async with serving(fleet, port), _agent(config):
             await fleet.until(lambda: fleet.of("finding_raised"))
             (raised,) = fleet.of("finding_raised")
             assert raised.finding_raised.component == "gpu/0000:3b:00.0"
@@ -131,7 +149,7 @@ def test_a_full_disk_under_the_outbox_is_a_finding_and_everything_is_sent_all_th
             resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, unlimited)
             await fleet.until(lambda: "OutboxNotDurable" in _conditions(fleet, "finding_cleared"))
             agent.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(agent.wait(), 10) == 0
+            assert await asyncio.wait_for(agent.wait(), 30) == 0
 
     asyncio.run(scenario())
 
@@ -142,7 +160,7 @@ def test_an_address_that_is_taken_ends_the_agent_with_one_sentence(tmp_path: Pat
         config.write_text(config.read_text().replace("bulk_port = 0", f"bulk_port = {taken}"))
         async with _agent(config, asyncio.subprocess.PIPE) as agent:
             assert agent.stderr is not None
-            said = await asyncio.wait_for(agent.stderr.read(), 20)
+            said = await asyncio.wait_for(agent.stderr.read(), 30)
             assert await agent.wait() == 1
             return said
 

@@ -30,6 +30,9 @@ from fakes.nvml import FakeDriver
 
 # Long after the boot: no condition is in its grace.
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)
+# A driver that answers must not miss its deadline on a busy machine; one that hangs misses any.
+_PATIENT = NvmlDeadlines(first_s=15.0, next_s=15.0)
+_IMPATIENT = NvmlDeadlines(first_s=0.3, next_s=0.3)
 
 
 def _write(path: Path, text: str) -> None:
@@ -121,12 +124,13 @@ def test_a_driver_that_hangs_is_found_while_the_other_probes_go_on_and_cleared_w
     tmp_path: Path, driver: FakeDriver
 ) -> None:
     async def scenario() -> None:
-        nvml = NvmlProbe(NvmlDeadlines(first_s=3.0, next_s=0.3), driver.command)
+        nvml = NvmlProbe(_PATIENT, driver.command)
         bench = Bench(tmp_path, nvml=nvml)
         rule = CONDITIONS["DriverHang"]
         try:
             assert (await bench.check()).passed
             driver.hang(True)
+            nvml._deadlines = _IMPATIENT
             await _times(rule.raise_after - 1, bench.watch.look)
             assert bench.raised() == []
             assert bench.sees_host()
@@ -134,6 +138,7 @@ def test_a_driver_that_hangs_is_found_while_the_other_probes_go_on_and_cleared_w
             assert bench.raised() == ["DriverHang"]
             assert bench.sees_host()
             driver.hang(False)
+            nvml._deadlines = _PATIENT
             assert (await bench.check()).passed
             await _times(rule.clear_after - 1, bench.watch.look)
             assert bench.cleared() == ["DriverHang"]

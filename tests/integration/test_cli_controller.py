@@ -2,32 +2,30 @@
 
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from everstep_cli.admin import AdminError
+from everstep_cli.connection import Connection
 from everstep_cli.demo.processes import Household
+from everstep_cli.grpc_admin import connect
 from everstep_cli.main import main
+from fakes.ports import reserved_port
 
 _PATIENCE_S = 30.0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Run a controller and an agent; return the controller's address once the node is healthy."""
-    with tempfile.TemporaryDirectory(prefix="es") as name:
-        folder, address = Path(name), f"127.0.0.1:{_free_port()}"
+    with tempfile.TemporaryDirectory(prefix="es") as name, reserved_port() as port:
+        folder, address = Path(name), f"127.0.0.1:{port}"
         (folder / "controller.toml").write_text(
             f'listen = "{address}"\nmetrics = ""\njournal = "{folder}/journal.sqlite"\n'
         )
@@ -52,11 +50,13 @@ def address() -> Iterator[str]:
 
 def _wait_until_healthy(address: str) -> None:
     deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
-        if main(["why", "gpu-0042", "--json", "--controller", address]) == 0:
-            return
-        time.sleep(0.2)
-    raise AssertionError("the node did not become known")
+    with connect(Connection(address=address)) as admin:
+        while time.monotonic() < deadline:
+            with suppress(AdminError):
+                if [node.state for node in admin.nodes().nodes] == ["healthy"]:
+                    return
+            time.sleep(0.2)
+    raise AssertionError("the node did not become healthy")
 
 
 def ask(capsys: pytest.CaptureFixture[str], address: str, *arguments: str) -> dict[str, object]:

@@ -126,7 +126,7 @@ async def eventually_paused(
     admin: "admin_pb2_grpc.AdminAsyncStub", pause: admin_pb2.PauseRequest
 ) -> None:
     """The journal looks for space every second; until it has found some, calls are refused."""
-    for _ in range(100):
+    for _ in range(250):
         try:
             await admin.Pause(pause)
         except grpc.aio.AioRpcError:

@@ -14,6 +14,7 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.replay import replay
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller_command, environment, start_controller
+from fakes.ports import reserved_port
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -46,16 +47,17 @@ def journaled(folder: Path) -> list[int]:
 
 
 def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: Path) -> None:
-    running = start_controller(tmp_path)
-    reached = 0
-    for goal in (RECORDS // 4, RECORDS // 2):
-        _, reached = asyncio.run(stream_until(running.port, reached + 1, goal))
-        running.kill()
-        assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
-        running = start_controller(tmp_path, running.port)
-    known, _ = asyncio.run(stream_until(running.port, reached + 1, RECORDS))
-    assert known >= reached
-    assert running.terminate() == 0
+    with reserved_port() as port:
+        running = start_controller(tmp_path, port)
+        reached = 0
+        for goal in (RECORDS // 4, RECORDS // 2):
+            _, reached = asyncio.run(stream_until(port, reached + 1, goal))
+            running.kill()
+            assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
+            running = start_controller(tmp_path, port)
+        known, _ = asyncio.run(stream_until(port, reached + 1, RECORDS))
+        assert known >= reached
+        assert running.terminate() == 0
     assert journaled(tmp_path) == list(range(1, RECORDS + 1))
     assert replay(tmp_path / "journal.sqlite", Core).differences == ()
 
@@ -115,24 +117,25 @@ def test_replay_of_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 
 def test_following_the_events_goes_on_over_a_kill_of_the_controller(tmp_path: Path) -> None:
-    running = start_controller(tmp_path)
     command = [sys.executable, "-m", "everstep_cli.main", "events", "--follow", "--json"]
-    with subprocess.Popen(
-        [*command, "--controller", f"127.0.0.1:{running.port}"],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as follower:
-        assert follower.stdout is not None
-        assert follower.stderr is not None
-        seen = [json.loads(follower.stdout.readline())]
-        running.kill()
-        assert "the controller is away" in follower.stderr.readline()
-        running = start_controller(tmp_path, running.port)
-        seen.append(json.loads(follower.stdout.readline()))
-        assert follower.stderr.readline() == "the controller is back\n"
-        follower.terminate()
-    assert running.terminate() == 0
+    with reserved_port() as port:
+        running = start_controller(tmp_path, port)
+        with subprocess.Popen(
+            [*command, "--controller", f"127.0.0.1:{port}"],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as follower:
+            assert follower.stdout is not None
+            assert follower.stderr is not None
+            seen = [json.loads(follower.stdout.readline())]
+            running.kill()
+            assert "the controller is away" in follower.stderr.readline()
+            running = start_controller(tmp_path, port)
+            seen.append(json.loads(follower.stdout.readline()))
+            assert follower.stderr.readline() == "the controller is back\n"
+            follower.terminate()
+        assert running.terminate() == 0
     assert [event["id"] for event in seen] == [1, 2]
     assert [event["message"][-6:] for event in seen] == ["term 1", "term 2"]

@@ -80,6 +80,12 @@ def judge_the_halt(fleet: RealFleet) -> None:
     assert told(fleet) == [], "a halted controller acted or acknowledged"
 
 
+def told_to_connect(fleet: RealFleet) -> bool:
+    """Return whether an agent has written down that the controller ended its stream."""
+    logs = [fleet.agents[name].log.read_text(encoding="utf-8") for name in NODES]
+    return any("the controller acts again; connect anew" in log for log in logs)
+
+
 def hellos(fleet: RealFleet) -> set[str]:
     events = [event for event in since_start(fleet) if isinstance(event, NodeConnected)]
     return {event.node for event in events}
@@ -104,7 +110,7 @@ def told(fleet: RealFleet) -> list[object]:
     return [*orders, *(event for event in since_start(fleet) if hasattr(event, "origin"))]
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("lose", [before_a_generation, before_the_job])
 def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) -> None:
     with running_fleet(*NODES) as fleet:
@@ -124,9 +130,8 @@ def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) 
         assert fleet.admin.controller().term > known
         fleet.until("new steps", 60, lambda: fleet.step() > reached + 40)
         fleet.until("a running job", 30, lambda: fleet.job().state == "running")
-        logs = [fleet.agents[name].log.read_text(encoding="utf-8") for name in NODES]
         # An agent that was just between two streams connects without being told.
-        assert any("the controller acts again; connect anew" in log for log in logs)
+        fleet.until("an agent that was told to connect anew", 30, lambda: told_to_connect(fleet))
         later = {n: step for n, step in fleet.first_steps().items() if n > generation}
         assert all(step >= reached - 40 for step in later.values()), later
         assert fleet.job().generation >= generation

@@ -23,7 +23,7 @@ def test_losses_do_not_depend_on_the_number_of_processes(tmp_path: Path, world_s
 def test_losses_do_not_change_when_ranks_die_and_the_job_is_re_formed(tmp_path: Path) -> None:
     losses = tmp_path / "losses"
     command = [sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--losses", str(losses)]
-    paced = [*command, "--step-seconds-min", "0.01"]
+    paced = [*command, "--step-seconds-min", "0.03"]
     with joined_job(tmp_path, *paced, options=["--nproc-per-node", "4"]) as job:
         for generation, ranks in enumerate((4, 3, 4), start=1):
             vault = job.agent.vault

@@ -51,7 +51,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     vault.close()
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Return when the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -139,16 +139,16 @@ def test_a_hung_agent_costs_its_deadline_once(node: Node) -> None:
     member = membership(node.environ())
     assert member
     link = AgentLink(member)
-    assert link.attach(5.0)
+    assert link.attach(30.0)
     snapshots = Snapshots(
-        {"a": np.zeros(1)}, link, Copier(1), deadlines=Deadlines(begin_s=0.2, commit_s=0.2)
+        {"a": np.zeros(1)}, link, Copier(1), deadlines=Deadlines(begin_s=2.0, commit_s=2.0)
     )
     snapshots.restore()
     assert snapshots.snapshot(0)
     with node.agent.hung():
         started = time.monotonic()
         saved = [snapshots.snapshot(step) for step in range(1, 1000)]
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 20.0
     assert not any(saved)
     assert snapshots.unsaved_steps == 999
 
@@ -188,4 +188,5 @@ def test_progress_does_not_wait_for_an_agent_that_does_not_read(node: Node) -> N
         started = time.monotonic()
         for step in range(20_000):
             run.step(step)
-        assert time.monotonic() - started < 5.0
+        # A wait of a millisecond in each step would take longer.
+        assert time.monotonic() - started < 20.0

@@ -62,9 +62,11 @@ class Cluster:
         for node in self.nodes:
             node.on_report = self._direct
             runtime = self.folder / node.name
-            node.jobs = NodeJobs(JobsSettings(runtime_folder=runtime, bulk_port=0), node, node.name)
+            # A launcher that is slow on a busy machine is not to be overruled.
+            chosen = JobsSettings(runtime_folder=runtime, bulk_port=0, stop_patience_s=30.0)
+            node.jobs = NodeJobs(chosen, node, node.name)
             node.task = asyncio.create_task(node.jobs.run())
-            await asyncio.wait_for(node.jobs.ready.wait(), 10)
+            await asyncio.wait_for(node.jobs.ready.wait(), 30)
             options = ["--job", "test", "--nnodes", "2:3", "--socket", str(runtime / "agent.sock")]
             node.launcher = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "everstep.entry", "run", *options, "--", *command),

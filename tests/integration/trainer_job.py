@@ -1,7 +1,6 @@
 """A real launcher with real ranks beside a `TrainerAgent`, for tests."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.trainer_messages import End, Join, Start, Started, Stop, Stopped
+from fakes.ports import reserved_port
 from integration.trainer_agent import TrainerAgent, Vault
 
 REPOSITORY = Path(__file__).parents[2]
@@ -106,14 +106,14 @@ def read_losses(path: Path) -> dict[int, str]:
 
 def train(folder: Path, world_size: int) -> dict[int, str]:
     """Return the losses of an uninterrupted run without an agent."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     losses = folder / f"losses-{world_size}"
     command = [sys.executable, str(EXAMPLE), "--steps", str(STEPS), "--losses", str(losses)]
-    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = [
-        subprocess.Popen(command, env=environment(RANK=str(rank), **place))
-        for rank in range(world_size)
-    ]
-    assert [rank.wait(timeout=60) for rank in ranks] == [0] * world_size
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1"}
+    with reserved_port() as port:
+        place["MASTER_PORT"] = str(port)
+        ranks = [
+            subprocess.Popen(command, env=environment(RANK=str(rank), **place))
+            for rank in range(world_size)
+        ]
+        assert [rank.wait(timeout=120) for rank in ranks] == [0] * world_size
     return read_losses(losses)

@@ -179,6 +179,8 @@ def settings(folder: Path, **values: object) -> JobsSettings:
         begin_wait_s=TIMEOUT_S,
         transfer_timeout_s=TIMEOUT_S,
         settle_timeout_s=TIMEOUT_S,
+        # The processes that the agent would kill in a launcher's place are the test itself.
+        stop_patience_s=TIMEOUT_S,
     )
     return replace(base, **values)  # type: ignore[arg-type]
 
