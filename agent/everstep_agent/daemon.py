@@ -13,26 +13,16 @@ from everstep_agent.config import AgentConfig
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.links import LinkDetector
 from everstep_agent.findings import Findings, load_findings
-from everstep_agent.inventory import NodeView
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
+from everstep_agent.node_watch import Memory, NodeWatch
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.outbox import Outbox
-from everstep_agent.probes.host import HostProbe
-from everstep_agent.probes.kernel_log import Position, kernel_log
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
-from everstep_agent.sources.gpus import GpuSource
-from everstep_agent.sources.host import host_sources
-from everstep_agent.sources.kernel_log import KernelLogSource
-from everstep_agent.sources.network import network_sources
-from everstep_agent.store_file import Remembered
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.uplink import Uplink, UplinkSettings
-from everstep_agent.watch import Watch
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
@@ -87,7 +77,8 @@ class Daemon:
             load_findings(remembered.notes.get("findings", "[]")), config.signals.modes
         )
         self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
-        self._view = NodeView()
+        memory = Memory(remembered.notes, lambda key, value: self._store.note(key, value))
+        self._node = NodeWatch(config, self._findings, memory, stamp)
         rng = random.Random()
         self._uplink = Uplink(
             UplinkSettings(
@@ -101,13 +92,9 @@ class Daemon:
             Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_max_s),
         )
         phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
-        self._samples = SampleSender(self._view, self._uplink.samples, stamp, phase_s)
-        self._nvml = NvmlProbe(
-            NvmlDeadlines(first_s=config.gpu_first_deadline_s, next_s=config.gpu_deadline_s),
-            proc=config.proc,
-        )
+        self._samples = SampleSender(self._node.view, self._uplink.samples, stamp, phase_s)
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
-        self._watch = self._make_watch(remembered)
+        self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
         self._jobs = NodeJobs(config.jobs, self, config.node_name)
         highest = int(remembered.notes.get("highest_term", "0"))
@@ -141,7 +128,7 @@ class Daemon:
             # An agent without its socket serves nobody: then it does not start.
             await self._jobs.ready.wait()
             for name, work in (
-                ("probes", self._watch.run),
+                ("probes", self._node.watch.run),
                 ("liveness", self._liveness.run),
                 ("samples", self._samples.run),
                 ("kernel-messages", self._kernel.run),
@@ -153,8 +140,8 @@ class Daemon:
                 tasks.append(group.create_task(running, name=name))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_LOOK_S):
-                    await self._watch.look()
-            self._gpus.on_changed = self._uplink.renew
+                    await self._node.watch.look()
+            self._node.gpus.on_changed = self._uplink.renew
             uplink = keep_running(
                 "uplink", lambda: self._uplink.run(self._hello, orders), self._findings.report
             )
@@ -167,37 +154,13 @@ class Daemon:
 
     def close(self) -> None:
         """Write what is left to the disk and end the driver's process."""
-        self._nvml.close()
+        self._node.close()
         self._store.close(_STORE_CLOSE_S)
 
     # --- parts -----------------------------------------------------------------------------------
 
     def _note(self, key: str) -> Callable[[str], None]:
         return lambda value: self._store.note(key, value)
-
-    def _make_watch(self, remembered: Remembered) -> Watch:
-        config, boot_id = self._config, self._stamp().boot_id
-        source, _, place = remembered.notes.get("kernel_log", " -1").rpartition(" ")
-        log = kernel_log(config.kernel_log, boot_id, Position(source, int(place)))
-        self._kernel_log = KernelLogSource(log, self._view, config.probe_deadline_s)
-        keep = self._note("kernel_log")
-        self._kernel_log.on_lines = self._kernel.take
-        self._kernel_log.on_position = lambda position: keep(f"{position.source} {position.place}")
-        self._kernel_log.quiet = lambda: self._findings.book.quiet(self._stamp())
-        # Also where it begins: killed before it remembers the first line, the agent reads it again.
-        self._kernel_log.on_position(log.position)
-        gpu_deadline_s = max(config.gpu_first_deadline_s, config.gpu_deadline_s) + 5.0
-        self._gpus = GpuSource(self._nvml, self._view, config.sysfs, gpu_deadline_s)
-        self._gpus.expected, self._gpus.boot_id = config.gpus_expected, boot_id
-        self._gpus.open_findings = lambda: self._findings.book.open_findings
-        detector = LinkDetector(config.links_required)
-        sources = (
-            self._kernel_log.source(config.kernel_log_interval_s),
-            *host_sources(HostProbe(), self._view, config.probe_deadline_s),
-            *network_sources(config.sysfs, detector, self._view, config.probe_deadline_s),
-            self._gpus.source(),
-        )
-        return Watch(sources, self._findings)
 
     def _hello(self) -> fleet_pb2.Hello:
         config = self._config
@@ -208,7 +171,7 @@ class Daemon:
             first_unacknowledged=self._outbox.first_unacknowledged,
             highest_term=self._terms.highest,
             stamp=stamp_to_wire(self._stamp()),
-            inventory=self._view.inventory(config.proc),
+            inventory=self._node.view.inventory(config.proc),
             domain=config.domain,
             bulk_address=self._jobs.bulk_address,
             liveness_address=f"{config.reachable_host}:{self._liveness_port}",
@@ -219,7 +182,7 @@ class Daemon:
 
     async def _check(self) -> CheckResult:
         return await run_check(
-            self._watch.look, self._findings.book.fatal, self._config.check_deadline_s
+            self._node.watch.look, self._findings.book.fatal, self._config.check_deadline_s
         )
 
     async def _watch_itself(self) -> None:
@@ -245,11 +208,11 @@ class Daemon:
                 streams=self._uplink.streams,
                 outbox=self._outbox.counts,
                 orders_refused=self._terms.refused,
-                gpu_probe_replaced=self._nvml.replaced,
-                xids=self._kernel_log.xids,
+                gpu_probe_replaced=self._node.nvml.replaced,
+                xids=self._node.kernel_log.xids,
             )
 
         sources = MetricSources(
-            self._view, counts, lambda: self._findings.book.open_findings, self._jobs.metrics
+            self._node.view, counts, lambda: self._findings.book.open_findings, self._jobs.metrics
         )
         await serve(self._config.metrics_address, self._config.tls, sources)
