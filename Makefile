@@ -67,8 +67,9 @@ format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/configuration.md from the configuration classes.
+reference: $(READY) ## Write docs/configuration.md and docs/signals.md from the code.
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/generate_signals.py
 
 proto: $(READY) ## Write the stubs from proto/*.proto.
 	$(BIN)/python -m everstep_proto.regenerate
