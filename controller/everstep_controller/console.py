@@ -77,8 +77,7 @@ class Console:
         """Return one node."""
         node = self._node(name)
         clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
-        jobs = self._runtime.state.jobs.values()
-        return to_admin.node_detail(node, jobs, clock, self._kernel.of(name))
+        return to_admin.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
 
     def findings(self, name: str) -> admin_pb2.ListFindingsReply:
         """Return open findings, of one node if one is named; the controller has some of its own."""
@@ -90,7 +89,8 @@ class Console:
             held += [(CONTROLLER, finding) for finding in self.own_findings()]
         order = {id(f): i for i, f in enumerate(to_admin.worst_first(f for _, f in held))}
         held.sort(key=lambda pair: order[id(pair[1])])
-        lines = [to_admin.finding_line(node, finding) for node, finding in held]
+        state = self._runtime.state
+        lines = [to_admin.finding_line(state, node, finding) for node, finding in held]
         return admin_pb2.ListFindingsReply(findings=lines)
 
     def own_findings(self) -> list[OpenFinding]:

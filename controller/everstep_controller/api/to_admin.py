@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from everstep_common.findings import Severity
 from everstep_controller.clock_map import ClockEstimate
+from everstep_controller.core.claims import mode_of
 from everstep_controller.core.planning import candidates
 from everstep_controller.core.state import (
     Incident,
@@ -51,15 +52,15 @@ def _accelerators(node: NodeRecord) -> str:
 
 
 def node_detail(
+    state: State,
     node: NodeRecord,
-    jobs: Iterable[JobRecord],
     clock: ClockEstimate | None,
     kernel: Iterable[KernelMessage],
 ) -> admin_pb2.NodeDetail:
     """Return everything known of a node."""
-    inventory = node.inventory
+    inventory, held = node.inventory, worst_first(node.findings.values())
     return admin_pb2.NodeDetail(
-        summary=node_summary(node, jobs),
+        summary=node_summary(node, state.jobs.values()),
         agent_version=node.agent_version,
         boot_id=node.boot_id,
         domain=node.domain,
@@ -92,7 +93,7 @@ def node_detail(
             for device in inventory.accelerators
         ],
         notes=inventory.notes,
-        findings=[finding_line(node.name, held) for held in worst_first(node.findings.values())],
+        findings=[finding_line(state, node.name, one) for one in held],
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=[str(message) for message in kernel],
@@ -104,7 +105,7 @@ def worst_first(findings: Iterable[OpenFinding]) -> list[OpenFinding]:
     return sorted(findings, key=lambda held: (_WORST_FIRST[held.finding.severity], held.since_ns))
 
 
-def finding_line(node: str, held: OpenFinding) -> admin_pb2.FindingLine:
+def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.FindingLine:
     """Return a finding as shown."""
     finding = held.finding
     return admin_pb2.FindingLine(
@@ -118,6 +119,7 @@ def finding_line(node: str, held: OpenFinding) -> admin_pb2.FindingLine:
         rule=finding.rule,
         since_ns=held.since_ns,
         injected=finding.injected,
+        mode=mode_of(state, finding.condition, finding.mode).value,
     )
 
 

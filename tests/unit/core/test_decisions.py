@@ -1,5 +1,7 @@
 """Single decisions of the core, told as short stories."""
 
+from dataclasses import replace
+
 from everstep_common.findings import Finding, FindingKey, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
@@ -134,6 +136,23 @@ def test_a_fatal_finding_isolates_only_where_automation_may() -> None:
     assert (enforce.state("n0"), enforce.owners("n0")) == (NodeState.REPAIRING, ["automation"])
     advise.find("n0")
     assert (advise.state("n0"), advise.owners("n0")) == (NodeState.SUSPECT, [])
+
+
+def test_a_detector_that_only_observes_changes_nothing_until_the_operator_says_so() -> None:
+    observed = replace(XID, mode=Mode.OBSERVE)
+    shipped = Story()
+    shipped.find("n0", observed)
+    assert (shipped.state("n0"), shipped.owners("n0")) == (NodeState.HEALTHY, [])
+    modes = (("XidFatal", Mode.ENFORCE),)
+    trusted = Story(settings=Settings(mode=Mode.ADVISE, condition_modes=modes))
+    trusted.find("n0", observed)
+    assert trusted.owners("n0") == ["automation"]
+
+
+def test_a_detector_that_advises_makes_a_node_suspect_and_isolates_nothing() -> None:
+    story = Story()
+    story.find("n0", replace(XID, mode=Mode.ADVISE))
+    assert (story.state("n0"), story.owners("n0")) == (NodeState.SUSPECT, [])
 
 
 def test_the_budget_defers_the_third_isolation_until_one_is_released() -> None:
