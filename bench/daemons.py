@@ -16,16 +16,19 @@ def controller_command(folder: Path, port: int) -> list[str | Path]:
     return [sys.executable, "-m", "everstep_controller.main", "--config", path]
 
 
-def agent_command(folder: Path, controller_port: int, metrics_port: int) -> list[str | Path]:
-    """Write an agent's configuration and return its command."""
+def agent_command(
+    folder: Path, controller_port: int, metrics_port: int, more: str = "", node: str = "node-1"
+) -> list[str | Path]:
+    """Write an agent's configuration, with more keys if given, and return its command."""
     path = folder / "agent.toml"
     path.write_text(
-        'node = "node-1"\n'
+        f'node = "{node}"\n'
         f'controller = "127.0.0.1:{controller_port}"\n'
         f'metrics_address = "127.0.0.1:{metrics_port}"\n'
         'liveness_address = "127.0.0.1:0"\n'
         f'data_folder = "{folder}/agent"\n'
         'log_level = "warning"\n'
+        f"{more}"
         f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = 0\n'
     )
     return [sys.executable, "-m", "everstep_agent.main", "--config", path]

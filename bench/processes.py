@@ -61,22 +61,44 @@ def tree(pid: int) -> list[int]:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU time of a process tree in seconds (nanosecond resolution, live threads)."""
+    return sum(_cpu_ns(member) for member in tree(pid)) / 1e9
+
+
+def children_cpu_s(pid: int) -> float:
+    """Return the same without the process itself."""
+    return sum(_cpu_ns(member) for member in tree(pid)[1:]) / 1e9
+
+
+def _cpu_ns(pid: int) -> int:
     total_ns = 0
-    for member in tree(pid):
-        for task in (_PROC / str(member) / "task").glob("*/schedstat"):
-            with contextlib.suppress(OSError):
-                total_ns += int(task.read_text().split()[0])
-    return total_ns / 1e9
+    for task in (_PROC / str(pid) / "task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            total_ns += int(task.read_text().split()[0])
+    return total_ns
 
 
 def memory_bytes(pid: int) -> int:
     """Return the proportional memory of a process tree: shared pages count once."""
-    total = 0
-    for member in tree(pid):
-        with contextlib.suppress(OSError):
-            for line in (_PROC / str(member) / "smaps_rollup").read_text().splitlines():
-                total += int(line.split()[1]) * 1024 if line.startswith("Pss:") else 0
-    return total
+    return sum(_rollup(member).get("Pss", 0) for member in tree(pid))
+
+
+def memory_alone_bytes(pid: int) -> int:
+    """Return about what a process tree would take if no other process shared pages with it."""
+    members = [_rollup(member) for member in tree(pid)]
+    own = sum(m.get("Private_Clean", 0) + m.get("Private_Dirty", 0) for m in members)
+    shared = (m.get("Shared_Clean", 0) + m.get("Shared_Dirty", 0) for m in members)
+    # Its members share the interpreter and the C library with each other: the largest part counts.
+    return own + max(shared, default=0)
+
+
+def _rollup(pid: int) -> dict[str, int]:
+    try:
+        lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        return {}
+    return {
+        name: int(size.split()[0]) * 1024 for name, _, size in (s.partition(":") for s in lines)
+    }
 
 
 def free_port() -> int:

@@ -51,15 +51,19 @@ def _entries(conditions: tuple[Condition, ...]) -> Iterator[str]:
 
 
 def _raised(one: Condition) -> str:
-    looks = f"; {one.raise_after} looks" if one.raise_after > 1 else ""
+    looks = _looks(one.raise_after, one.meaning)
     grace = one.boot_grace_ns // SECOND_NS
     return looks + (f"; not in the first {grace} s after boot" if grace else "")
 
 
 def _cleared(one: Condition) -> str:
-    looks = f"; {one.clear_after} looks" if one.clear_after > 1 else ""
+    looks = _looks(one.clear_after, one.clears_when)
     quiet = one.quiet_ns / (60 * SECOND_NS)
     return looks + (f"; not seen again for {quiet:g} min" if quiet else "")
+
+
+def _looks(count: int, said: str) -> str:
+    return f"; {count} looks" if count > 1 and "look" not in said else ""
 
 
 def main() -> None:

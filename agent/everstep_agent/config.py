@@ -13,6 +13,7 @@ from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 _LEVELS = ("debug", "info", "warning", "error")
 _STYLES = ("auto", "text", "json")
+_INVENTORY = Path("/etc/everstep/inventory.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,26 @@ class AgentConfig:
         Path("/sys"), help="Root of sysfs; another one for tests and for an agent in a container."
     )
     proc: Path = setting(Path("/proc"), help="Root of procfs; see sysfs.")
+    health_check_socket: str | None = setting(
+        None,
+        shown="nvhcd.sock in jobs.runtime_folder",
+        help="Unix socket on which ft_launcher of NVIDIA's resiliency extension asks about this "
+        "node (its --ft-node-health-check-endpoint); empty serves none.",
+    )
+    fault_injection: bool = setting(
+        False,
+        help="Whether operators may inject faults into this node with `everstep inject`. Off, "
+        "because an injected fault costs a job as much time as a real one.",
+    )
     gpus_expected: int = setting(
         0,
         help="How many GPUs must answer; 0 takes what is there: only you know what was bought.",
+    )
+    inventory: Path | None = setting(
+        None,
+        shown=f"{_INVENTORY} if it exists",
+        help="What this node should have, as `everstep-agent inventory` writes it down; one file "
+        "serves all nodes of a type. A missing GPU, link, disk or memory module is a finding.",
     )
     links_required: tuple[str, ...] = setting(
         (),
@@ -72,10 +90,10 @@ class AgentConfig:
         "watched from the moment they were up, because an unused port is no fault.",
     )
     kernel_log_interval_s: float = setting(
-        0.2,
+        1.0,
         unit="s",
-        help="How often the kernel log is read. One system call without news, and an Xid is a "
-        "finding within a fifth of a second.",
+        help="The longest time between two reads of the kernel log. A new line leads to one at "
+        "once; only a file on a file system without inotify waits for this.",
     )
     probe_deadline_s: float = setting(
         5.0,
@@ -152,6 +170,18 @@ class AgentConfig:
     def state_folder(self) -> Path:
         """Return the folder of the outbox."""
         return self.data_folder or default_data_folder()
+
+    @property
+    def health_check_path(self) -> Path | None:
+        """Return where the health-check service listens; None for nowhere."""
+        if self.health_check_socket == "":
+            return None
+        return Path(self.health_check_socket or self.jobs.runtime_folder / "nvhcd.sock")
+
+    @property
+    def inventory_file(self) -> Path | None:
+        """Return the file of the expected inventory; None where nothing is expected."""
+        return self.inventory or (_INVENTORY if _INVENTORY.exists() else None)
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""

@@ -14,6 +14,8 @@ from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.findings import Findings, load_findings
+from everstep_agent.health.serving import HealthSockets
+from everstep_agent.injections.wiring import make_injector
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
@@ -22,6 +24,7 @@ from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.outbox import Outbox
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
+from everstep_agent.ticks import tick
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.systemd import notify
@@ -101,6 +104,9 @@ class Daemon:
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
         self._dropped_before = 0
         self._liveness_port = 0
+        self._injector = make_injector(
+            config, self._node, memory, self._jobs.training_pids, self._outbox.record
+        )
 
     # --- Outlet ----------------------------------------------------------------------------------
 
@@ -121,8 +127,12 @@ class Daemon:
         self._liveness_port = await self._liveness.open(host, int(port))
         orders = Orders(
             self._terms,
-            OrderTargets(self._jobs, self._liveness, self._check, self._outbox.record),
+            OrderTargets(
+                self._jobs, self._liveness, self._check, self._outbox.record, self._injector
+            ),
         )
+        self._injector.begin()
+        health = HealthSockets(config, self._node, self._findings.book)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._jobs.run(), name="jobs")]
             # An agent without its socket serves nobody: then it does not start.
@@ -133,6 +143,9 @@ class Daemon:
                 ("samples", self._samples.run),
                 ("kernel-messages", self._kernel.run),
                 ("self-check", self._watch_itself),
+                ("counters", self._node.keep_counters),
+                ("health", health.own),
+                ("health-check", health.nvhcd),
                 ("metrics", self._serve_metrics),
                 ("watchdog", feed_watchdog),
             ):
@@ -142,6 +155,7 @@ class Daemon:
                 async with asyncio.timeout(_FIRST_LOOK_S):
                     await self._node.watch.look()
             self._node.gpus.on_changed = self._uplink.renew
+            self._node.accelerators.on_changed = self._uplink.renew
             uplink = keep_running(
                 "uplink", lambda: self._uplink.run(self._hello, orders), self._findings.report
             )
@@ -154,6 +168,7 @@ class Daemon:
 
     def close(self) -> None:
         """Write what is left to the disk and end the driver's process."""
+        self._injector.close()
         self._node.close()
         self._store.close(_STORE_CLOSE_S)
 
@@ -195,12 +210,12 @@ class Daemon:
                 ]
             )
             self._dropped_before = dropped
-            await asyncio.sleep(_SELF_CHECK_S)
+            await tick(_SELF_CHECK_S)
 
     async def _serve_metrics(self) -> None:
         if not self._config.metrics_address:
             await asyncio.Event().wait()
-        from everstep_agent.metrics import AgentCounts, MetricSources, serve
+        from everstep_agent.metrics.collector import AgentCounts, MetricSources, serve
 
         def counts() -> AgentCounts:
             return AgentCounts(

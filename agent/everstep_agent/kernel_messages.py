@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from everstep_agent.detectors.kernel import KernelLine, worth_showing
 from everstep_common.clock import Stamp, StampClock
@@ -24,9 +24,9 @@ class RecentKernelMessages:
         self._lines: deque[fleet_pb2.KernelLine] = deque(maxlen=LINES_MAX)
         self._changed = asyncio.Event()
 
-    def take(self, lines: Iterable[KernelLine]) -> None:
+    def take(self, lines: Sequence[KernelLine]) -> None:
         """Take lines in the order in which they were logged; most are not worth showing."""
-        if shown := [line for line in lines if worth_showing(line)]:
+        if shown := worth_showing(lines):
             now = self._stamp()
             self._lines.extend(_to_wire(line, now) for line in shown[-LINES_MAX:])
             self._changed.set()

@@ -1,7 +1,6 @@
 """Liveness between neighbours: answer their UDP probes, probe them, and report only suspicion."""
 
 import asyncio
-import contextlib
 import hashlib
 import ipaddress
 import logging
@@ -13,6 +12,7 @@ from typing import cast
 
 from everstep_agent.listening import cannot_listen
 from everstep_agent.suspicion import Change, Suspicion
+from everstep_agent.ticks import tick
 from everstep_common.clock import boot_ns
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import split_address
@@ -54,6 +54,9 @@ class Liveness(asyncio.DatagramProtocol):
         self._suspicion = Suspicion(int(INTERVAL_S * 1e9))
         self._transport: asyncio.DatagramTransport | None = None
         self._addresses: dict[str, str] = {}
+        # Those of them that are numbers, which need no resolver and no task.
+        self._targets: dict[str, _Address] = {}
+        self._round: list[bytes] = []
         self._questions: dict[bytes, _Question] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -68,15 +71,12 @@ class Liveness(asyncio.DatagramProtocol):
 
     async def run(self) -> None:
         """Probe the peers once a second until cancelled."""
-        loop = asyncio.get_running_loop()
-        due = loop.time()
         try:
             while True:
+                # First of all: between two rounds of questions there is always a whole interval.
+                await tick(INTERVAL_S)
                 self._report(self._suspicion.tick(boot_ns()))
-                for peer, address in self._addresses.items():
-                    self._spawn(self._ask(_Question(peer, asyncio.Event()), address))
-                due = max(due + INTERVAL_S, loop.time())
-                await asyncio.sleep(due - loop.time())
+                self._ask_all()
         finally:
             if self._transport is not None:
                 self._transport.close()
@@ -86,6 +86,8 @@ class Liveness(asyncio.DatagramProtocol):
     def watch(self, peers: fleet_pb2.PeerList) -> None:
         """See Peers."""
         self._addresses = {peer.node: peer.liveness_address for peer in peers.peers}
+        numbers = ((peer, _numeric(address)) for peer, address in self._addresses.items())
+        self._targets = {peer: target for peer, target in numbers if target is not None}
         self._suspicion.watch(self._addresses, boot_ns())
 
     def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
@@ -121,15 +123,34 @@ class Liveness(asyncio.DatagramProtocol):
 
     # --- asking ----------------------------------------------------------------------------------
 
-    async def _ask(self, question: _Question, address: str) -> None:
-        """Send one probe and wait for its answer as long as the next one is not due."""
+    def _ask_all(self) -> None:
+        """Send every peer a probe; answers to those of the last round come too late."""
+        for nonce in self._round:
+            del self._questions[nonce]
+        self._round.clear()
+        for peer, address in self._addresses.items():
+            question = _Question(peer, asyncio.Event())
+            if target := self._targets.get(peer):
+                self._round.append(self._send(question, target))
+            else:
+                self._spawn(self._ask(question, address))
+
+    def _send(self, question: _Question, target: _Address) -> bytes:
+        """Send one probe; return the nonce under which its answer is awaited."""
         nonce = secrets.token_bytes(8)
         self._questions[nonce] = question
+        if self._transport is not None:
+            datagram = _DATAGRAM.pack(_MAGIC, _ASK, name_tag(question.peer), nonce)
+            self._transport.sendto(datagram, target)
+        return nonce
+
+    async def _ask(self, question: _Question, address: str) -> None:
+        """Send one probe and wait for its answer as long as the next one is not due."""
+        target = await _resolve(address)
+        if target is None:
+            return
+        nonce = self._send(question, target)
         try:
-            target = await _resolve(address)
-            if self._transport is not None and target is not None:
-                datagram = _DATAGRAM.pack(_MAGIC, _ASK, name_tag(question.peer), nonce)
-                self._transport.sendto(datagram, target)
             async with asyncio.timeout(INTERVAL_S):
                 await question.answered.wait()
         except TimeoutError:
@@ -169,14 +190,21 @@ class Liveness(asyncio.DatagramProtocol):
         task.add_done_callback(self._tasks.discard)
 
 
-async def _resolve(address: str) -> _Address | None:
+def _numeric(address: str) -> _Address | None:
     host, port = split_address(address)
-    loop = asyncio.get_running_loop()
     try:
-        with contextlib.suppress(ValueError):
-            # Almost always a number, which needs no resolver and no thread.
-            return (str(ipaddress.ip_address(host)), int(port))
+        return (str(ipaddress.ip_address(host)), int(port))
+    except ValueError:
+        return None
+
+
+async def _resolve(address: str) -> _Address | None:
+    if target := _numeric(address):
+        return target
+    host, port = split_address(address)
+    try:
         async with asyncio.timeout(_RESOLVE_TIMEOUT_S):
+            loop = asyncio.get_running_loop()
             found = await loop.getaddrinfo(host, int(port), type=2)
     except (OSError, ValueError) as error:
         logger.debug("peer address %s: %s", address, error)

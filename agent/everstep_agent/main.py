@@ -14,12 +14,24 @@ _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the agent, or the holder that stands in for a service manager; return the exit code."""
+    """Run the agent, or one of its commands; return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["hold"]:
         from everstep_agent.holder import main as hold
 
         return hold(words[1:])
+    if words[:1] == ["check"]:
+        from everstep_agent.health.check import main as check
+
+        return check(words[1:])
+    if words[:1] == ["read-log"]:
+        from everstep_agent.commands.read_log import main as read_log
+
+        return read_log(words[1:])
+    if words[:1] == ["inventory"]:
+        from everstep_agent.expected.command import main as inventory
+
+        return inventory(words[1:])
     options = _parser().parse_args(words)
     # The holder needs none of this, and stays small.
     from everstep_agent.config import AgentConfig
@@ -29,26 +41,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load(AgentConfig, _config_path(options.config))
     except ConfigError as error:
-        for problem in error.problems:
-            print(f"everstep-agent: {problem}", file=sys.stderr)
-        return EX_CONFIG
+        return _wrong(error)
     configure_logging(config.log_level, config.log_style)
     try:
         asyncio.run(run(config))
     except ConfigError as error:
-        print(f"everstep-agent: {error}", file=sys.stderr)
-        return EX_CONFIG
+        return _wrong(error)
     except (DaemonError, FolderInUseError) as error:
         print(f"everstep-agent: {error}", file=sys.stderr)
         return 1
     return 0
 
 
+def _wrong(error: ConfigError) -> int:
+    for problem in error.problems:
+        print(f"everstep-agent: {problem}", file=sys.stderr)
+    return EX_CONFIG
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-agent",
         description="Watches this node and its training jobs, and reports to the controller.",
-        epilog="everstep-agent hold -- COMMAND …: keep the memory of snapshots over restarts of "
+        epilog="everstep-agent check: is this node fit for work, for people and schedulers. "
+        "everstep-agent inventory: write down what it has, for later runs to compare with. "
+        "everstep-agent read-log FILE: what a saved kernel log says. "
+        "everstep-agent hold -- COMMAND …: keep the memory of snapshots over restarts of "
         "COMMAND, as systemd does with FileDescriptorStoreMax=.",
     )
     parser.add_argument(

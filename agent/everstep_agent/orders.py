@@ -47,6 +47,18 @@ class Peers(Protocol):
         ...
 
 
+class Injections(Protocol):
+    """Whoever makes faults on purpose; each is done once, however often it is ordered."""
+
+    def order(self, name: str, text: str, duration_s: float) -> None:
+        """Make a fault, or say why not."""
+        ...
+
+    def clear(self, name: str) -> None:
+        """End a fault."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """Whether the node may take ranks as far as a check can tell, and one sentence."""
@@ -85,6 +97,7 @@ class OrderTargets:
     peers: Peers
     check: Callable[[], Awaitable[CheckResult]]
     record: Callable[[fleet_pb2.Record], None]
+    injections: Injections
 
 
 class Orders:
@@ -131,6 +144,11 @@ class Orders:
         logger.info("order %s: %s: %s", order.order_id, kind, order.reason)
         if kind == "run_check":
             self._check(order.order_id)
+        elif kind == "inject":
+            wanted = order.inject
+            self._to.injections.order(order.order_id, wanted.spec, wanted.duration_ns / 1e9)
+        elif kind == "clear_injection":
+            self._to.injections.clear(order.clear_injection.injection)
         else:
             self._to.jobs.on_order(order)
 

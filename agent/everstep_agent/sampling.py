@@ -5,9 +5,10 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
-from everstep_agent.detectors.gpu import GpuReading, GpusReading
-from everstep_agent.detectors.host import HostReading
-from everstep_agent.inventory import NodeView
+from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
+from everstep_agent.detectors.host.usage import HostReading
+from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.ticks import tick
 from everstep_common.clock import StampClock
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.convert import stamp_to_wire
@@ -103,14 +104,11 @@ class SampleSender:
 
     async def run(self) -> None:
         """Sample until cancelled; begins after its phase, so that a fleet does not send in step."""
-        loop = asyncio.get_running_loop()
         sampler = Sampler()
         await asyncio.sleep(self._phase_s)
-        due = loop.time()
         while True:
             first, rows = stamp_to_wire(self._stamp()), list[Row]()
             for _ in range(ROWS_PER_BATCH):
                 rows.append(sampler.row(self._view.host, self._view.gpus, SAMPLE_INTERVAL_S))
-                due = max(due + SAMPLE_INTERVAL_S, loop.time())
-                await asyncio.sleep(due - loop.time())
+                await tick(SAMPLE_INTERVAL_S)
             self._send(pack(rows, first, int(SAMPLE_INTERVAL_S * 1e9)))

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.probes.worker import ProbeWorker
 
 Look = Callable[[], Awaitable[Sequence[Judgement]]]
 # Called on the event loop with what asks for a look at once; returns what ends the listening.
@@ -24,7 +25,9 @@ class Source:
 
     ``group`` is what ``everstep-agent check --only`` calls it. ``listen`` is for sources that tell
     when something changed: then a look follows at once, and the interval is only the longest wait.
-    ``told`` is called when the judgements of a look are in the findings.
+    ``told`` is called when the judgements of a look are in the findings. ``workers``: those whose
+    reads are quick on a healthy node; the watch gives them one thread, as it does for a look that
+    is threaded.
     """
 
     name: str
@@ -33,3 +36,4 @@ class Source:
     look: Look
     listen: Listen = _never
     told: Callable[[], None] = _nobody
+    workers: tuple[ProbeWorker, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 from everstep_agent.detectors.agent import judge_task
 from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.ticks import tick
 from everstep_common.systemd import notify, watchdog_interval_s
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ async def feed_watchdog() -> None:
     interval_s = watchdog_interval_s()
     while True:
         notify("WATCHDOG=1")
-        await asyncio.sleep(interval_s or 3600.0)
+        await tick(interval_s or 3600.0)
 
 
 async def _report_fine(name: str, report: Callable[[list[Judgement]], None]) -> None:

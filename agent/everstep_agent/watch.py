@@ -6,7 +6,11 @@ from collections.abc import Collection, Sequence
 from everstep_agent.detectors.agent import judge_probe
 from everstep_agent.detectors.judgement import Judgement, Look
 from everstep_agent.findings import Findings
+from everstep_agent.probes.read_thread import SharedThread
+from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
+from everstep_agent.sources.threaded import ThreadedLook
+from everstep_agent.ticks import next_tick
 
 # Before a look that somebody asked for: one look takes what comes in a burst.
 _STORM_PAUSE_S = 0.02
@@ -20,7 +24,10 @@ class Watch:
         self._findings = findings
         # A check looks out of turn; the thread behind a source does one thing at a time.
         self._turns = {source.name: asyncio.Lock() for source in sources}
-        self._wakes = {source.name: asyncio.Event() for source in sources}
+        self._bells = {source.name: _Bell() for source in sources}
+        thread = SharedThread("probes")
+        for worker in (worker for source in sources for worker in _quick(source)):
+            worker.share(thread)
 
     async def run(self) -> None:
         """Look in every source's rhythm until cancelled."""
@@ -35,19 +42,18 @@ class Watch:
 
     def look_soon(self, name: str) -> None:
         """Have a source looked at at once. Event loop only."""
-        self._wakes[name].set()
+        self._bells[name].ring()
 
     async def _repeat(self, source: Source) -> None:
-        loop, wake = asyncio.get_running_loop(), self._wakes[source.name]
-        stop = source.listen(wake.set)
-        due = loop.time()
+        loop, bell, due = asyncio.get_running_loop(), self._bells[source.name], 0.0
+        stop = source.listen(bell.ring)
         try:
             while True:
-                wake.clear()
+                bell.silence()
                 await self._once(source)
                 if loop.time() >= due:
-                    due = max(due + source.interval_s, loop.time())
-                if await _woken(wake, due):
+                    due = next_tick(loop.time(), source.interval_s)
+                if await bell.rings_before(due):
                     await asyncio.sleep(_STORM_PAUSE_S)
         finally:
             stop()
@@ -69,11 +75,39 @@ class Watch:
         return Look(source.name, tuple(judgements), hang or failure, denied)
 
 
-async def _woken(wake: asyncio.Event, due: float) -> bool:
-    """Wait until somebody asks for a look, or it is due; return whether somebody asked."""
-    try:
-        async with asyncio.timeout_at(due):
-            await wake.wait()
-    except TimeoutError:
-        return False
-    return True
+def _quick(source: Source) -> Sequence[ProbeWorker]:
+    look = source.look
+    return (*source.workers, look.worker) if isinstance(look, ThreadedLook) else source.workers
+
+
+class _Bell:
+    """Rung by whoever asks for a look at once; one ring or many are the same."""
+
+    def __init__(self) -> None:
+        self._rung = False
+        self._sleeper: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        self._rung = True
+        self._end_sleep()
+
+    def silence(self) -> None:
+        self._rung = False
+
+    async def rings_before(self, due: float) -> bool:
+        """Wait until it rings or this moment has come; return whether it rang."""
+        if self._rung:
+            return True
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        # Not asyncio.timeout_at: this is most of what an idle agent does, and costs a tenth.
+        alarm = loop.call_at(due, self._end_sleep)
+        try:
+            await self._sleeper
+        finally:
+            alarm.cancel()
+        return self._rung
+
+    def _end_sleep(self) -> None:
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)

@@ -53,6 +53,10 @@ class Reader(Protocol):
         """Return where the time of a job went."""
         ...
 
+    def injections(self, node: str) -> admin_pb2.InjectionsReply:
+        """Return what is and lately was injected into a node."""
+        ...
+
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return version and state of the controller itself."""
         ...
@@ -75,6 +79,14 @@ class Operator(Protocol):
 
     def resume(self, subject: str) -> admin_pb2.AutomationReply:
         """Let automation go on for a node, a job, or everything."""
+        ...
+
+    def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
+        """Make a fault on a node on purpose, and return what its agent says."""
+        ...
+
+    def clear_injections(self, node: str, injection: str) -> admin_pb2.InjectionsReply:
+        """End an injection, or all of a node for an empty id."""
         ...
 
 

@@ -3,6 +3,7 @@
 import click
 
 from everstep_cli.commands.demo import demo
+from everstep_cli.commands.inject import inject
 from everstep_cli.commands.jobs import ettr, job, jobs
 from everstep_cli.commands.nodes import events, findings, node, nodes, why
 from everstep_cli.commands.operate import isolate, pause, release, resume
@@ -37,6 +38,6 @@ def everstep() -> None:
 
 for _command in (
     demo, nodes, node, why, findings, events, jobs, job, ettr,
-    isolate, release, pause, resume, run, version, completion,
+    isolate, release, pause, resume, inject, run, version, completion,
 ):  # fmt: skip
     everstep.add_command(_command)

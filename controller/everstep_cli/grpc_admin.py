@@ -109,6 +109,29 @@ class GrpcAdmin:
         request = admin_pb2.GetControllerRequest()
         return self._ask("", lambda: self._stub.GetController(request, timeout=self._timeout_s))
 
+    def injections(self, node: str) -> admin_pb2.InjectionsReply:
+        """See Reader."""
+        request = admin_pb2.ListInjectionsRequest(node=node)
+        return self._ask(node, lambda: self._stub.ListInjections(request, timeout=self._timeout_s))
+
+    def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
+        """See Operator."""
+        request = admin_pb2.InjectRequest(
+            node=node,
+            spec=spec,
+            duration_ns=int(seconds * 1e9),
+            reason=reason,
+            operator=getpass.getuser(),
+        )
+        return self._ask(node, lambda: self._stub.Inject(request, timeout=self._timeout_s))
+
+    def clear_injections(self, node: str, injection: str) -> admin_pb2.InjectionsReply:
+        """See Operator."""
+        request = admin_pb2.ClearInjectionsRequest(
+            node=node, injection=injection, operator=getpass.getuser()
+        )
+        return self._ask(node, lambda: self._stub.ClearInjections(request, timeout=self._timeout_s))
+
     def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """See Operator."""
         request = admin_pb2.IsolateRequest(node=node, reason=reason, operator=getpass.getuser())
@@ -148,6 +171,8 @@ class GrpcAdmin:
                 f"{details or 'not allowed'}; ask again with the certificate of an operator: "
                 "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
             )
+        if code is grpc.StatusCode.FAILED_PRECONDITION and details:
+            return AdminError(details)
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
         return AdminError(f"{details or code.name}; try 'everstep version'")

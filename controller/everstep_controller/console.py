@@ -17,6 +17,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.state import CONTROLLER, FLEET, JobRecord, NodeRecord, OpenFinding
 from everstep_controller.explanation import explain
+from everstep_controller.injection_desk import InjectionDesk
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Announcement, JournalStore
 from everstep_controller.kernel_messages import KernelMessages
@@ -64,6 +65,7 @@ class Console:
         self._recent: deque[Announcement] = deque(maxlen=_RECENT)
         self._followers: set[asyncio.Queue[Announcement]] = set()
         self._started_ns = parts.runtime.now_ns()
+        self.injections = InjectionDesk(parts.runtime)
         parts.runtime.on_announcement(self._announced)
 
     def nodes(self) -> admin_pb2.ListNodesReply:

@@ -63,7 +63,7 @@ class Outward:
             change(action.node, action.owner, action.reason)
 
     def _order(self, action: actions.Order) -> None:
-        job = "" if isinstance(action, actions.RunCheck) else action.job
+        job: str = getattr(action, "job", "")
         key = transfer_key(self._secret, job)
         message = to_agent.order(action, self._state().term, key)
         self._hands.sessions.send(action.node, message)

@@ -116,6 +116,19 @@ EVENTS = [
 ]  # fmt: skip
 
 
+def _injection(spec: str) -> admin_pb2.InjectionLine:
+    return admin_pb2.InjectionLine(
+        injection="node-1/inject/1",
+        spec=spec,
+        state="active",
+        message=f"{spec} is injected for 60 s",
+        operator="ann",
+        reason="drill",
+        ordered_ns=NOW_NS - 9 * _SECOND,
+        duration_ns=60 * _SECOND,
+    )
+
+
 class FakeAdmin:
     """Answers from the fleet above, and keeps what it was told to change."""
 
@@ -217,6 +230,22 @@ class FakeAdmin:
     def resume(self, subject: str) -> admin_pb2.AutomationReply:
         self.told.append(("resume", subject))
         return admin_pb2.AutomationReply()
+
+    def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
+        self.told.append(("inject", node, spec, f"{seconds:g}", reason))
+        self.node(node)
+        line = _injection(spec)
+        if spec.startswith("xyz"):
+            line.state, line.message = "refused", "there is no injection 'xyz'"
+        return line
+
+    def clear_injections(self, node: str, injection: str) -> admin_pb2.InjectionsReply:
+        self.told.append(("clear", node, injection))
+        return admin_pb2.InjectionsReply()
+
+    def injections(self, node: str) -> admin_pb2.InjectionsReply:
+        self.node(node)
+        return admin_pb2.InjectionsReply(injections=[_injection("xid:79")])
 
     def _fail(self) -> None:
         if self._trouble is not None:

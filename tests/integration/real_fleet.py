@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,10 @@ class RealFleet:
     admin: GrpcAdmin
     port: int
     nodes: tuple[str, ...]
+    # More lines for the top of every agent's configuration.
+    agent_lines: tuple[str, ...] = ()
+    # More variables for every process.
+    variables: Mapping[str, str] = field(default_factory=dict)
     controller: Child | None = None
     agents: dict[str, Child] = field(default_factory=dict)
     launchers: dict[str, Child] = field(default_factory=dict)
@@ -69,8 +73,9 @@ class RealFleet:
         folder.mkdir(exist_ok=True)
         (folder / "kernel.log").touch()
         config = self.folder / f"{name}.toml"
+        lines = "".join(f"{line}\n" for line in self.agent_lines)
         config.write_text(
-            f'node = "{name}"\ncontroller = "127.0.0.1:{self.port}"\nhost = "127.0.0.1"\n'
+            lines + f'node = "{name}"\ncontroller = "127.0.0.1:{self.port}"\nhost = "127.0.0.1"\n'
             f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
             'metrics_address = "127.0.0.1:0"\nliveness_address = "127.0.0.1:0"\n'
             f'kernel_log = "{folder / "kernel.log"}"\nlog_style = "text"\n'
@@ -146,6 +151,19 @@ class RealFleet:
             check=False,
         )
 
+    def check(self, name: str, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run `everstep-agent check` on a node."""
+        config = self.folder / f"{name}.toml"
+        line = ["-m", "everstep_agent.main", "check", "--config", str(config), *options]
+        return subprocess.run(
+            [sys.executable, *line],
+            env=self._environ(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
     def replay(self) -> "subprocess.CompletedProcess[str]":
         """Replay the journal."""
         return subprocess.run(
@@ -181,11 +199,14 @@ class RealFleet:
     def _environ(self) -> dict[str, str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
         environ["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        return environ | {"PYTHONUNBUFFERED": "1", "LOSSES": str(self.folder / "losses")}
+        environ |= {"PYTHONUNBUFFERED": "1", "LOSSES": str(self.folder / "losses")}
+        return environ | dict(self.variables)
 
 
 @contextmanager
-def running_fleet(*nodes: str) -> Iterator[RealFleet]:
+def running_fleet(
+    *nodes: str, agent_lines: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+) -> Iterator[RealFleet]:
     """Yield a fleet whose controller and agents run."""
     # A short path: the name of a socket in it has 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="es"))
@@ -196,7 +217,7 @@ def running_fleet(*nodes: str) -> Iterator[RealFleet]:
             reserved_port() as port,
             connect(Connection(address=f"127.0.0.1:{port}", timeout_s=5.0)) as admin,
         ):
-            fleet = RealFleet(folder, household, admin, port, nodes)
+            fleet = RealFleet(folder, household, admin, port, nodes, agent_lines, variables or {})
             fleet.start_controller()
             for name in nodes:
                 fleet.start_agent(name)

@@ -20,6 +20,7 @@ from everstep_common.clock import stamp_clock
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
+from fakes.no_injections import NoInjections
 from fakes.one_loop import run
 from fakes.tiny_fleet import TinyFleet, serving
 from integration.vault_world import Kept, Node, Outlet, launcher, plan, settings
@@ -42,7 +43,7 @@ class _Agent:
         self.jobs = NodeJobs(chosen, self, "node-1", surroundings)
         self.node = Node("node-1", self.jobs, Outlet(), chosen)
         peers = Liveness("node-1", self.uplink.say)
-        targets = OrderTargets(self.jobs, peers, self._check, self.outbox.record)
+        targets = OrderTargets(self.jobs, peers, self._check, self.outbox.record, NoInjections())
         self.orders = Orders(TermGate(0, lambda _: None), targets)
 
     def record(self, record: fleet_pb2.Record) -> None:

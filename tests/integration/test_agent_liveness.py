@@ -97,3 +97,19 @@ def test_only_well_formed_questions_are_answered_and_never_with_more_bytes() -> 
                 assert answer == b"ESP1answ" + name_tag("a") + b"12345678"
 
     asyncio.run(scenario())
+
+
+def test_a_peer_whose_address_is_a_name_is_asked_as_well() -> None:
+    async def scenario() -> None:
+        said: list[fleet_pb2.AgentMessage] = []
+        async with _node("a", said) as (a, _), _node("b", []) as (_, port):
+            peers = [
+                fleet_pb2.Peer(node="b", liveness_address=f"localhost:{port}"),
+                fleet_pb2.Peer(node="nowhere", liveness_address="not an address"),
+            ]
+            a.watch(fleet_pb2.PeerList(peers=peers))
+            await _until(said, 1)
+            assert (said[0].peer.peer, said[0].peer.silent) == ("nowhere", True)
+            assert len(said) == 1
+
+    asyncio.run(scenario())

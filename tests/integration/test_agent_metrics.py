@@ -9,31 +9,45 @@ import sys
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
-from everstep_agent.detectors.gpu import GpuReading, GpusReading
+from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading, NvlinkReading
 from everstep_agent.detectors.open_finding import OpenFinding
-from everstep_agent.inventory import NodeView
+from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
-from everstep_agent.metrics import AgentCounts, MetricSources, NodeCollector
-from everstep_agent.metrics_server import MetricsServer
+from everstep_agent.metrics.collector import AgentCounts, MetricSources, NodeCollector
+from everstep_agent.metrics.server import MetricsServer
+from everstep_agent.metrics.text import prometheus_text
 from everstep_agent.outbox import OutboxCounts
-from everstep_agent.probes.host import HostProbe, read_disks
-from everstep_agent.probes.network import read_links
+from everstep_agent.probes.host import HostProbe
+from everstep_agent.probes.infiniband import InfinibandProbe
+from everstep_agent.probes.network import NetworkProbe
+from everstep_agent.probes.storage import StorageProbe
 from everstep_common.clock import Stamp
 from everstep_common.findings import Finding, Severity
+from fakes.sysfs import FakeNode
 
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def _sources() -> MetricSources:
+def _sources(sysfs: Path) -> MetricSources:
+    network, infiniband = NetworkProbe("/sys"), InfinibandProbe(str(FakeNode(sysfs).root))
+    links = (*network.read(), *infiniband.read())
     gpu = GpuReading(
-        index=0, uuid="GPU-1", name="H100", pci="0000:3b:00.0", temperature_c=40.0, ecc_corrected=3
+        index=0,
+        uuid="GPU-1",
+        name="H100",
+        pci="0000:3b:00.0",
+        temperature_c=40.0,
+        ecc_corrected=3,
+        clock_reasons=0x40,
+        nvlinks=(NvlinkReading(link=3, active=True, replays=7),),
     )
     view = NodeView(
         host=HostProbe().read(),
-        disks=read_disks(),
-        links=read_links(Path("/sys")),
+        disks=StorageProbe(Path("/proc"), Path("/sys")).read().disks,
+        links=links,
+        link_statistics=network.read_counters(),
+        port_counters=infiniband.read_counters(),
         gpus=GpusReading(driver="570", gpus=(gpu,)),
     )
     finding = Finding(component="c", condition="XidFatal", severity=Severity.FATAL, message="m")
@@ -50,25 +64,30 @@ def _sources() -> MetricSources:
     return MetricSources(view, lambda: counts, lambda: open_findings, lambda: jobs)
 
 
-def _page() -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(NodeCollector(_sources()))
-    return generate_latest(registry)
+def _page(sysfs: Path) -> bytes:
+    return prometheus_text(NodeCollector(_sources(sysfs)).collect())
 
 
-def test_the_page_tells_findings_gpus_and_xids() -> None:
-    page = _page().decode()
+def test_the_page_tells_findings_gpus_links_and_xids(tmp_path: Path) -> None:
+    page = _page(tmp_path / "sys").decode()
     assert 'everstep_node_xids_total{xid="79"} 1.0' in page
-    labels = 'component="c",condition="XidFatal",severity="fatal"'
+    labels = 'component="c",condition="XidFatal",injected="false",severity="fatal"'
     assert f"everstep_node_finding_open{{{labels}}} 1.0" in page
     assert "everstep_node_gpu_temperature_celsius" in page
+    labels = 'gpu="0",kind="corrected",pci="0000:3b:00.0",scope="volatile",uuid="GPU-1"'
+    assert f"everstep_node_gpu_ecc_errors_total{{{labels}}} 3.0" in page
+    assert 'everstep_node_infiniband_symbol_error_total{link="mlx5_7/1"} 0.0' in page
+    assert 'everstep_node_link_received_bytes_total{link="' in page
 
 
-def test_promtool_has_nothing_to_say() -> None:
+@pytest.mark.real
+def test_promtool_has_nothing_to_say(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian package prometheus)")
-    done = subprocess.run([promtool, "check", "metrics"], input=_page(), capture_output=True)
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=_page(tmp_path / "sys"), capture_output=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -95,7 +114,9 @@ def test_the_server_answers_get_metrics_only(request_line: str, status: bytes) -
 
 
 def test_the_agent_imports_nothing_heavy() -> None:
-    code = "import everstep_agent.daemon, everstep_agent.metrics, sys; print(*sys.modules)"
+    code = (
+        "import everstep_agent.daemon, everstep_agent.metrics.collector, sys; print(*sys.modules)"
+    )
     paths = os.pathsep.join(str(_ROOT / part) for part in ("agent", "common", "proto"))
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -16,6 +16,7 @@ from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
+from fakes.no_injections import NoInjections
 from fakes.one_loop import run
 from fakes.ports import reserved_port
 from fakes.tiny_fleet import TinyFleet, serving
@@ -69,7 +70,9 @@ class Rig:
         self.uplink = Uplink(settings, self.outbox, _STAMP, backoff)
         self.done = Recorder()
         self.checks = 0
-        targets = OrderTargets(self.done, self.done, self._check, self.outbox.record)
+        targets = OrderTargets(
+            self.done, self.done, self._check, self.outbox.record, NoInjections()
+        )
         self.terms = TermGate(0, lambda _: None)
         self.orders = Orders(self.terms, targets)
 

@@ -3,62 +3,40 @@
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from everstep_agent.checks import run_check
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.links import LinkDetector
+from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.gpus.detector import GpuDetector
+from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.findings import Findings
-from everstep_agent.inventory import NodeView
+from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.orders import CheckResult
 from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.kernel_log import Position, kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.sources.disks import disk_sources
 from everstep_agent.sources.gpus import GpuSource
-from everstep_agent.sources.host import host_sources
+from everstep_agent.sources.host import HostSettings, host_sources
 from everstep_agent.sources.kernel_log import KernelLogSource
-from everstep_agent.sources.network import network_sources
+from everstep_agent.sources.links import link_sources
+from everstep_agent.sources.network import NetworkSettings
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
 from fakes.nvml import FakeDriver
+from fakes.sysfs import FakeNode
 
 # Long after the boot: no condition is in its grace.
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)
 # A driver that answers must not miss its deadline on a busy machine; one that hangs misses any.
 _PATIENT = NvmlDeadlines(first_s=15.0, next_s=15.0)
 _IMPATIENT = NvmlDeadlines(first_s=0.3, next_s=0.3)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
-
-
-class FakeSysfs:
-    """A node with an Ethernet interface and one InfiniBand port, as the kernel shows them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        interface = root / "class/net/eth0"
-        for name, text in (("operstate", "up"), ("speed", "25000"), ("type", "1")):
-            _write(interface / name, text)
-        (interface / "device").mkdir()
-        self.port = root / "class/infiniband/mlx5_0/ports/1"
-        _write(self.port / "link_layer", "InfiniBand")
-        _write(self.port / "rate", "400 Gb/sec (4X NDR)")
-        _write(root / "class/infiniband/mlx5_0/node_guid", "b83f:d203:0012:3456")
-        self.up(True)
-
-    def up(self, up: bool) -> None:
-        """Let the port be active, or polling for a peer."""
-        _write(self.port / "state", "4: ACTIVE" if up else "1: DOWN")
-        _write(self.port / "phys_state", "5: LinkUp" if up else "2: Polling")
 
 
 @dataclass
@@ -73,20 +51,39 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.book = FindingBook()
-        self.sysfs = FakeSysfs(self.folder / "sys")
+        self.sysfs = FakeNode(self.folder / "sys", hcas=1, gpus=0)
+        self.sysfs.add_ethernet("eth0")
+        self.seconds = 0
         self.kmsg = self.folder / "kmsg"
         self.kmsg.touch()
-        gpus = GpuSource(self.nvml, self.view, self.sysfs.root, 20.0)
-        gpus.boot_id, gpus.open_findings = "boot-1", lambda: self.book.open_findings
+        detector = GpuDetector(GpuLimits(), Counters())
+        gpus = GpuSource(self.nvml, self.view, self.sysfs.root, detector, lambda: _NOW)
+        gpus.open_findings = lambda: self.book.open_findings
         self.log = KernelLogSource(kernel_log(self.kmsg, "boot-1", Position()), self.view, 10.0)
         sources = (
             self.log.source(1.0),
-            *host_sources(self.host, self.view, 10.0),
-            *network_sources(self.sysfs.root, LinkDetector(), self.view, 10.0),
-            gpus.source(),
+            *host_sources(
+                HostSettings(deadline_s=10.0), self.view, Counters(), lambda: _NOW, self.host
+            ),
+            *disk_sources(HostSettings(deadline_s=10.0), self.view),
+            *link_sources(
+                NetworkSettings(sysfs=self.sysfs.root, deadline_s=10.0),
+                self.view,
+                Counters(),
+                self._stamp,
+            ),
+            *gpus.sources(),
         )
         findings = Findings(self.book, self.records.append, lambda _: None, lambda: _NOW)
         self.watch = Watch(sources, findings)
+
+    def _stamp(self) -> Stamp:
+        return replace(_NOW, boot_ns=_NOW.boot_ns + self.seconds * 10**9)
+
+    async def look_a_second_later(self) -> None:
+        """Look at everything, as the watch does every second."""
+        self.seconds += 1
+        await self.watch.look()
 
     def sees_host(self) -> bool:
         """Return whether the host was read; forgets it."""
@@ -150,32 +147,44 @@ def test_a_driver_that_hangs_is_found_while_the_other_probes_go_on_and_cleared_w
     asyncio.run(scenario())
 
 
-def test_an_infiniband_port_that_goes_down_is_debounced_found_and_cleared(tmp_path: Path) -> None:
+def test_an_infiniband_port_that_goes_down_is_found_at_once_and_fatal_when_it_stays_down(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
-        bench, rule = Bench(tmp_path), CONDITIONS["LinkDown"]
+        bench = Bench(tmp_path)
         await bench.watch.look()
         assert [(link.name, link.kind, link.up) for link in bench.view.links or ()] == [
             ("eth0", "ethernet", True),
+            ("lo", "loopback", True),
             ("mlx5_0/1", "infiniband", True),
         ]
-        bench.sysfs.up(False)
-        await _times(rule.raise_after - 1, bench.watch.look)
-        bench.sysfs.up(True)
-        await bench.watch.look()
-        bench.sysfs.up(False)
-        await _times(rule.raise_after - 1, bench.watch.look)
-        assert bench.raised() == []
-        await bench.watch.look()
-        assert bench.raised() == ["LinkDown"]
-        finding = bench.records[0].finding_raised
-        assert (finding.component, finding.severity) == (
-            "link/mlx5_0/1",
+        bench.sysfs.set_port("mlx5_0", "DOWN")
+        await bench.look_a_second_later()
+        await _times(5, bench.look_a_second_later)
+        assert bench.raised() == ["LinkDown", "LinkDown"]
+        found = [record.finding_raised for record in bench.records]
+        assert [finding.severity for finding in found] == [
+            fleet_pb2.SEVERITY_DEGRADED,
             fleet_pb2.SEVERITY_FATAL,
-        )
-        assert finding.evidence == "state 1: DOWN, physical state 2: Polling"
-        bench.sysfs.up(True)
-        await _times(rule.clear_after, bench.watch.look)
+        ]
+        assert found[1].component == "link/mlx5_0/1"
+        assert found[1].evidence == "state 1: DOWN, physical state 2: Polling"
+        bench.sysfs.set_port("mlx5_0")
+        await _times(CONDITIONS["LinkDown"].clear_after, bench.look_a_second_later)
         assert bench.cleared() == ["LinkDown"]
+
+    asyncio.run(scenario())
+
+
+def test_errors_of_a_port_are_found_at_the_second_reading(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        bench = Bench(tmp_path)
+        await bench.watch.look()
+        for reading in (1, 2):
+            bench.sysfs.set_counter("mlx5_0", "port_rcv_errors", 1000 * reading)
+            await _times(5, bench.look_a_second_later)
+        assert bench.raised() == ["IbReceiveErrors"]
+        assert bench.records[0].finding_raised.evidence == "200 a second in port_rcv_errors"
 
     asyncio.run(scenario())
 
@@ -199,42 +208,31 @@ def test_a_fatal_kernel_line_fails_the_check_that_reads_it_and_not_the_next(
     asyncio.run(scenario())
 
 
-def test_what_psutil_cannot_read_is_a_finding_and_fails_a_check(tmp_path: Path) -> None:
+def test_a_file_of_the_kernel_that_vanishes_is_a_finding_and_fails_a_check(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "60"])
 
     async def scenario() -> None:
-        bench = Bench(tmp_path, host=HostProbe(psutil.Process(child.pid)))
+        bench = Bench(tmp_path, host=HostProbe(pid=child.pid))
         assert (await bench.check()).passed
         child.kill()
         child.wait()
         result = await bench.check()
         assert not result.passed
-        assert "NoSuchProcess" in result.message
+        assert f"/proc/{child.pid}/stat" in result.message
         await _times(CONDITIONS["ProbeFailed"].raise_after, bench.watch.look)
         assert bench.raised() == ["ProbeFailed"]
 
     asyncio.run(scenario())
 
 
-@pytest.fixture
-def thin_proc(tmp_path: Path) -> Iterator[None]:
-    """A /proc without the counters of the network, as some containers have it."""
-    folder, real = tmp_path / "proc", psutil.PROCFS_PATH
-    folder.mkdir()
-    for name in ("meminfo", "stat", str(psutil.Process().pid)):
-        (folder / name).symlink_to(Path(real) / name)
-    probe = HostProbe()
-    assert probe.read().network_received_bytes is not None
-    psutil.PROCFS_PATH = str(folder)
-    yield
-    psutil.PROCFS_PATH = real
-
-
-@pytest.mark.usefixtures("thin_proc")
-def test_a_counter_that_is_hidden_is_unknown_and_the_others_are_read() -> None:
-    reading = HostProbe().read()
-    assert reading.network_received_bytes is None
+def test_a_counter_that_is_hidden_is_unknown_and_the_others_are_read(tmp_path: Path) -> None:
+    # Without the counters of the network and the disks, as some containers have it.
+    for name in ("meminfo", "stat", "loadavg", "self"):
+        (tmp_path / name).symlink_to(Path("/proc") / name)
+    reading = HostProbe(tmp_path).read()
+    assert (reading.network_received_bytes, reading.disk_read_bytes) == (None, None)
     assert reading.memory_total_bytes > 0
+    assert HostProbe().read().network_received_bytes is not None
 
 
 def test_a_log_that_is_not_there_or_not_allowed_is_a_note_of_the_inventory(tmp_path: Path) -> None:

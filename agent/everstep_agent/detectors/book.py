@@ -50,6 +50,11 @@ class FindingBook:
         """Return what is open, oldest first."""
         return tuple(self._open.values())
 
+    @property
+    def open_keys(self) -> tuple[FindingKey, ...]:
+        """Return what is open, by its keys."""
+        return tuple(self._open)
+
     def fatal(self) -> tuple[Finding, ...]:
         """Return the open findings with which the node cannot train."""
         found = (known.finding for known in self._open.values())
@@ -61,12 +66,13 @@ class FindingBook:
         cleared: list[Cleared] = []
         again = False
         for judgement in judgements:
-            condition = CONDITIONS[judgement.key.condition]
             if isinstance(judgement, Faulty):
+                condition = CONDITIONS[judgement.key.condition]
                 again = again or (condition.quiet_ns > 0 and judgement.key in self._open)
                 raised += self._faulty(judgement.finding, condition, now)
-            elif isinstance(judgement, Healthy):
-                cleared += self._healthy(judgement, condition)
+            # Hundreds a second on a healthy node, where there is nothing to look up.
+            elif isinstance(judgement, Healthy) and (self._open or self._streaks):
+                cleared += self._healthy(judgement)
         return Changes(tuple(raised), tuple(cleared), again)
 
     def quiet(self, now: Moment) -> list[Judgement]:
@@ -94,14 +100,15 @@ class FindingBook:
         self._open[finding.key] = entry
         return [entry]
 
-    def _healthy(self, judgement: Healthy, condition: Condition) -> list[Cleared]:
-        if judgement.key not in self._open:
-            self._streaks.pop(judgement.key, None)
+    def _healthy(self, judgement: Healthy) -> list[Cleared]:
+        key = judgement.key
+        if key not in self._open:
+            self._streaks.pop(key, None)
             return []
-        if self._streak(judgement.key, faulty=False) < condition.clear_after:
+        if self._streak(key, faulty=False) < CONDITIONS[key.condition].clear_after:
             return []
-        del self._open[judgement.key], self._streaks[judgement.key]
-        return [Cleared(judgement.key, judgement.evidence)]
+        del self._open[key], self._streaks[key]
+        return [Cleared(key, judgement.evidence)]
 
     def _streak(self, key: FindingKey, *, faulty: bool) -> int:
         was_faulty, length = self._streaks.get(key, (faulty, 0))
@@ -116,6 +123,11 @@ def _since(then: Moment, now: Moment) -> int:
 
 
 def _worth_telling(known: Finding, new: Finding) -> bool:
-    """Return whether what to do changed; a message with other numbers in it is no news."""
+    """Return whether what to do changed; a message with other numbers in it is no news.
+
+    What is real never becomes injected; what was injected becomes real with the first real reading.
+    """
+    if known.injected != new.injected:
+        return known.injected
     old = (known.severity, known.suggested_action, known.rule, known.mode)
     return old != (new.severity, new.suggested_action, new.rule, new.mode)

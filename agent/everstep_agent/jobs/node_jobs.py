@@ -107,6 +107,10 @@ class NodeJobs:
             for name, job in self._jobs.items()
         ]
 
+    def training_pids(self) -> list[int]:
+        """Return the training processes that are attached now."""
+        return [pid for job in self._jobs.values() for pid in job.attached.values()]
+
     def metrics(self) -> JobsMetrics:
         """Return the numbers of this moment."""
         if self._desk is None:

@@ -1,89 +1,94 @@
-"""Host probe: load, memory, disks and traffic, through psutil."""
+"""Host probe, once a second: load, memory, traffic, and what the agent itself costs."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
-
-from everstep_agent.detectors.host import DiskReading, HostReading
+from everstep_agent.detectors.host.usage import HostReading
+from everstep_agent.probes import proc_tables
+from everstep_agent.probes.kernel_files import KeptFile, names_in
 
 T = TypeVar("T")
 
-# Besides OSError: psutil raises its own, and RuntimeError (of which NotImplementedError is one) or
-# ValueError for files of /proc that are missing or that it does not understand.
-_PSUTIL_ERRORS = (psutil.Error, RuntimeError, ValueError)
-
-
-class ReadError(OSError):
-    """The kernel's counters could not be read; one sentence says why."""
+_MEMORY_LINES = (b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree")
+# Disks and interfaces come and go rarely; listing them costs more than reading all counters.
+_LOOKS_PER_LISTING = 60
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class HostProbe:
-    """Reads the whole node's counters and the cost of one process, this one."""
+    """Reads the whole node's counters and the cost of one process: this one, or ``pid``."""
 
-    def __init__(self, process: psutil.Process | None = None) -> None:
-        self._self = process or psutil.Process()
-        # The first call only sets the point from which the next one counts.
-        psutil.cpu_percent(interval=None)
+    def __init__(
+        self, proc: Path = Path("/proc"), sysfs: Path = Path("/sys"), pid: int | None = None
+    ) -> None:
+        own = proc / ("self" if pid is None else str(pid))
+        self._sysfs = sysfs
+        self._stat = KeptFile(proc / "stat", at_once=True)
+        self._meminfo = KeptFile(proc / "meminfo", at_once=True)
+        self._loadavg = KeptFile(proc / "loadavg", at_once=True)
+        self._diskstats = KeptFile(proc / "diskstats")
+        self._network = KeptFile(proc / "net/dev")
+        self._process = KeptFile(own / "stat", at_once=True)
+        self._ticks = (0, 0)
+        self._disks: frozenset[bytes] = frozenset()
+        self._interfaces: frozenset[bytes] = frozenset()
+        self._looks = 0
 
     def read(self) -> HostReading:
-        """Read once. Raises OSError."""
-        try:
-            return self._read()
-        except _PSUTIL_ERRORS as error:
-            raise ReadError(f"{type(error).__name__}: {error}") from error
-
-    def _read(self) -> HostReading:
-        memory = psutil.virtual_memory()
-        disks = _optional(lambda: psutil.disk_io_counters(nowrap=True))
-        network = _optional(lambda: psutil.net_io_counters(nowrap=True))
-        cpu = self._self.cpu_times()
+        """Read once. Raises OSError, and ValueError for what no kernel writes."""
+        if self._looks % _LOOKS_PER_LISTING == 0:
+            self._disks = _hardware(self._sysfs / "block")
+            self._interfaces = _hardware(self._sysfs / "class/net")
+        self._looks += 1
+        load_1m, load_5m, tasks = proc_tables.load(self._loadavg.read())
+        memory = proc_tables.memory_bytes(self._meminfo.read(), _MEMORY_LINES)
+        disks = _optional(
+            lambda: proc_tables.disk_traffic(self._diskstats.read(), self._disks)
+        ) or (None, None)
+        network = _optional(
+            lambda: proc_tables.network_traffic(self._network.read(), self._interfaces)
+        ) or (None, None, None)
+        _, own = proc_tables.process_fields(self._process.read())
         return HostReading(
-            cpu_busy_ratio=psutil.cpu_percent(interval=None) / 100,
-            load_1m=os.getloadavg()[0],
-            memory_total_bytes=memory.total,
-            memory_available_bytes=memory.available,
-            disk_read_bytes=disks.read_bytes if disks else None,
-            disk_written_bytes=disks.write_bytes if disks else None,
-            network_received_bytes=network.bytes_recv if network else None,
-            network_sent_bytes=network.bytes_sent if network else None,
-            network_errors=network.errin + network.errout if network else None,
-            agent_cpu_s=cpu.user + cpu.system,
-            agent_memory_bytes=self._self.memory_info().rss,
+            cpu_busy_ratio=self._busy(),
+            load_1m=load_1m,
+            load_5m=load_5m,
+            tasks=tasks,
+            memory_total_bytes=memory.get(b"MemTotal", 0),
+            memory_available_bytes=memory.get(b"MemAvailable", 0),
+            swap_used_bytes=memory.get(b"SwapTotal", 0) - memory.get(b"SwapFree", 0),
+            disk_read_bytes=disks[0],
+            disk_written_bytes=disks[1],
+            network_received_bytes=network[0],
+            network_sent_bytes=network[1],
+            network_errors=network[2],
+            # Behind the name: state is the first, user time the 12th, resident pages the 22nd.
+            agent_cpu_s=(int(own[11]) + int(own[12])) / _TICKS_PER_S,
+            agent_memory_bytes=int(own[21]) * _PAGE_BYTES,
         )
+
+    def _busy(self) -> float:
+        """Return the share of CPU time since the last look; at the first one, since boot."""
+        before, self._ticks = self._ticks, proc_tables.cpu_ticks(self._stat.read())
+        passed, idle = (now - then for now, then in zip(self._ticks, before, strict=True))
+        return min(1.0, max(0.0, 1 - idle / passed)) if passed > 0 else 0.0
+
+
+def _hardware(folder: Path) -> frozenset[bytes]:
+    """Return the entries with a device behind them: what lies upon them would be counted twice."""
+    names = names_in(folder)
+    devices = [name for name in names if (folder / name / "device").exists()]
+    # Some virtual machines and containers have virtual devices only.
+    chosen = devices or [name for name in names if not name.startswith(("lo", "ram", "zram"))]
+    return frozenset(os.fsencode(name) for name in chosen)
 
 
 def _optional(read: Callable[[], T]) -> T | None:
     """Return what can be read: a container may hide one file of /proc and not the others."""
     try:
         return read()
-    except (OSError, *_PSUTIL_ERRORS):
+    except (OSError, ValueError):
         return None
-
-
-def read_disks() -> tuple[DiskReading, ...]:
-    """Return the mounted disks, each device once. Raises OSError. May block on a dying disk."""
-    try:
-        parts = psutil.disk_partitions(all=False)
-    except _PSUTIL_ERRORS as error:
-        raise ReadError(f"{type(error).__name__}: {error}") from error
-    found: dict[str, DiskReading] = {}
-    for part in parts:
-        # A file mounted over another (containers do that) is not a disk of its own.
-        if part.device in found or not Path(part.mountpoint).is_dir():
-            continue
-        try:
-            usage = os.statvfs(part.mountpoint)
-        except OSError:
-            continue
-        found[part.device] = DiskReading(
-            device=part.device,
-            mount=part.mountpoint,
-            filesystem=part.fstype,
-            size_bytes=usage.f_blocks * usage.f_frsize,
-            free_bytes=usage.f_bavail * usage.f_frsize,
-            writable="rw" in part.opts.split(","),
-        )
-    return tuple(found.values())

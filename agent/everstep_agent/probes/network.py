@@ -1,90 +1,219 @@
-"""Network probe: interfaces and InfiniBand ports, from sysfs."""
+"""Network probe: Ethernet interfaces, their statistics, and bonds, from sysfs."""
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from everstep_agent.detectors.links import LinkReading
+from everstep_agent.detectors.links.bonds import BondReading
+from everstep_agent.detectors.links.errors import CountersReading
+from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.probes.bonding import read_bond
+from everstep_agent.probes.pci import is_virtual_function, numa_node, pci_address
+from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile, names_in, text_of
 
 # include/uapi/linux/if_arp.h
 _ARPHRD_LOOPBACK = "772"
 _ARPHRD_INFINIBAND = "32"
+# include/uapi/linux/if.h
+_IFF_UP = 1
+_HEX = re.compile(r"0x[0-9a-f]{1,8}\Z")
 _NVIDIA_VENDOR = "0x10de"
 # PCI base class 03: display controllers, 3D controllers among them.
 _DISPLAY_CLASS = "0x03"
+_STATISTICS = (
+    "rx_errors",
+    "tx_errors",
+    "rx_crc_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "rx_missed_errors",
+    "rx_fifo_errors",
+    "rx_bytes",
+    "tx_bytes",
+)
+# Faster than any link; what says more is damaged.
+_MEGABITS_MAX = 10_000_000
+# Facts that only a driver reload or a new name changes.
+_FACTS_LOOKS = 60
 
 
-def read_links(sysfs: Path) -> tuple[LinkReading, ...]:
-    """Return every interface and port. Raises OSError when sysfs itself cannot be read."""
-    return (*_interfaces(sysfs / "class/net"), *_ports(sysfs / "class/infiniband"))
+@dataclass(frozen=True, slots=True)
+class _Interface:
+    """An interface: what is known of it, and the files that are read again and again."""
+
+    known: LinkReading
+    folder: str
+    operstate: SysfsFile
+    carrier: SysfsFile
+    speed: SysfsFile
+    duplex: SysfsFile
+
+    def close(self) -> None:
+        for file in (self.operstate, self.carrier, self.speed, self.duplex):
+            file.close()
+
+
+class NetworkProbe:
+    """Reads every interface; of those that are hardware or bonds, also what they count."""
+
+    def __init__(self, sysfs: str, required: Iterable[str] = ()) -> None:
+        self._folder = f"{sysfs}/class/net"
+        self._required = frozenset(required)
+        self._descriptors = Descriptors()
+        self._names: list[str] = []
+        self._interfaces: dict[str, _Interface] = {}
+        self._looks = 0
+
+    def read(self) -> tuple[LinkReading, ...]:
+        """Return the state of every interface. Raises OSError when sysfs cannot be read."""
+        names = names_in(self._folder)
+        if names != self._names or self._looks % _FACTS_LOOKS == 0:
+            self._find(names)
+        self._looks += 1
+        return tuple(
+            _read_state(interface) if self._is_followed(interface) else interface.known
+            for interface in self._interfaces.values()
+        )
+
+    def read_counters(self) -> tuple[CountersReading, ...]:
+        """Return the statistics of the interfaces that are hardware."""
+        return tuple(
+            _read_counters(interface)
+            for interface in self._interfaces.values()
+            if interface.known.watched
+        )
+
+    def read_bonds(self) -> tuple[BondReading, ...]:
+        """Return every bond that ``read`` found."""
+        return tuple(
+            read_bond(self._folder, name)
+            for name, interface in self._interfaces.items()
+            if interface.known.kind == "bond"
+        )
+
+    def _is_followed(self, interface: _Interface) -> bool:
+        """Return whether every look reads it; hundreds may belong to containers."""
+        return interface.known.kind != "virtual" or interface.known.name in self._required
+
+    def _find(self, names: list[str]) -> None:
+        for interface in self._interfaces.values():
+            interface.close()
+        self._names = names
+        self._interfaces = {
+            # Also bonding_masters is there, which is a file.
+            name: self._open(name)
+            for name in names
+            if os.path.isdir(f"{self._folder}/{name}")
+        }
+
+    def _open(self, name: str) -> _Interface:
+        folder = f"{self._folder}/{name}"
+        known = _facts(folder, name)
+        kept = self._descriptors if known.kind != "virtual" else None
+        files = (
+            SysfsFile(f"{folder}/{file}", kept)
+            for file in ("operstate", "carrier", "speed", "duplex")
+        )
+        made = _Interface(known, folder, *files)
+        return replace(made, known=_read_state(made))
 
 
 def nvidia_gpus_on_bus(sysfs: Path) -> int:
     """Return how many NVIDIA display or 3D controllers answer on the PCI bus."""
-    devices = sysfs / "bus/pci/devices"
+    folder = f"{sysfs}/bus/pci/devices"
     found = 0
-    for device in devices.iterdir() if devices.is_dir() else ():
-        if _text(device / "vendor") == _NVIDIA_VENDOR:
-            found += (_text(device / "class") or "").startswith(_DISPLAY_CLASS)
+    for name in names_in(folder):
+        if text_of(f"{folder}/{name}/vendor") == _NVIDIA_VENDOR:
+            found += (text_of(f"{folder}/{name}/class") or "").startswith(_DISPLAY_CLASS)
     return found
 
 
-def _interfaces(folder: Path) -> Iterator[LinkReading]:
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        state = _text(path / "operstate")
-        speed = _text(path / "speed")
-        # Unconfigured and virtual links have the speed -1; the file cannot even be read while down.
-        megabits = int(speed) if speed and speed.lstrip("-").isdigit() else 0
-        yield LinkReading(
-            name=path.name,
-            kind=_interface_kind(path),
-            up=None if state is None else _is_up(path, state),
-            speed_bits_per_s=max(0, megabits) * 1_000_000,
-            address=_text(path / "address") or "",
-            detail="operstate cannot be read" if state is None else f"operstate {state}",
-        )
+def _facts(folder: str, name: str) -> LinkReading:
+    device = f"{folder}/device"
+    return LinkReading(
+        name=name,
+        kind=_kind(folder),
+        up=None,
+        address=text_of(f"{folder}/address") or "",
+        pci=pci_address(device),
+        numa_node=numa_node(device),
+    )
 
 
-def _is_up(path: Path, state: str) -> bool:
-    # Drivers without link detection (loopback, tunnels) say "unknown" and have a carrier.
-    return state == "up" or (state == "unknown" and _text(path / "carrier") == "1")
-
-
-def _interface_kind(path: Path) -> str:
-    kind = _text(path / "type")
+def _kind(folder: str) -> str:
+    kind = text_of(f"{folder}/type")
     if kind == _ARPHRD_LOOPBACK:
         return "loopback"
     # IP over InfiniBand rides on a port that is listed itself.
-    if kind == _ARPHRD_INFINIBAND or not (path / "device").exists():
+    if kind == _ARPHRD_INFINIBAND:
+        return "ipoib"
+    if os.path.isdir(f"{folder}/bonding"):
+        return "bond"
+    device = f"{folder}/device"
+    if not os.path.exists(device) or is_virtual_function(device):
         return "virtual"
     return "ethernet"
 
 
-def _ports(folder: Path) -> Iterator[LinkReading]:
-    for device in sorted(folder.iterdir()) if folder.is_dir() else ():
-        ports = device / "ports"
-        for port in sorted(ports.iterdir()) if ports.is_dir() else ():
-            state = _text(port / "state")
-            layer = (_text(port / "link_layer") or "InfiniBand").lower()
-            detail = f"state {state}, physical state {_text(port / 'phys_state')}"
-            yield LinkReading(
-                name=f"{device.name}/{port.name}",
-                kind="roce" if layer == "ethernet" else "infiniband",
-                up=None if state is None else state.startswith("4:"),
-                speed_bits_per_s=_rate(_text(port / "rate")),
-                address=_text(device / "node_guid") or "",
-                detail=detail,
-            )
+def _read_state(interface: _Interface) -> LinkReading:
+    known = interface.known
+    state = interface.operstate.text_or_none()
+    up = _is_up(interface, state) if state else None
+    # Neither speed nor duplex of a link that is down can even be read.
+    hardware = up and known.watched
+    return LinkReading(
+        name=known.name,
+        kind=known.kind,
+        up=up,
+        speed_bits_per_s=_speed(interface.speed) if hardware else 0,
+        address=known.address,
+        detail=_detail(interface.folder, state, up),
+        duplex=_duplex(interface.duplex) if hardware else "",
+        pci=known.pci,
+        numa_node=known.numa_node,
+    )
 
 
-def _rate(text: str | None) -> int:
-    """Return bits per second of "400 Gb/sec (4X NDR)"; 0 when unknown."""
-    match = re.match(r"([\d.]+) Gb/sec", text or "")
-    return int(float(match[1]) * 1e9) if match else 0
+def _detail(folder: str, state: str | None, up: bool | None) -> str:
+    if not state:
+        return "operstate cannot be read"
+    flags = text_of(f"{folder}/flags") if up is False else None
+    if flags is not None and _HEX.match(flags) and not int(flags, 16) & _IFF_UP:
+        return f"operstate {state[:40]}, switched off by an administrator"
+    return f"operstate {state[:40]}"
 
 
-def _text(path: Path) -> str | None:
+def _is_up(interface: _Interface, state: str) -> bool:
+    # Drivers without link detection (loopback, tunnels) say "unknown" and have a carrier.
+    return state == "up" or (state == "unknown" and interface.carrier.text_or_none() == "1")
+
+
+def _speed(file: SysfsFile) -> int:
+    """Return bits per second; unconfigured and virtual links have the speed -1."""
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return None
+        megabits = file.number()
+    except (OSError, ValueError):
+        return 0
+    return megabits * 1_000_000 if megabits <= _MEGABITS_MAX else 0
+
+
+def _duplex(file: SysfsFile) -> str:
+    text = file.text_or_none()
+    return text if text in ("full", "half") else ""
+
+
+def _read_counters(interface: _Interface) -> CountersReading:
+    values: dict[str, int] = {}
+    blind: list[str] = []
+    names = {name: f"statistics/{name}" for name in _STATISTICS}
+    names["carrier_down_count"] = "carrier_down_count"
+    for name, path in names.items():
+        try:
+            values[name] = SysfsFile(f"{interface.folder}/{path}").number()
+        except FileNotFoundError:
+            continue  # older kernels count no losses of the carrier
+        except (OSError, ValueError):
+            blind.append(name)
+    return CountersReading(link=interface.known.name, values=values, blind=tuple(blind))

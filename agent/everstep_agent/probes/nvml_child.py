@@ -1,109 +1,77 @@
 """The process that talks to the NVIDIA driver, so that nobody else has to wait for it.
 
-Started by its path; it imports nothing of ours. For every line on standard input it writes one line
-of JSON, the fields of GpusReading; without the driver's library it says so once and ends. It ends
-with its standard input, that is with the agent.
+Started by its path. For every line on standard input, ``{"id": 7, "complete": true}``, it writes
+one line of JSON with that id and the fields of GpuReading that have changed since its last answer;
+events of the driver come unasked, as lines of their own. Without the driver's library it says so
+once and ends. It ends with its standard input, that is with the agent.
 """
 
 import contextlib
-import functools
+import ctypes
 import importlib
 import json
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TypeVar
 
-T = TypeVar("T")
-
-# nvml.h of driver 570: what the driver itself says should be done with the GPU.
-_FIELD_RECOVERY_ACTION = 230
+Values = dict[str, object]
 
 
-class _Gpu:
-    """One GPU. What identifies it is read once: a lost GPU cannot say it any more."""
+class Server:
+    """Answers requests; events of the driver may come in between."""
 
-    def __init__(self, nvml: ModuleType, index: int) -> None:
-        self._nvml = nvml
-        self._handle = None
-        self._fixed: dict[str, object] = {
-            "index": index,
-            "uuid": "",
-            "name": "NVIDIA GPU",
-            "pci": f"index-{index}",
-            "memory_bytes": 0,
-        }
+    def __init__(self, library: ModuleType) -> None:
+        from everstep_agent.probes.nvml_process.calls import Calls
+        from everstep_agent.probes.nvml_process.events import listen
+        from everstep_agent.probes.nvml_process.gpu import Gpu
 
-    def read(self) -> dict[str, object]:
-        """Return the fields of GpuReading."""
-        try:
-            if self._handle is None:
-                self._identify()
-            return self._fixed | self._measure()
-        except self._nvml.NVMLError as error:
-            return self._fixed | {"error": str(error)}
+        self._calls = Calls(library)
+        self._gpus = [Gpu(self._calls, i) for i in range(library.nvmlDeviceGetCount())]
+        self._told: list[Values] = [{} for _ in self._gpus]
+        self._listen: Callable[[], str] = lambda: listen(library, self._gpus, write)
 
-    def _identify(self) -> None:
-        nvml = self._nvml
-        handle = nvml.nvmlDeviceGetHandleByIndex(self._fixed["index"])
-        domain, _, rest = _text(nvml.nvmlDeviceGetPciInfo(handle).busId).lower().partition(":")
-        self._fixed |= {
-            "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-            "name": _text(nvml.nvmlDeviceGetName(handle)),
-            "pci": f"{domain[-4:]}:{rest}",
-            "memory_bytes": nvml.nvmlDeviceGetMemoryInfo(handle).total,
-        }
-        self._handle = handle
+    def serve(self, requests: Iterable[str]) -> None:
+        """Answer until there are no more requests."""
+        first = self._facts()
+        for line in requests:
+            request = json.loads(line)
+            complete = bool(request["complete"] or first)
+            write({"id": request["id"], **first, **self._read(complete)})
+            if first:
+                # Only now: the handles are known, and the answer came before any event.
+                write({"no_events": self._listen()})
+                first = {}
 
-    def _measure(self) -> dict[str, object]:
-        nvml, handle = self._nvml, self._handle
-        # Not optional: this is the call that tells a lost GPU from one that lacks a feature.
-        used = nvml.nvmlDeviceGetMemoryInfo(handle).used
-        remapped = self._optional(lambda: nvml.nvmlDeviceGetRemappedRows(handle))
-        temperature = nvml.NVML_TEMPERATURE_GPU
-        kinds = (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
-        corrected, uncorrected = (
-            self._optional(functools.partial(nvml.nvmlDeviceGetTotalEccErrors, handle, kind, 0))
-            for kind in kinds
-        )
-        power_mw = self._optional(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        busy = self._optional(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    def _facts(self) -> Values:
         return {
-            "memory_used_bytes": used,
-            "temperature_c": self._optional(
-                lambda: nvml.nvmlDeviceGetTemperature(handle, temperature)
-            ),
-            "power_w": None if power_mw is None else power_mw / 1000,
-            "busy_ratio": None if busy is None else busy / 100,
-            "ecc_corrected": corrected,
-            "ecc_uncorrected": uncorrected,
-            "remap_pending": None if remapped is None else bool(remapped[2]),
-            "remap_failed": None if remapped is None else bool(remapped[3]),
-            "recovery_action": self._optional(self._recovery_action),
+            "driver": self._calls.text("nvmlSystemGetDriverVersion"),
+            "library": self._calls.text("nvmlSystemGetNVMLVersion"),
         }
 
-    def _recovery_action(self) -> int | None:
-        (value,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [_FIELD_RECOVERY_ACTION])
-        return int(value.value.uiVal) if value.nvmlReturn == 0 else None
-
-    def _optional(self, read: Callable[[], T]) -> T | None:
-        """Return None for what this GPU or driver lacks. Raises NVMLError for a lost GPU."""
-        nvml = self._nvml
-        try:
-            return read()
-        except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
-            return None
-        except (nvml.NVMLError_NoPermission, nvml.NVMLError_InvalidArgument):
-            return None
+    def _read(self, complete: bool) -> Values:
+        began = time.perf_counter()
+        gpus = [gpu.read(complete) for gpu in self._gpus]
+        spent_s = round(time.perf_counter() - began, 6)
+        changed = [
+            {name: value for name, value in now.items() if name not in told or told[name] != value}
+            for now, told in zip(gpus, self._told, strict=True)
+        ]
+        for now, told in zip(gpus, self._told, strict=True):
+            told.update(now)
+        return {"gpus": changed, "complete": complete, "spent_s": spent_s}
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+_writing = threading.Lock()
 
 
-def _answer(reading: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(reading) + "\n")
-    sys.stdout.flush()
+def write(answer: Values) -> None:
+    """Write one line."""
+    with _writing:
+        sys.stdout.write(json.dumps(answer, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
 
 
 def serve(requests: Iterable[str]) -> None:
@@ -111,22 +79,29 @@ def serve(requests: Iterable[str]) -> None:
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:
-        _answer({"absent": "the Python package nvidia-ml-py is not installed"})
+        write({"absent": "the Python package nvidia-ml-py is not installed"})
         return
     try:
         nvml.nvmlInit()
+        server = Server(nvml)
     except nvml.NVMLError as error:
         # No library: no NVIDIA driver on this node. Any other word comes from a driver.
         missing = isinstance(error, nvml.NVMLError_LibraryNotFound)
         why = "NVIDIA driver library not found" if missing else f"NVIDIA driver: {error}"
-        _answer({"absent": why})
+        write({"absent": why, "absent_code": error.value})
         return
-    driver = _text(nvml.nvmlSystemGetDriverVersion())
-    gpus = [_Gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
-    for _ in requests:
-        _answer({"driver": driver, "gpus": [gpu.read() for gpu in gpus]})
+    _trim()
+    server.serve(requests)
+
+
+def _trim() -> None:
+    """Give memory back: an interpreter that had to compile pynvml keeps 11 MB of it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":
+    # Started by its path: its neighbours are found from here, wherever the agent is installed.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         serve(sys.stdin)

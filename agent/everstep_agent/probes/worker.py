@@ -1,63 +1,64 @@
-"""One thread for one probe: a read that misses its deadline is abandoned, not waited for."""
+"""The reads of one probe: one that misses its deadline is abandoned, not waited for."""
 
 import asyncio
-import queue
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TypeVar
+
+from everstep_agent.probes.read_thread import Call, ReadThread, SharedThread
 
 T = TypeVar("T")
 
 
 class ProbeWorker:
-    """Runs blocking reads one after another on a daemon thread of its own.
+    """Runs blocking reads one after another, on its own thread or on the one of the quick reads.
 
-    A read of a dying disk or driver can block in the kernel for ever. Then only this thread is
-    lost: every further call fails at once until the read returns.
+    A read of a dying disk or driver can block in the kernel for ever. Then only its thread is lost:
+    every further call fails at once until the read returns.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._running: Future[object] | None = None
-        self._thread: threading.Thread | None = None
+        self._last: Call[object] | None = None
+        self._shared: SharedThread | None = None
+        self._own: ReadThread | None = None
+
+    def share(self, thread: SharedThread) -> None:
+        """Read on a common thread as long as the reads are quick."""
+        self._shared = thread
 
     async def call(self, read: Callable[[], T], deadline_s: float) -> T:
         """Return what ``read`` returns. Raises TimeoutError, and whatever ``read`` raises."""
-        if self._running is not None and not self._running.done():
+        if self._last is not None and not self._last.returned:
             raise TimeoutError(f"{self._name}: an earlier read has not returned yet")
-        self._start()
-        outcome: Future[object] = Future()
-        outcome.set_running_or_notify_cancel()
-        self._running = outcome
-        values: list[T] = []
-
-        def work() -> None:
-            try:
-                values.append(read())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller
-                outcome.set_exception(error)
-            else:
-                outcome.set_result(None)
-
-        self._calls.put(work)
-        timeout = asyncio.timeout(deadline_s)
+        call = Call(read, self._keep)
+        self._last = call  # type: ignore[assignment]  # only asked whether it has returned
+        self._thread().put(call)
+        loop = asyncio.get_running_loop()
+        alarm, began = loop.call_later(deadline_s, call.expire, deadline_s), loop.time()
         try:
-            async with timeout:
-                await asyncio.shield(asyncio.wrap_future(outcome))
-        except TimeoutError as error:
-            if not timeout.expired():
-                # The read's own: it has a deadline as well, and says more.
-                raise
-            raise TimeoutError(f"no answer within {deadline_s:g} s") from error
-        return values[0]
+            return await call.answer
+        finally:
+            alarm.cancel()
+            self._settle(call.returned, loop.time() - began)
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
-            self._thread.start()
+    def close(self) -> None:
+        """End the thread when the read that it may be in returns; it serves nobody after that."""
+        if self._own is not None:
+            self._own.end()
 
-    def _loop(self) -> None:
-        while True:
-            self._calls.get()()
+    def _thread(self) -> ReadThread | SharedThread:
+        if self._own is None and self._shared is not None:
+            return self._shared
+        self._own = self._own or ReadThread(self._name)
+        return self._own
+
+    def _keep(self, thread: ReadThread) -> None:
+        """Keep the common thread, which this probe's read does not leave in time."""
+        self._own = thread
+
+    def _settle(self, returned: bool, took_s: float) -> None:
+        """Go back to the common thread after a read that was quick on the own one."""
+        shared, own = self._shared, self._own
+        if returned and shared is not None and own is not None and took_s < shared.patience_s:
+            self._own = None
+            own.end()

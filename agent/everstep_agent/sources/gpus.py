@@ -1,55 +1,130 @@
-"""NVIDIA GPUs: what the driver says, and whether it answers."""
+"""NVIDIA GPUs: what the driver says when it is asked, what it tells unasked, whether it answers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from everstep_agent.detectors.gpu import GpusReading, judge_driver_hang, judge_gpus
+from everstep_agent.detectors.gpus.detector import GpuDetector
+from everstep_agent.detectors.gpus.presence import judge_driver_hang
+from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
 from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.kernel import judge_gpu_faults_over
+from everstep_agent.detectors.kernel import KernelLine, judge_gpu_faults_over
 from everstep_agent.detectors.open_finding import OpenFinding
-from everstep_agent.inventory import NodeView
+from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.network import nvidia_gpus_on_bus
 from everstep_agent.probes.nvml import DriverHangError, NvmlProbe
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
+from everstep_common.clock import StampClock
 
 GPU_INTERVAL_S = 1.0
+# Events wake their source; the interval only bounds what it costs when nobody does.
+_EVENTS_INTERVAL_S = 60.0
+# Hundreds of small files; cards do not come and go in seconds.
+_BUS_LOOKS = 60
+_BUS_DEADLINE_S = 5.0
 
 
 class GpuSource:
     """Asks the driver's process, and judges its answer together with the bus."""
 
-    def __init__(self, probe: NvmlProbe, view: NodeView, sysfs: Path, deadline_s: float) -> None:
+    def __init__(
+        self,
+        probe: NvmlProbe,
+        view: NodeView,
+        sysfs: Path,
+        detector: GpuDetector,
+        stamp: StampClock,
+    ) -> None:
         self._probe = probe
         self._view = view
         self._sysfs = sysfs
-        self._deadline_s = deadline_s
-        self._worker = ProbeWorker("nvml")
-        self.expected = 0
-        self.boot_id = ""
+        self._detector = detector
+        self._stamp = stamp
+        self._worker = ProbeWorker("pci")
+        self._looks = 0
+        self._events: list[GpuEvent] = []
+        self._wake: Callable[[], None] = _nobody
+        self._wake_events: Callable[[], None] = _nobody
         self.open_findings: Callable[[], Sequence[OpenFinding]] = lambda: ()
-        self.on_changed: Callable[[], None] = lambda: None
+        self.on_changed: Callable[[], None] = _nobody
+        # Whoever judges the Xids of the kernel log judges these as well.
+        self.judge_lines: Callable[[Sequence[KernelLine]], Sequence[Judgement]] = lambda _: ()
+        # What the reading becomes while a fault is injected.
+        self.overlay: Callable[[GpusReading], GpusReading] = lambda reading: reading
+        probe.on_event = self._take_event
 
-    def source(self) -> Source:
-        """Return it for the watch."""
-        return Source(name="nvml", group="gpu", interval_s=GPU_INTERVAL_S, look=self._look)
+    def sources(self) -> tuple[Source, ...]:
+        """Return them for the watch."""
+        return (
+            Source(
+                name="nvml",
+                group="gpu",
+                interval_s=GPU_INTERVAL_S,
+                look=self._look,
+                listen=self._listen,
+                workers=(self._worker,),
+            ),
+            Source(
+                name="nvml_events",
+                group="gpu",
+                interval_s=_EVENTS_INTERVAL_S,
+                look=self._look_at_events,
+                listen=self._listen_to_events,
+            ),
+        )
 
     async def _look(self) -> Sequence[Judgement]:
         before = self._view.gpus
+        if self._looks % _BUS_LOOKS == 0:
+            self._view.gpus_on_bus = await self._worker.call(
+                lambda: nvidia_gpus_on_bus(self._sysfs), _BUS_DEADLINE_S
+            )
+        self._looks += 1
         try:
-            reading = await self._worker.call(self._read, self._deadline_s)
+            reading = self.overlay(await self._probe.read())
         except DriverHangError as error:
             return [judge_driver_hang(str(error))]
         self._view.gpus = reading
         if before is None or _uuids(before) != _uuids(reading):
             self.on_changed()
-        judgements = judge_gpus(reading, self.expected, self._view.gpus_on_bus)
-        over = judge_gpu_faults_over(self.open_findings(), self.boot_id, reading)
+        now = self._stamp()
+        judgements = self._detector.judge(reading, self._view.gpus_on_bus, now)
+        over = judge_gpu_faults_over(self.open_findings(), now.boot_id, reading)
         return [*judgements, *over, judge_driver_hang("")]
 
-    def _read(self) -> GpusReading:
-        self._view.gpus_on_bus = nvidia_gpus_on_bus(self._sysfs)
-        return self._probe.read()
+    async def _look_at_events(self) -> Sequence[Judgement]:
+        """Judge Xids without asking the driver anything: it may hang by now."""
+        events, self._events = self._events, []
+        if not self._view.kernel_log:
+            # The log has the same Xids, with their text. One that is counted twice is a burst.
+            return ()
+        return self.judge_lines([_as_line(event) for event in events])
+
+    def _take_event(self, event: GpuEvent) -> None:
+        if event.kind == "xid":
+            self._events.append(event)
+            self._wake_events()
+        else:
+            # The counters say how many, and which.
+            self._probe.complete_soon()
+        self._wake()
+
+    def _listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        self._wake = wake
+        return lambda: setattr(self, "_wake", _nobody)
+
+    def _listen_to_events(self, wake: Callable[[], None]) -> Callable[[], None]:
+        self._wake_events = wake
+        return lambda: setattr(self, "_wake_events", _nobody)
+
+
+def _nobody() -> None:
+    """Wake nobody."""
+
+
+def _as_line(event: GpuEvent) -> KernelLine:
+    """Return an Xid in the words of the kernel log, where the same error may be read as well."""
+    return KernelLine(f"NVRM: Xid (PCI:{event.pci}): {event.data}, as NVML told (no text)")
 
 
 def _uuids(reading: GpusReading) -> set[str]:

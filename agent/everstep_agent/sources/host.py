@@ -1,41 +1,139 @@
-"""The host: load and memory every second, disks more rarely."""
+"""The host: load and memory every second; clock, limits, hardware and processes more rarely."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from everstep_agent.detectors.host import DiskReading, HostReading, judge_disks, judge_memory
+from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.host.clock import ClockReading, judge_clock
+from everstep_agent.detectors.host.cpu import CpuDetector
+from everstep_agent.detectors.host.edac import EdacDetector
+from everstep_agent.detectors.host.limits import HostLimits
+from everstep_agent.detectors.host.tasks import TaskDetector, TasksReading
+from everstep_agent.detectors.host.usage import (
+    HostReading,
+    KernelUsage,
+    UsageDetector,
+    judge_memory,
+)
 from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.inventory import NodeView
-from everstep_agent.probes.host import HostProbe, read_disks
+from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.clock import read_clock
+from everstep_agent.probes.host import HostProbe
+from everstep_agent.probes.host_hardware import HardwareReading, read_hardware
+from everstep_agent.probes.host_usage import UsageProbe
+from everstep_agent.probes.tasks import TaskScan
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import threaded
+from everstep_common.clock import StampClock
 
 HOST_INTERVAL_S = 1.0
-# statvfs of every disk; a disk does not fill up in seconds.
-DISK_INTERVAL_S = 10.0
+# Each of these has debounced conditions that count looks: see their meanings before a change.
+USAGE_INTERVAL_S = 10.0
+HARDWARE_INTERVAL_S = 60.0
+# All processes are looked at once a minute, a sixth of them at a time.
+TASKS_INTERVAL_S = 10.0
+_TASK_SLICES = 6
 
 
-def host_sources(probe: HostProbe, view: NodeView, deadline_s: float) -> tuple[Source, ...]:
-    """Return the sources that tell of the host."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """Where the host is read, how it is judged, and how long a read may take."""
 
-    def judge_host(reading: HostReading) -> Sequence[Judgement]:
-        view.host = reading
-        return [judge_memory(reading)]
+    proc: Path = Path("/proc")
+    sysfs: Path = Path("/sys")
+    fstab: Path = Path("/etc/fstab")
+    limits: HostLimits = field(default_factory=HostLimits)
+    deadline_s: float = 5.0
 
-    def judge_all_disks(reading: tuple[DiskReading, ...]) -> Sequence[Judgement]:
-        view.disks = reading
-        return judge_disks(reading)
+
+def host_sources(
+    settings: HostSettings,
+    view: NodeView,
+    counters: Counters,
+    stamp: StampClock,
+    probe: HostProbe | None = None,
+) -> tuple[Source, ...]:
+    """Return the sources that tell of the host, without its disks."""
+    deadline_s = settings.deadline_s
+    host = HostJudge(settings.limits, view, counters, stamp)
+    every_second = probe or HostProbe(settings.proc, settings.sysfs)
+    usage = UsageProbe(settings.proc)
+    tasks = TaskScan(settings.proc, _TASK_SLICES)
+
+    def read_slowly() -> tuple[KernelUsage, ClockReading]:
+        return usage.read(), read_clock(settings.sysfs)
+
+    def read_sysfs() -> HardwareReading:
+        return read_hardware(settings.sysfs)
 
     return (
         Source(
             name="host",
             group="host",
             interval_s=HOST_INTERVAL_S,
-            look=threaded("host", deadline_s, probe.read, judge_host),
+            look=threaded("host", deadline_s, every_second.read, host.each_second),
         ),
         Source(
-            name="disks",
-            group="disk",
-            interval_s=DISK_INTERVAL_S,
-            look=threaded("disks", deadline_s, read_disks, judge_all_disks),
+            name="host_limits",
+            group="host",
+            interval_s=USAGE_INTERVAL_S,
+            look=threaded("host_limits", deadline_s, read_slowly, host.usage_and_clock),
+        ),
+        Source(
+            name="host_hardware",
+            group="host",
+            interval_s=HARDWARE_INTERVAL_S,
+            look=threaded("host_hardware", deadline_s, read_sysfs, host.hardware),
+        ),
+        Source(
+            name="tasks",
+            group="host",
+            interval_s=TASKS_INTERVAL_S,
+            look=threaded("tasks", deadline_s, tasks.read, host.tasks),
         ),
     )
+
+
+class HostJudge:
+    """Hands each reading to its detectors, and to whoever shows it."""
+
+    def __init__(
+        self, limits: HostLimits, view: NodeView, counters: Counters, stamp: StampClock
+    ) -> None:
+        self._limits = limits
+        self._view = view
+        self._stamp = stamp
+        self._usage = UsageDetector(limits, counters)
+        self._cpus = CpuDetector(limits, counters)
+        self._modules = EdacDetector(limits, counters)
+        self._tasks = TaskDetector(limits)
+
+    def each_second(self, reading: HostReading) -> Sequence[Judgement]:
+        """Judge what is read every second."""
+        self._view.host = reading
+        return [judge_memory(reading, self._limits)]
+
+    def usage_and_clock(self, reading: tuple[KernelUsage, ClockReading]) -> Sequence[Judgement]:
+        """Judge the kernel's limits and its clock."""
+        usage, clock = reading
+        self._view.usage, self._view.clock = usage, clock
+        self._view.blind["clock"] = (
+            "" if clock.synchronized is not None else "the kernel may not be asked (adjtimex)"
+        )
+        judgements = self._usage.judge(usage, self._view.host, self._stamp())
+        return [*judgements, *judge_clock(clock, self._limits)]
+
+    def hardware(self, reading: HardwareReading) -> Sequence[Judgement]:
+        """Judge CPUs and memory modules."""
+        now = self._stamp()
+        self._view.modules = reading.modules
+        self._view.blind["memory errors"] = "" if reading.edac else "no EDAC driver is loaded"
+        return [*self._cpus.judge(reading.cpus, now), *self._modules.judge(reading.modules, now)]
+
+    def tasks(self, reading: TasksReading | None) -> Sequence[Judgement]:
+        """Judge all processes when the last of them was looked at."""
+        if reading is None:
+            return ()
+        self._view.tasks = reading
+        return self._tasks.judge(reading, self._stamp())

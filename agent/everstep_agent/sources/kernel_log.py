@@ -1,31 +1,81 @@
 """The kernel log: every line once, its faults to the findings, its position remembered."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everstep_agent.detectors.agent import judge_kernel_log
+from everstep_agent.detectors.condition import SECOND_NS
+from everstep_agent.detectors.gpus.presence import GpusReading
 from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.kernel import KernelLine, judge_kernel, xid_event
-from everstep_agent.inventory import NodeView
-from everstep_agent.probes.kernel_log import KernelLog, Position
+from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
+from everstep_agent.detectors.kernel.detector import Interesting
+from everstep_agent.detectors.kernel.over import (
+    field_230,
+    judge_by_driver,
+    judge_ended_by_boot,
+)
+from everstep_agent.detectors.kernel.xid import xid_event
+from everstep_agent.detectors.kernel.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.xid_history import XidSighting
+from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_agent.detectors.open_finding import Moment, OpenFinding
+from everstep_agent.fault_tables import load_tables
+from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
+from everstep_agent.sources.readiness import Readiness
+from everstep_common.clock import stamp_clock
+from everstep_common.findings import Finding, FindingKey
+
+# The same Xid of the same GPU comes in bursts; the driver is asked once for all of them.
+_ASK_AGAIN_NS = SECOND_NS
+
+
+async def _nobody() -> GpusReading | None:
+    return None
+
+
+def _uuids(reading: GpusReading | None) -> Mapping[str, str]:
+    return {gpu.pci: gpu.uuid for gpu in reading.gpus if gpu.uuid} if reading else {}
 
 
 class KernelLogSource:
     """Reads the log, and tells what it read to whoever shows or remembers it."""
 
-    def __init__(self, log: KernelLog, view: NodeView, deadline_s: float) -> None:
+    def __init__(
+        self,
+        log: KernelLog,
+        view: NodeView,
+        deadline_s: float,
+        settings: XidSettings | None = None,
+    ) -> None:
         self._log = log
         self._view = view
         self._deadline_s = deadline_s
+        self._settings = settings or XidSettings(load_tables())
+        self._detector = KernelDetector(self._settings)
         self._worker = ProbeWorker("kernel_log")
+        self._readiness = Readiness(log.descriptor, log.has_news)
         self._position = log.position
-        self.xids: Counter[int] = Counter()
+        self._more = False
+        self._judged_gpus: GpusReading | None = None
+        self._asked: dict[tuple[str, int], int] = {}
+        self.now: Callable[[], Moment] = stamp_clock()
         self.on_position: Callable[[Position], None] = lambda _: None
         self.on_lines: Callable[[Sequence[KernelLine]], None] = lambda _: None
-        # Which events are over; the book of findings knows.
+        self.on_history: Callable[[Sequence[XidSighting]], None] = lambda _: None
+        # Which events are over, and what is open; the book of findings knows.
         self.quiet: Callable[[], Sequence[Judgement]] = lambda: ()
+        self.open_findings: Callable[[], Sequence[OpenFinding]] = lambda: ()
+        # What the driver says now; see FreshGpus.
+        self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
+        self._detector.standing = self._standing
+
+    @property
+    def xids(self) -> Counter[int]:
+        """Return how often each Xid was seen."""
+        return self._detector.xids
 
     def source(self, interval_s: float) -> Source:
         """Return it for the watch."""
@@ -34,23 +84,86 @@ class KernelLogSource:
             group="kernel",
             interval_s=interval_s,
             look=self._look,
-            told=self._keep_position,
+            listen=self._readiness.listen,
+            told=self._told,
+            workers=(self._worker,),
         )
 
+    def judge_told(self, lines: Sequence[KernelLine]) -> Sequence[Judgement]:
+        """Judge Xids that were told elsewhere (NVML events), without their text."""
+        reading = self._view.gpus
+        branch = driver_branch(reading.driver) if reading else None
+        truth = DriverTruth(branch, uuids=_uuids(reading))
+        found = [Interesting(line, xid_event(line.text)) for line in lines]
+        readable = self._view.kernel_log == ""
+        worth = [one for one in found if not (readable and one.xid and one.xid.needs_text)]
+        return self._detector.judge(worth, truth, self.now())
+
     async def _look(self) -> Sequence[Judgement]:
+        batch = await self._drain()
+        self._more = batch.more
+        self.on_lines((*batch.earlier, *batch.lines))
+        found = self._detector.sift(batch.lines)
+        truth = await self._truth(found)
+        now = self.now()
+        return [
+            *self.quiet(),
+            *judge_ended_by_boot(self.open_findings(), now.boot_id),
+            *self._judge_by_driver(now),
+            *self._detector.judge(found, truth, now),
+            *judge_kernel_log(batch.lost),
+        ]
+
+    async def _drain(self) -> KernelBatch:
         try:
             batch = await self._worker.call(self._log.drain, self._deadline_s)
         except OSError as error:
             self._view.kernel_log = str(error)
             raise
         self._view.kernel_log = batch.absent
-        self.on_lines((*batch.earlier, *batch.lines))
-        for line in batch.lines:
-            if event := xid_event(line.text):
-                self.xids[event.code] += 1
-        return [*self.quiet(), *judge_kernel(batch.lines), *judge_kernel_log(batch.lost)]
+        return batch
 
-    def _keep_position(self) -> None:
+    async def _truth(self, found: Sequence[Interesting]) -> DriverTruth:
+        """Return what the driver says; asked now if Xids came about which it may say something."""
+        known = self._view.gpus
+        fresh = await self.ask_gpus() if self._is_worth_asking(found) else None
+        reading = fresh or known
+        branch = driver_branch(reading.driver) if reading else None
+        gpus = fresh.gpus if fresh else ()
+        said = {gpu.pci: action for gpu in gpus if (action := field_230(gpu)) is not None}
+        return DriverTruth(branch, said, _uuids(known))
+
+    def _is_worth_asking(self, found: Sequence[Interesting]) -> bool:
+        gpus = self._view.gpus.gpus if self._view.gpus else ()
+        speaking = {gpu.pci for gpu in gpus if gpu.recovery_action is not None}
+        now_ns = self.now().boot_ns
+        worth = False
+        for one in found:
+            if one.xid is None or one.xid.pci not in speaking:
+                continue
+            key = (one.xid.pci, one.xid.code)
+            worth = worth or now_ns - self._asked.get(key, -_ASK_AGAIN_NS) >= _ASK_AGAIN_NS
+            self._asked[key] = now_ns
+        return worth
+
+    def _judge_by_driver(self, now: Moment) -> Sequence[Judgement]:
+        reading = self._view.gpus
+        if reading is None or reading is self._judged_gpus:
+            return ()
+        self._judged_gpus = reading
+        given = self._settings
+        return judge_by_driver(self.open_findings(), reading, given.tables, given.overrides, now)
+
+    def _standing(self, key: FindingKey) -> Finding | None:
+        known = (known.finding for known in self.open_findings() if known.finding.key == key)
+        return next(known, None)
+
+    def _told(self) -> None:
         if self._log.position != self._position:
             self._position = self._log.position
             self.on_position(self._position)
+        history = self._settings.history
+        if history.changed:
+            history.changed = False
+            self.on_history(history.remembered())
+        self._readiness.arm(again=self._more)

@@ -1,26 +1,125 @@
-"""The network: interfaces and InfiniBand ports."""
+"""The network: interfaces, bonds and where they sit, at once when a link changes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.links import LinkDetector, LinkReading
-from everstep_agent.inventory import NodeView
-from everstep_agent.probes.network import read_links
+from everstep_agent.detectors.links.bonds import BondDetector, BondReading
+from everstep_agent.detectors.links.detector import LinkDetector
+from everstep_agent.detectors.links.errors import CountersReading
+from everstep_agent.detectors.links.ethernet import EthernetDetector, EthernetLimits
+from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
+from everstep_agent.detectors.links.limits import LinkLimits
+from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.inventory.topology import PciPlace
+from everstep_agent.probes.netlink import LinkEvents
+from everstep_agent.probes.network import NetworkProbe
+from everstep_agent.probes.topology import read_places
+from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
-from everstep_agent.sources.threaded import threaded
+from everstep_agent.sources.link_board import LinkBoard
+from everstep_agent.sources.link_overlay import LinkOverlay, NoOverlay
+from everstep_common.clock import StampClock
 
 LINK_INTERVAL_S = 1.0
+# A finding within two readings is then one within 10 s.
+COUNTERS_INTERVAL_NS = 5_000_000_000
+# Cards do not move while the machine runs, but some are bound to their driver late.
+_PLACES_INTERVAL_NS = 60_000_000_000
+# What makes its own link, or stands for one that does.
+_HEARD_KINDS = ("ethernet", "bond", "ipoib")
 
 
-def network_sources(
-    sysfs: Path, detector: LinkDetector, view: NodeView, deadline_s: float
-) -> tuple[Source, ...]:
-    """Return the sources that tell of the network."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """Where links are read, and how they are judged."""
 
-    def judge(reading: tuple[LinkReading, ...]) -> Sequence[Judgement]:
-        view.links = reading
-        return detector.judge(reading)
+    sysfs: Path
+    deadline_s: float
+    dev: Path = Path("/dev")
+    required: tuple[str, ...] = ()
+    links: LinkLimits = field(default_factory=LinkLimits)
+    infiniband: InfinibandLimits = field(default_factory=InfinibandLimits)
+    ethernet: EthernetLimits = field(default_factory=EthernetLimits)
+    overlay: LinkOverlay = field(default_factory=NoOverlay)
 
-    look = threaded("network", deadline_s, lambda: read_links(sysfs), judge)
-    return (Source(name="network", group="net", interval_s=LINK_INTERVAL_S, look=look),)
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    links: tuple[LinkReading, ...]
+    counters: tuple[CountersReading, ...] | None
+    bonds: tuple[BondReading, ...]
+    places: dict[str, PciPlace] | None
+
+
+class NetworkSource:
+    """Looks at the states every second, and every few seconds at what interfaces count."""
+
+    def __init__(
+        self, settings: NetworkSettings, board: LinkBoard, counters: Counters, stamp: StampClock
+    ) -> None:
+        required = [name for name in settings.required if "/" not in name]
+        self._settings = settings
+        self._board = board
+        self._stamp = stamp
+        self._probe = NetworkProbe(str(settings.sysfs), required)
+        self._worker = ProbeWorker("network")
+        self._links = LinkDetector(required, counters, settings.links)
+        self._errors = EthernetDetector(counters, self._links.history, settings.ethernet)
+        self._bonds = BondDetector()
+        self._counters_due_ns = self._places_due_ns = 0
+        self._required = frozenset(required)
+        self._heard: frozenset[str] = frozenset(required)
+        self._events = LinkEvents(self.hears)
+
+    def hears(self, name: str) -> bool:
+        """Return whether a change of this interface is worth a look at once."""
+        return name in self._heard
+
+    def source(self) -> Source:
+        """Return it for the watch."""
+        return Source(
+            name="network",
+            group="net",
+            interval_s=LINK_INTERVAL_S,
+            look=self._look,
+            listen=self._events.listen,
+            workers=(self._worker,),
+        )
+
+    async def _look(self) -> Sequence[Judgement]:
+        now = self._stamp()
+        reading = await self._worker.call(
+            lambda: self._read(now.boot_ns), self._settings.deadline_s
+        )
+        overlay = self._settings.overlay
+        links = overlay.links(reading.links)
+        heard = (link.name for link in links if link.kind in _HEARD_KINDS)
+        self._heard = self._required.union(heard)
+        self._board.take_interfaces(links)
+        judgements = [
+            *self._links.judge(links, now),
+            *self._bonds.judge(reading.bonds),
+        ]
+        if reading.places is not None:
+            self._places_due_ns = now.boot_ns + _PLACES_INTERVAL_NS
+            self._board.take_places(reading.places)
+        if reading.counters is not None:
+            self._counters_due_ns = now.boot_ns + COUNTERS_INTERVAL_NS
+            counters = overlay.counters(reading.counters)
+            self._board.take_statistics(counters, self._events.deaf)
+            judgements += self._errors.judge(counters, now)
+        return judgements
+
+    def _read(self, boot_ns: int) -> _Reading:
+        links = self._probe.read()
+        with_counters = boot_ns >= self._counters_due_ns
+        with_places = boot_ns >= self._places_due_ns
+        return _Reading(
+            links,
+            self._probe.read_counters() if with_counters else None,
+            self._probe.read_bonds(),
+            read_places(str(self._settings.sysfs)) if with_places else None,
+        )

@@ -1,7 +1,8 @@
-"""A look whose read blocks: it runs on a thread of its own, with a deadline."""
+"""A look whose read blocks: it runs on a thread, with a deadline."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.probes.worker import ProbeWorker
@@ -9,13 +10,22 @@ from everstep_agent.probes.worker import ProbeWorker
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadedLook(Generic[T]):
+    """Reads on a thread and judges on the event loop."""
+
+    worker: ProbeWorker
+    deadline_s: float
+    read: Callable[[], T]
+    judge: Callable[[T], Sequence[Judgement]]
+
+    async def __call__(self) -> Sequence[Judgement]:
+        """Look once. Raises TimeoutError, and whatever the read raises."""
+        return self.judge(await self.worker.call(self.read, self.deadline_s))
+
+
 def threaded(
     name: str, deadline_s: float, read: Callable[[], T], judge: Callable[[T], Sequence[Judgement]]
-) -> Callable[[], Awaitable[Sequence[Judgement]]]:
-    """Return a look that reads on a thread and judges on the event loop."""
-    worker = ProbeWorker(name)
-
-    async def look() -> Sequence[Judgement]:
-        return judge(await worker.call(read, deadline_s))
-
-    return look
+) -> ThreadedLook[T]:
+    """Return a look that shares a thread with others as long as its reads are quick."""
+    return ThreadedLook(ProbeWorker(name), deadline_s, read, judge)

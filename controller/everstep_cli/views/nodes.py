@@ -123,16 +123,39 @@ def _disks(node: admin_pb2.NodeDetail) -> RenderableType:
 
 
 def _interfaces(node: admin_pb2.NodeDetail) -> RenderableType:
-    made = tables.table("name", "kind", "link", "speed", right=("speed",))
+    made = tables.table(
+        "name", "kind", "link", "speed", "numa", "pci", "firmware", right=("speed", "numa")
+    )
     for interface in node.interfaces:
-        link = Text("up", "green") if interface.up else Text("down", "yellow")
-        made.add_row(interface.name, interface.kind, link, words.speed(interface.speed_bits_per_s))
+        made.add_row(
+            interface.name,
+            interface.kind,
+            Text("up", "green") if interface.up else Text("down", "yellow"),
+            words.speed(interface.speed_bits_per_s),
+            _numa(interface),
+            interface.pci_address,
+            interface.firmware,
+        )
     return made
 
 
 def _accelerators(node: admin_pb2.NodeDetail) -> RenderableType:
-    made = tables.table("name", "vendor", "memory", "pci", "uuid", right=("memory",))
+    made = tables.table(
+        "name", "vendor", "memory", "numa", "pci", "nearest links", "uuid",
+        right=("memory", "numa"), wrap=("nearest links",),
+    )  # fmt: skip
     for device in node.accelerators:
-        size = words.size(device.memory_bytes)
-        made.add_row(device.name, device.vendor, size, device.pci_address, device.uuid)
+        made.add_row(
+            device.name,
+            device.vendor,
+            words.size(device.memory_bytes),
+            _numa(device),
+            device.pci_address,
+            device.nearest,
+            device.uuid,
+        )
     return made
+
+
+def _numa(part: admin_pb2.InterfaceLine | admin_pb2.AcceleratorLine) -> str:
+    return str(part.numa_node) if part.HasField("numa_node") else ""

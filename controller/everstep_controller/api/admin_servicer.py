@@ -9,6 +9,7 @@ from typing import NoReturn, TypeVar
 import grpc
 
 from everstep_controller.console import Console, FollowerTooSlowError, UnknownNameError
+from everstep_controller.injection_desk import CannotInjectError, UnknownInjectionError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
@@ -115,6 +116,30 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         operator = _operator(who, request.operator)
         return await _change(context, lambda: self._console.resume(request.subject, operator))
 
+    async def Inject(
+        self, request: admin_pb2.InjectRequest, context: Context
+    ) -> admin_pb2.InjectionLine:
+        """See admin.proto."""
+        who = await _allow(context, _OPERATORS)
+        request.operator = _operator(who, request.operator)
+        request.reason = request.reason[:_REASON_MAX]
+        return await _change(context, lambda: self._console.injections.inject(request))
+
+    async def ClearInjections(
+        self, request: admin_pb2.ClearInjectionsRequest, context: Context
+    ) -> admin_pb2.InjectionsReply:
+        """See admin.proto."""
+        who = await _allow(context, _OPERATORS)
+        operator = _operator(who, request.operator)
+        desk = self._console.injections
+        return await _change(context, lambda: desk.clear(request.node, request.injection, operator))
+
+    async def ListInjections(
+        self, request: admin_pb2.ListInjectionsRequest, context: Context
+    ) -> admin_pb2.InjectionsReply:
+        """See admin.proto."""
+        return await _read(context, lambda: self._console.injections.list(request.node))
+
     async def GetController(
         self, request: admin_pb2.GetControllerRequest, context: Context
     ) -> admin_pb2.ControllerDetail:
@@ -154,18 +179,20 @@ async def _read(context: Context, ask: Callable[[], Reply]) -> Reply:
     await _allow(context, _VIEWERS)
     try:
         return ask()
-    except UnknownNameError as error:
+    except (UnknownNameError, UnknownInjectionError) as error:
         await _not_found(context, error)
 
 
 async def _change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Reply:
     try:
         return await ask()
-    except UnknownNameError as error:
+    except (UnknownNameError, UnknownInjectionError) as error:
         await _not_found(context, error)
+    except CannotInjectError as error:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     except JournalFull as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
 
-async def _not_found(context: Context, error: UnknownNameError) -> NoReturn:
+async def _not_found(context: Context, error: LookupError) -> NoReturn:
     await context.abort(grpc.StatusCode.NOT_FOUND, str(error))

@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from everstep_common.findings import FindingKey
+from everstep_controller.api.inventory import inventory
 from everstep_controller.core import events
 from everstep_controller.core.catalogue import Copy
 from everstep_controller.core.facts import (
-    Accelerator,
-    Disk,
-    Interface,
-    Inventory,
+    InjectionState,
     JobOnNode,
     Origin,
     Phase,
@@ -30,6 +28,12 @@ _PHASES = {
     fleet_pb2.PHASE_STARTED: Phase.STARTED,
     fleet_pb2.PHASE_ATTACHED: Phase.ATTACHED,
     fleet_pb2.PHASE_RESTORED: Phase.RESTORED,
+}
+
+_INJECTION_STATES = {
+    fleet_pb2.INJECTION_STATE_ACTIVE: InjectionState.ACTIVE,
+    fleet_pb2.INJECTION_STATE_REFUSED: InjectionState.REFUSED,
+    fleet_pb2.INJECTION_STATE_ENDED: InjectionState.ENDED,
 }
 
 
@@ -64,31 +68,11 @@ def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
         domain=hello.domain,
         bulk_address=hello.bulk_address,
         liveness_address=hello.liveness_address,
-        inventory=_inventory(hello.inventory),
+        inventory=inventory(hello.inventory),
         jobs=tuple(
             JobOnNode(name(job.job, "job"), job.generation, job.launcher) for job in hello.jobs
         ),
         open_findings=tuple(finding_from_wire(finding) for finding in hello.open_findings),
-    )
-
-
-def _inventory(wire: fleet_pb2.Inventory) -> Inventory:
-    return Inventory(
-        kernel=wire.kernel,
-        cpu_model=wire.cpu_model,
-        cpu_count=wire.cpu_count,
-        memory_bytes=wire.memory_bytes,
-        disks=tuple(
-            Disk(d.device, d.mount, d.filesystem, d.size_bytes, d.free_bytes) for d in wire.disks
-        ),
-        interfaces=tuple(
-            Interface(i.name, i.kind, i.up, i.speed_bits_per_s, i.address) for i in wire.interfaces
-        ),
-        accelerators=tuple(
-            Accelerator(a.uuid, a.name, a.vendor, a.pci_address, a.memory_bytes, a.driver)
-            for a in wire.accelerators
-        ),
-        notes=tuple(wire.notes),
     )
 
 
@@ -213,6 +197,15 @@ def _check_finished(record: fleet_pb2.Record, context: RecordContext) -> events.
     return events.CheckFinished(context.origin, wire.order_id, wire.passed, message)
 
 
+def _injection_changed(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.injection_changed
+    state = _INJECTION_STATES.get(wire.state)
+    if state is None:
+        raise WireError(f"injection {wire.injection!r:.80}: unknown state {wire.state}")
+    message = wire.message[:_TEXT_MAX]
+    return events.InjectionChanged(context.origin, wire.injection[:_TEXT_MAX], state, message)
+
+
 _CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Event]] = {
     "finding_raised": _finding_raised,
     "finding_cleared": _finding_cleared,
@@ -223,6 +216,7 @@ _CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Eve
     "generation_stopped": _generation_stopped,
     "generation_finished": _generation_finished,
     "check_finished": _check_finished,
+    "injection_changed": _injection_changed,
 }
 
 

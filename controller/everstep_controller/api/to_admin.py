@@ -78,7 +78,13 @@ def node_detail(
         ],
         interfaces=[
             admin_pb2.InterfaceLine(
-                name=link.name, kind=link.kind, up=link.up, speed_bits_per_s=link.speed_bits_per_s
+                name=link.name,
+                kind=link.kind,
+                up=link.up,
+                speed_bits_per_s=link.speed_bits_per_s,
+                pci_address=link.pci_address,
+                numa_node=link.numa_node,
+                firmware=link.firmware,
             )
             for link in inventory.interfaces
         ],
@@ -89,6 +95,8 @@ def node_detail(
                 vendor=device.vendor,
                 pci_address=device.pci_address,
                 memory_bytes=device.memory_bytes,
+                numa_node=device.numa_node,
+                nearest=" ".join([*device.nearest_interfaces, device.nearest_distance]).strip(),
             )
             for device in inventory.accelerators
         ],

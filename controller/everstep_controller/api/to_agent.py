@@ -29,7 +29,18 @@ def order(action: actions.Order, term: int, transfer_key: bytes) -> fleet_pb2.Co
             wire.hold_launcher.CopyFrom(fleet_pb2.HoldLauncher(job=action.job))
         case actions.RunCheck():
             wire.run_check.CopyFrom(fleet_pb2.RunCheck())
+        case actions.Inject() | actions.ClearInjection():
+            _about_injection(wire, action)
     return fleet_pb2.ControllerMessage(order=wire)
+
+
+def _about_injection(
+    wire: fleet_pb2.Order, action: actions.Inject | actions.ClearInjection
+) -> None:
+    if isinstance(action, actions.Inject):
+        wire.inject.CopyFrom(fleet_pb2.Inject(spec=action.spec, duration_ns=action.duration_ns))
+    else:
+        wire.clear_injection.CopyFrom(fleet_pb2.ClearInjection(injection=action.injection))
 
 
 def _start(action: actions.StartGeneration, transfer_key: bytes) -> fleet_pb2.StartGeneration:

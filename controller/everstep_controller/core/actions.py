@@ -78,6 +78,27 @@ class RunCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Inject:
+    """Order a node to make a fault on purpose."""
+
+    id: str
+    node: str
+    reason: str
+    spec: str
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearInjection:
+    """Order a node to end a fault that was made on purpose."""
+
+    id: str
+    node: str
+    reason: str
+    injection: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmSilence:
     """Ask a node whether a peer is alive."""
 
@@ -148,5 +169,14 @@ class Announce:
     message: str
 
 
-Order = StartGeneration | StopGeneration | EndJob | RefuseLauncher | HoldLauncher | RunCheck
+Order = (
+    StartGeneration
+    | StopGeneration
+    | EndJob
+    | RefuseLauncher
+    | HoldLauncher
+    | RunCheck
+    | Inject
+    | ClearInjection
+)
 Action = Order | ConfirmSilence | Isolate | Release | ChooseRecoveryStep | SetTimer | Announce

@@ -1,11 +1,12 @@
 """The one door of the core: events in, actions out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from everstep_common.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import (
     events,
+    injections,
     jobs,
     liveness,
     nodes,
@@ -180,12 +181,14 @@ def _timer_due(turn: Turn, event: events.TimerDue) -> None:
             turn.drop_timer(event.timer)
         return
     turn.drop_timer(event.timer)
-    if kind == "recovery":
-        _recovery_over(turn)
-    elif kind == "forget":
-        turn.state.jobs.pop(name, None)
+    if kind in _TIMERS:
+        _TIMERS[kind](turn, name)
     elif name in turn.state.nodes:
         _node_timer(turn, kind, name)
+
+
+def _forget_job(turn: Turn, name: str) -> None:
+    turn.state.jobs.pop(name, None)
 
 
 def _node_timer(turn: Turn, kind: str, name: str) -> None:
@@ -200,6 +203,11 @@ def _node_timer(turn: Turn, kind: str, name: str) -> None:
         nodes.move(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
 
 
+_TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
+    "recovery": lambda turn, _: _recovery_over(turn),
+    "forget": _forget_job,
+    "injection": injections.forget,
+}
 # The handlers take exactly the event that they are listed under.
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.ControllerStarted: _controller_started,
@@ -218,6 +226,9 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.OperatorReleased: nodes.operator_released,
     events.AutomationPaused: _paused,
     events.AutomationResumed: _resumed,
+    events.InjectionOrdered: injections.ordered,
+    events.InjectionCleared: injections.cleared,
+    events.InjectionChanged: injections.changed,
     events.LauncherJoined: jobs.launcher_joined,
     events.LauncherLeft: jobs.launcher_left,
     events.PhaseReached: running.phase_reached,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from everstep_common.findings import Finding, FindingKey
 from everstep_controller.core.facts import (
+    InjectionState,
     Inventory,
     JobOnNode,
     Origin,
@@ -172,6 +173,36 @@ class AutomationResumed:
     operator: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectionOrdered:
+    """An operator wants a fault made on a node, for a while."""
+
+    node: str
+    spec: str
+    duration_ns: int
+    operator: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionCleared:
+    """An operator ends an injection, or all of a node for an empty id."""
+
+    node: str
+    injection: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionChanged:
+    """A node says what became of an injection."""
+
+    origin: Origin
+    injection: str
+    state: InjectionState
+    message: str
+
+
 # --- jobs ----------------------------------------------------------------------------------------
 
 
@@ -308,6 +339,9 @@ Event = (
     | OperatorReleased
     | AutomationPaused
     | AutomationResumed
+    | InjectionOrdered
+    | InjectionCleared
+    | InjectionChanged
     | LauncherJoined
     | LauncherLeft
     | PhaseReached

@@ -35,6 +35,9 @@ class Interface:
     up: bool
     speed_bits_per_s: int
     address: str
+    pci_address: str = ""
+    numa_node: int | None = None
+    firmware: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Accelerator:
     pci_address: str
     memory_bytes: int
     driver: str
+    numa_node: int | None = None
+    # The interfaces nearest to it, and how near: "PIX", "PXB", "PHB", "NODE" or "SYS".
+    nearest_interfaces: tuple[str, ...] = ()
+    nearest_distance: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +147,12 @@ class Settings:
     recheck_ns: int = 30_000_000_000
     # How long an ended job is kept for `everstep job`.
     job_retention_ns: int = 7 * 86_400_000_000_000
+
+
+class InjectionState(Enum):
+    """Where a fault is that was ordered on purpose."""
+
+    ORDERED = "ordered"
+    ACTIVE = "active"
+    REFUSED = "refused"
+    ENDED = "ended"

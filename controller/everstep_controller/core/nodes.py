@@ -1,7 +1,7 @@
 """What happens to nodes: connections, findings, checks and operators' words."""
 
-from everstep_common.findings import Mode, Severity
-from everstep_controller.core import claims, jobs, orders
+from everstep_common.findings import Finding, Mode, Severity
+from everstep_controller.core import claims, injections, jobs, orders
 from everstep_controller.core.events import (
     CheckFinished,
     FindingCleared,
@@ -84,6 +84,7 @@ def connected(turn: Turn, event: NodeConnected) -> None:
     reason = "its agent connected after a reboot" if rebooted else "its agent connected"
     move(turn, node, NodeEvent.CONNECTED, reason)
     reconsider(turn, node)
+    injections.connected(turn, node)
     turn.actions.extend(orders.for_node(turn.state, node))
     if node.usable:
         jobs.capacity_changed(turn)
@@ -98,7 +99,7 @@ def finding_raised(turn: Turn, event: FindingRaised) -> None:
     turn.announce(
         node.name,
         event.finding.condition,
-        f"{event.finding.severity.value} on {node.name}: {event.finding.message}",
+        f"{event.finding.severity.value} on {node.name}: {said(event.finding)}",
     )
     reconsider(turn, node)
 
@@ -130,13 +131,18 @@ def reconsider(turn: Turn, node: NodeRecord) -> None:
     for finding in fatal:
         forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
         if not forbidden:
-            move(turn, node, NodeEvent.FATAL_FINDING, finding.message)
+            move(turn, node, NodeEvent.FATAL_FINDING, said(finding))
             return
-        _defer(turn, node, finding.message, forbidden)
+        _defer(turn, node, said(finding), forbidden)
     if fatal or degraded:
-        move(turn, node, NodeEvent.DEGRADED_FINDING, (fatal + degraded)[0].message)
+        move(turn, node, NodeEvent.DEGRADED_FINDING, said((fatal + degraded)[0]))
     else:
         move(turn, node, NodeEvent.CLEARED, "its findings are cleared")
+
+
+def said(finding: Finding) -> str:
+    """Return the sentence of a finding; one that was made on purpose says so everywhere."""
+    return f"{finding.message} [injected]" if finding.injected else finding.message
 
 
 def _defer(turn: Turn, node: NodeRecord, message: str, forbidden: str) -> None:
@@ -188,7 +194,7 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     for held in node.findings.values():
         fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
         if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
-            return held.finding.message
+            return said(held.finding)
     return ""
 
 

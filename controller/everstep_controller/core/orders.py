@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from everstep_controller.core.actions import (
     Action,
     ChooseRecoveryStep,
+    ClearInjection,
     ConfirmSilence,
     EndJob,
     HoldLauncher,
+    Inject,
     Isolate,
     RefuseLauncher,
     Release,
@@ -16,10 +18,12 @@ from everstep_controller.core.actions import (
     StartGeneration,
     StopGeneration,
 )
+from everstep_controller.core.facts import InjectionState
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import (
     AUTOMATION,
     OPERATOR,
+    Injection,
     JobRecord,
     JobState,
     NodeRecord,
@@ -48,12 +52,33 @@ def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
         waiting = silent.confirmation
         if waiting and node.name in waiting.asked and node.name not in waiting.verdicts:
             yield confirm(silent, node.name)
+    for injection in node.injections.values():
+        yield from for_injection(node.name, injection)
     for job in state.jobs.values():
         yield from for_member(state, job, node.name)
     for key, reason in state.refusals.items():
         job_name, _, node_name = key.rpartition("@")
         if node_name == node.name:
             yield refuse(job_name, node_name, reason)
+
+
+def for_injection(node: str, injection: Injection) -> Iterator[Action]:
+    """Yield what a node has not answered yet of an injection."""
+    if injection.clearing and not injection.over:
+        yield ClearInjection(
+            id=f"{injection.id}/clear",
+            node=node,
+            reason="its end was ordered",
+            injection=injection.id,
+        )
+    elif injection.state is InjectionState.ORDERED:
+        yield Inject(
+            id=injection.id,
+            node=node,
+            reason=f"injected by {injection.operator}: {injection.reason or 'no reason given'}",
+            spec=injection.spec,
+            duration_ns=injection.duration_ns,
+        )
 
 
 def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:

@@ -6,6 +6,7 @@ from enum import Enum
 from everstep_common.findings import Finding
 from everstep_controller.core.facts import (
     BranchPoint,
+    InjectionState,
     Inventory,
     Phase,
     Settings,
@@ -69,6 +70,27 @@ class OpenFinding:
 
 
 @dataclass(slots=True)
+class Injection:
+    """A fault that an operator ordered on purpose."""
+
+    id: str
+    spec: str
+    duration_ns: int
+    operator: str
+    reason: str
+    ordered_ns: int
+    state: InjectionState = InjectionState.ORDERED
+    message: str = ""
+    # Its end was ordered.
+    clearing: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come of it."""
+        return self.state in (InjectionState.REFUSED, InjectionState.ENDED)
+
+
+@dataclass(slots=True)
 class Confirmation:
     """Peers were asked whether a silent node is alive."""
 
@@ -105,6 +127,9 @@ class NodeRecord:
     bulk_address: str = ""
     liveness_address: str = ""
     inventory: Inventory = field(default_factory=Inventory)
+    injections: dict[str, Injection] = field(default_factory=dict)
+    # How many were ordered so far; none gets the number of another.
+    injections_ordered: int = 0
 
     def claim_of(self, owner: str) -> Claim | None:
         """Return the claim of one owner."""

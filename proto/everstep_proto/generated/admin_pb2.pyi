@@ -320,6 +320,9 @@ class InterfaceLine(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     UP_FIELD_NUMBER: _builtins.int
     SPEED_BITS_PER_S_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
+    FIRMWARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name."""
     kind: _builtins.str
@@ -328,6 +331,12 @@ class InterfaceLine(_message.Message):
     """The link is up."""
     speed_bits_per_s: _builtins.int
     """Speed; 0 when unknown."""
+    pci_address: _builtins.str
+    """PCI address; empty for what is on no PCI bus."""
+    numa_node: _builtins.int
+    """NUMA node; not set when unknown."""
+    firmware: _builtins.str
+    """Firmware of the card; empty when unknown."""
     def __init__(
         self,
         *,
@@ -335,12 +344,17 @@ class InterfaceLine(_message.Message):
         kind: _builtins.str = ...,
         up: _builtins.bool = ...,
         speed_bits_per_s: _builtins.int = ...,
+        pci_address: _builtins.str = ...,
+        numa_node: _builtins.int | None = ...,
+        firmware: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "speed_bits_per_s", b"speed_bits_per_s", "up", b"up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "firmware", b"firmware", "kind", b"kind", "name", b"name", "numa_node", b"numa_node", "pci_address", b"pci_address", "speed_bits_per_s", b"speed_bits_per_s", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___InterfaceLine: _TypeAlias = InterfaceLine  # noqa: Y015
 
@@ -355,6 +369,8 @@ class AcceleratorLine(_message.Message):
     VENDOR_FIELD_NUMBER: _builtins.int
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
+    NEAREST_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     """Its id."""
     name: _builtins.str
@@ -365,6 +381,10 @@ class AcceleratorLine(_message.Message):
     """PCI address."""
     memory_bytes: _builtins.int
     """Device memory in bytes."""
+    numa_node: _builtins.int
+    """NUMA node; not set when unknown."""
+    nearest: _builtins.str
+    """Interfaces nearest to it, as "mlx5_0/1 PIX"; empty when unknown."""
     def __init__(
         self,
         *,
@@ -373,12 +393,16 @@ class AcceleratorLine(_message.Message):
         vendor: _builtins.str = ...,
         pci_address: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
+        numa_node: _builtins.int | None = ...,
+        nearest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "name", b"name", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "memory_bytes", b"memory_bytes", "name", b"name", "nearest", b"nearest", "numa_node", b"numa_node", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___AcceleratorLine: _TypeAlias = AcceleratorLine  # noqa: Y015
 
@@ -1100,6 +1124,170 @@ class AutomationReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AutomationReply: _TypeAlias = AutomationReply  # noqa: Y015
+
+@_typing.final
+class InjectRequest(_message.Message):
+    """Inject what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    DURATION_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    spec: _builtins.str
+    """What: "xid:79@0000:3b:00.0"."""
+    duration_ns: _builtins.int
+    """For how long; at most an hour."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        spec: _builtins.str = ...,
+        duration_ns: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ns", b"duration_ns", "node", b"node", "operator", b"operator", "reason", b"reason", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectRequest: _TypeAlias = InjectRequest  # noqa: Y015
+
+@_typing.final
+class ClearInjectionsRequest(_message.Message):
+    """End which injections."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    INJECTION_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    injection: _builtins.str
+    """Id of one; empty for all of the node. NOT_FOUND for an unknown one."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        injection: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["injection", b"injection", "node", b"node", "operator", b"operator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClearInjectionsRequest: _TypeAlias = ClearInjectionsRequest  # noqa: Y015
+
+@_typing.final
+class ListInjectionsRequest(_message.Message):
+    """Of which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListInjectionsRequest: _TypeAlias = ListInjectionsRequest  # noqa: Y015
+
+@_typing.final
+class InjectionsReply(_message.Message):
+    """Injections of a node, oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INJECTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def injections(self) -> _containers.RepeatedCompositeFieldContainer[Global___InjectionLine]:
+        """The injections."""
+
+    def __init__(
+        self,
+        *,
+        injections: _abc.Iterable[Global___InjectionLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["injections", b"injections"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectionsReply: _TypeAlias = InjectionsReply  # noqa: Y015
+
+@_typing.final
+class InjectionLine(_message.Message):
+    """A fault that was ordered on purpose."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INJECTION_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ORDERED_NS_FIELD_NUMBER: _builtins.int
+    DURATION_NS_FIELD_NUMBER: _builtins.int
+    injection: _builtins.str
+    """Its id."""
+    spec: _builtins.str
+    """What, as the operator wrote it."""
+    state: _builtins.str
+    """"ordered", "active", "refused" or "ended"."""
+    message: _builtins.str
+    """The agent's sentence; empty before its answer."""
+    operator: _builtins.str
+    """Who ordered it."""
+    reason: _builtins.str
+    """Why."""
+    ordered_ns: _builtins.int
+    """When."""
+    duration_ns: _builtins.int
+    """For how long."""
+    def __init__(
+        self,
+        *,
+        injection: _builtins.str = ...,
+        spec: _builtins.str = ...,
+        state: _builtins.str = ...,
+        message: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        ordered_ns: _builtins.int = ...,
+        duration_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ns", b"duration_ns", "injection", b"injection", "message", b"message", "operator", b"operator", "ordered_ns", b"ordered_ns", "reason", b"reason", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectionLine: _TypeAlias = InjectionLine  # noqa: Y015
 
 @_typing.final
 class GetControllerRequest(_message.Message):

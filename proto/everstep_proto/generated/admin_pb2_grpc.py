@@ -95,6 +95,21 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
                 _registered_method=True)
+        self.Inject = channel.unary_unary(
+                '/everstep.admin.v1.Admin/Inject',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionLine.FromString,
+                _registered_method=True)
+        self.ClearInjections = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ClearInjections',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ClearInjectionsRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.FromString,
+                _registered_method=True)
+        self.ListInjections = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListInjections',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListInjectionsRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.FromString,
+                _registered_method=True)
         self.GetController = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetController',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetControllerRequest.SerializeToString,
@@ -190,6 +205,28 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Inject(self, request, context):
+        """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
+        node, FAILED_PRECONDITION for one that is not connected.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearInjections(self, request, context):
+        """End what was injected into a node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListInjections(self, request, context):
+        """What is and lately was injected into a node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetController(self, request, context):
         """Version and state of the controller itself.
         """
@@ -259,6 +296,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.SerializeToString,
+            ),
+            'Inject': grpc.unary_unary_rpc_method_handler(
+                    servicer.Inject,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InjectRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionLine.SerializeToString,
+            ),
+            'ClearInjections': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearInjections,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ClearInjectionsRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.SerializeToString,
+            ),
+            'ListInjections': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListInjections,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListInjectionsRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.SerializeToString,
             ),
             'GetController': grpc.unary_unary_rpc_method_handler(
                     servicer.GetController,
@@ -591,6 +643,87 @@ class Admin(object):
             '/everstep.admin.v1.Admin/Resume',
             everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inject(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/Inject',
+            everstep__proto_dot_generated_dot_admin__pb2.InjectRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.InjectionLine.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearInjections(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ClearInjections',
+            everstep__proto_dot_generated_dot_admin__pb2.ClearInjectionsRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListInjections(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListInjections',
+            everstep__proto_dot_generated_dot_admin__pb2.ListInjectionsRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,14 @@ class AdminStub:
     """Stop automation, for everything or for one node or job."""
     Resume: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]
     """Let automation go on."""
+    Inject: _grpc.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]
+    """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
+    node, FAILED_PRECONDITION for one that is not connected.
+    """
+    ClearInjections: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ClearInjectionsRequest, _admin_pb2.InjectionsReply]
+    """End what was injected into a node."""
+    ListInjections: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListInjectionsRequest, _admin_pb2.InjectionsReply]
+    """What is and lately was injected into a node."""
     GetController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]
     """Version and state of the controller itself."""
 
@@ -92,6 +100,14 @@ class AdminAsyncStub(AdminStub):
     """Stop automation, for everything or for one node or job."""
     Resume: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
     """Let automation go on."""
+    Inject: _aio.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]  # type: ignore[assignment]
+    """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
+    node, FAILED_PRECONDITION for one that is not connected.
+    """
+    ClearInjections: _aio.UnaryUnaryMultiCallable[_admin_pb2.ClearInjectionsRequest, _admin_pb2.InjectionsReply]  # type: ignore[assignment]
+    """End what was injected into a node."""
+    ListInjections: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListInjectionsRequest, _admin_pb2.InjectionsReply]  # type: ignore[assignment]
+    """What is and lately was injected into a node."""
     GetController: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]  # type: ignore[assignment]
     """Version and state of the controller itself."""
 
@@ -193,6 +209,32 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AutomationReply, _abc.Awaitable[_admin_pb2.AutomationReply]]:
         """Let automation go on."""
+
+    @_abc_1.abstractmethod
+    def Inject(
+        self,
+        request: _admin_pb2.InjectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.InjectionLine, _abc.Awaitable[_admin_pb2.InjectionLine]]:
+        """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
+        node, FAILED_PRECONDITION for one that is not connected.
+        """
+
+    @_abc_1.abstractmethod
+    def ClearInjections(
+        self,
+        request: _admin_pb2.ClearInjectionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.InjectionsReply, _abc.Awaitable[_admin_pb2.InjectionsReply]]:
+        """End what was injected into a node."""
+
+    @_abc_1.abstractmethod
+    def ListInjections(
+        self,
+        request: _admin_pb2.ListInjectionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.InjectionsReply, _abc.Awaitable[_admin_pb2.InjectionsReply]]:
+        """What is and lately was injected into a node."""
 
     @_abc_1.abstractmethod
     def GetController(

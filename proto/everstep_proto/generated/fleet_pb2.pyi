@@ -151,6 +151,34 @@ PHASE_RESTORED: Phase.ValueType  # 3
 """All local processes have their state back (or start without one)."""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
+class _InjectionState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _InjectionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_InjectionState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    INJECTION_STATE_UNSPECIFIED: _InjectionState.ValueType  # 0
+    """Not said."""
+    INJECTION_STATE_ACTIVE: _InjectionState.ValueType  # 1
+    """The fault is there."""
+    INJECTION_STATE_REFUSED: _InjectionState.ValueType  # 2
+    """The agent did not do it."""
+    INJECTION_STATE_ENDED: _InjectionState.ValueType  # 3
+    """It is over."""
+
+class InjectionState(_InjectionState, metaclass=_InjectionStateEnumTypeWrapper):
+    """Where an injection is."""
+
+INJECTION_STATE_UNSPECIFIED: InjectionState.ValueType  # 0
+"""Not said."""
+INJECTION_STATE_ACTIVE: InjectionState.ValueType  # 1
+"""The fault is there."""
+INJECTION_STATE_REFUSED: InjectionState.ValueType  # 2
+"""The agent did not do it."""
+INJECTION_STATE_ENDED: InjectionState.ValueType  # 3
+"""It is over."""
+Global___InjectionState: _TypeAlias = InjectionState  # noqa: Y015
+
 @_typing.final
 class AgentMessage(_message.Message):
     """One message from an agent."""
@@ -526,16 +554,25 @@ class Interface(_message.Message):
     UP_FIELD_NUMBER: _builtins.int
     SPEED_BITS_PER_S_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    PCI_ADDRESS_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
+    FIRMWARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """"eth0", or "mlx5_0/1" for port 1 of an InfiniBand device."""
     kind: _builtins.str
-    """"ethernet", "infiniband", "roce", "loopback" or "virtual"."""
+    """"ethernet", "infiniband", "roce", "bond", "ipoib", "loopback" or "virtual"."""
     up: _builtins.bool
     """The link is up."""
     speed_bits_per_s: _builtins.int
     """Speed in bits per second; 0 when unknown."""
     address: _builtins.str
     """Hardware address or port GUID."""
+    pci_address: _builtins.str
+    """PCI address "0000:3b:00.0"; empty for what is on no PCI bus."""
+    numa_node: _builtins.int
+    """NUMA node that it is near to; not set when the firmware does not say."""
+    firmware: _builtins.str
+    """Firmware of the card; empty when unknown."""
     def __init__(
         self,
         *,
@@ -544,12 +581,17 @@ class Interface(_message.Message):
         up: _builtins.bool = ...,
         speed_bits_per_s: _builtins.int = ...,
         address: _builtins.str = ...,
+        pci_address: _builtins.str = ...,
+        numa_node: _builtins.int | None = ...,
+        firmware: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "kind", b"kind", "name", b"name", "speed_bits_per_s", b"speed_bits_per_s", "up", b"up"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "address", b"address", "firmware", b"firmware", "kind", b"kind", "name", b"name", "numa_node", b"numa_node", "pci_address", b"pci_address", "speed_bits_per_s", b"speed_bits_per_s", "up", b"up"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___Interface: _TypeAlias = Interface  # noqa: Y015
 
@@ -565,6 +607,9 @@ class Accelerator(_message.Message):
     PCI_ADDRESS_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     DRIVER_FIELD_NUMBER: _builtins.int
+    NUMA_NODE_FIELD_NUMBER: _builtins.int
+    NEAREST_INTERFACES_FIELD_NUMBER: _builtins.int
+    NEAREST_DISTANCE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     """"GPU-…" or another id that survives a reboot."""
     name: _builtins.str
@@ -577,6 +622,14 @@ class Accelerator(_message.Message):
     """Device memory in bytes."""
     driver: _builtins.str
     """Driver version."""
+    numa_node: _builtins.int
+    """NUMA node that it is near to; not set when the firmware does not say."""
+    nearest_distance: _builtins.str
+    """How near they are, as in `nvidia-smi topo`: "PIX", "PXB", "PHB", "NODE" or "SYS"."""
+    @_builtins.property
+    def nearest_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the interfaces that are nearest to it in the PCI tree."""
+
     def __init__(
         self,
         *,
@@ -586,12 +639,17 @@ class Accelerator(_message.Message):
         pci_address: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
         driver: _builtins.str = ...,
+        numa_node: _builtins.int | None = ...,
+        nearest_interfaces: _abc.Iterable[_builtins.str] | None = ...,
+        nearest_distance: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "numa_node", b"numa_node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "memory_bytes", b"memory_bytes", "name", b"name", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node", "driver", b"driver", "memory_bytes", b"memory_bytes", "name", b"name", "nearest_distance", b"nearest_distance", "nearest_interfaces", b"nearest_interfaces", "numa_node", b"numa_node", "pci_address", b"pci_address", "uuid", b"uuid", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__numa_node: _TypeAlias = _typing.Literal["numa_node"]  # noqa: Y015
+    _WhichOneofArgType__numa_node: _TypeAlias = _typing.Literal["_numa_node", b"_numa_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numa_node) -> _WhichOneofReturnType__numa_node | None: ...
 
 Global___Accelerator: _TypeAlias = Accelerator  # noqa: Y015
 
@@ -613,6 +671,7 @@ class Record(_message.Message):
     GENERATION_FINISHED_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     CHECK_FINISHED_FIELD_NUMBER: _builtins.int
+    INJECTION_CHANGED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     @_builtins.property
@@ -659,6 +718,10 @@ class Record(_message.Message):
     def check_finished(self) -> Global___CheckFinished:
         """Result of a check that an order asked for."""
 
+    @_builtins.property
+    def injection_changed(self) -> Global___InjectionChanged:
+        """What became of a fault that was ordered on purpose."""
+
     def __init__(
         self,
         *,
@@ -674,12 +737,13 @@ class Record(_message.Message):
         generation_finished: Global___GenerationFinished | None = ...,
         progress: Global___Progress | None = ...,
         check_finished: Global___CheckFinished | None = ...,
+        injection_changed: Global___InjectionChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "stamp", b"stamp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished", "injection_changed"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1084,6 +1148,36 @@ class CheckFinished(_message.Message):
 Global___CheckFinished: _TypeAlias = CheckFinished  # noqa: Y015
 
 @_typing.final
+class InjectionChanged(_message.Message):
+    """What became of a fault that was ordered on purpose."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INJECTION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    injection: _builtins.str
+    """Id of the injection: the id of the order that asked for it."""
+    state: Global___InjectionState.ValueType
+    """Where it is now."""
+    message: _builtins.str
+    """One sentence: what was done, why it was refused, why it ended."""
+    def __init__(
+        self,
+        *,
+        injection: _builtins.str = ...,
+        state: Global___InjectionState.ValueType = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["injection", b"injection", "message", b"message", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectionChanged: _TypeAlias = InjectionChanged  # noqa: Y015
+
+@_typing.final
 class SampleBatch(_message.Message):
     """Samples in the fixed, versioned column order of everstep_common.samples."""
 
@@ -1424,6 +1518,8 @@ class Order(_message.Message):
     RUN_CHECK_FIELD_NUMBER: _builtins.int
     REFUSE_LAUNCHER_FIELD_NUMBER: _builtins.int
     HOLD_LAUNCHER_FIELD_NUMBER: _builtins.int
+    INJECT_FIELD_NUMBER: _builtins.int
+    CLEAR_INJECTION_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     """Id of the order; the same whenever it is sent again."""
     term: _builtins.int
@@ -1454,6 +1550,14 @@ class Order(_message.Message):
     def hold_launcher(self) -> Global___HoldLauncher:
         """Tell the launcher that it waits (as a spare, or for more nodes)."""
 
+    @_builtins.property
+    def inject(self) -> Global___Inject:
+        """Make a fault on purpose; answer with InjectionChanged. The order's id is the injection's."""
+
+    @_builtins.property
+    def clear_injection(self) -> Global___ClearInjection:
+        """End a fault that was made on purpose; answer with InjectionChanged."""
+
     def __init__(
         self,
         *,
@@ -1466,12 +1570,14 @@ class Order(_message.Message):
         run_check: Global___RunCheck | None = ...,
         refuse_launcher: Global___RefuseLauncher | None = ...,
         hold_launcher: Global___HoldLauncher | None = ...,
+        inject: Global___Inject | None = ...,
+        clear_injection: Global___ClearInjection | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end_job", b"end_job", "hold_launcher", b"hold_launcher", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "end_job", b"end_job", "hold_launcher", b"hold_launcher", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1676,6 +1782,54 @@ class RunCheck(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunCheck: _TypeAlias = RunCheck  # noqa: Y015
+
+@_typing.final
+class Inject(_message.Message):
+    """Make a fault on purpose, for a while."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    DURATION_NS_FIELD_NUMBER: _builtins.int
+    spec: _builtins.str
+    """What, as the operator wrote it: "xid:79@0000:3b:00.0"."""
+    duration_ns: _builtins.int
+    """For how long."""
+    def __init__(
+        self,
+        *,
+        spec: _builtins.str = ...,
+        duration_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ns", b"duration_ns", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Inject: _TypeAlias = Inject  # noqa: Y015
+
+@_typing.final
+class ClearInjection(_message.Message):
+    """End a fault that was made on purpose."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INJECTION_FIELD_NUMBER: _builtins.int
+    injection: _builtins.str
+    """Id of the injection."""
+    def __init__(
+        self,
+        *,
+        injection: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["injection", b"injection"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClearInjection: _TypeAlias = ClearInjection  # noqa: Y015
 
 @_typing.final
 class RefuseLauncher(_message.Message):

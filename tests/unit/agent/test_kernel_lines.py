@@ -2,25 +2,37 @@
 
 import pytest
 
-from everstep_agent.detectors.gpu import GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
+from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
+from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.kernel import (
     KernelLine,
+    XidSettings,
     judge_gpu_faults_over,
     judge_kernel,
     pci_address,
     xid_event,
 )
 from everstep_agent.detectors.open_finding import OpenFinding
-from everstep_agent.detectors.xid_table import APPLICATION_XIDS, NODE_XIDS
+from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.findings import Finding, Severity, SuggestedAction
 
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 
 
+_TABLES = load_tables()
+_NOW = Stamp("boot-1", 10**12, 10**18)
+_ROWS = {code: row for code in _TABLES.xids.codes() if (row := _TABLES.xids.row(code, None))}
+# They are judged by what their text says.
+_SPECIAL = {154, 162, 163}
+
+
+def _judge(line: str, *, injected: bool = False) -> list[Judgement]:
+    return judge_kernel([KernelLine(line, injected)], XidSettings(_TABLES), _NOW)
+
+
 def _finding(line: str, *, injected: bool = False) -> Finding:
-    (judgement,) = judge_kernel([KernelLine(line, injected)])
+    (judgement,) = _judge(line, injected=injected)
     assert isinstance(judgement, Faulty)
     return judgement.finding
 
@@ -39,26 +51,30 @@ def test_a_line_that_a_process_wrote_is_marked_as_injected() -> None:
     assert _finding(XID_79, injected=True).injected
 
 
-@pytest.mark.parametrize("code", sorted(APPLICATION_XIDS))
+@pytest.mark.parametrize("code", [c for c, row in _ROWS.items() if row.severity is None])
 def test_a_faulty_program_is_no_finding_about_the_node(code: int) -> None:
-    assert judge_kernel([KernelLine(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1, text")]) == []
+    assert _judge(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1, text") == []
 
 
-@pytest.mark.parametrize("code", sorted(NODE_XIDS))
-def test_every_code_of_the_table_is_a_finding(code: int) -> None:
+@pytest.mark.parametrize(
+    "code", [c for c, row in _ROWS.items() if row.severity is not None and c not in _SPECIAL]
+)
+def test_every_other_code_of_the_table_is_a_finding_with_its_action(code: int) -> None:
     finding = _finding(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1, text")
-    fatal = finding.severity is Severity.FATAL
-    assert finding.condition == ("XidFatal" if fatal else "XidDegraded")
+    row = _ROWS[code]
+    assert (finding.severity, finding.suggested_action) == (row.severity, row.action)
+    assert finding.rule == f"Xid table: {code}"
+    conditions = {Severity.INFO: "XidObserved", Severity.DEGRADED: "XidDegraded"}
+    assert finding.condition == conditions.get(finding.severity, "XidFatal")
 
 
 def test_an_unknown_code_is_observed_and_not_acted_on() -> None:
     line = "NVRM: Xid (PCI:0000:3b:00): 4242, something new"
     assert xid_event(line) is not None
-    assert judge_kernel([KernelLine(line)]) == []
-
-
-def test_the_table_and_the_application_codes_do_not_overlap() -> None:
-    assert not NODE_XIDS.keys() & APPLICATION_XIDS.keys()
+    finding = _finding(line)
+    assert (finding.condition, finding.severity) == ("XidObserved", Severity.INFO)
+    assert finding.suggested_action is SuggestedAction.NONE
+    assert finding.rule == "unknown Xid"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +96,7 @@ def test_xid_154_says_what_the_driver_wants(text: str, action: str) -> None:
 
 def test_xid_154_back_to_none_is_healthy() -> None:
     text = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
-    (judgement,) = judge_kernel([KernelLine(f"NVRM: Xid (PCI:0000:3b:00): 154, {text}")])
+    (judgement,) = _judge(f"NVRM: Xid (PCI:0000:3b:00): 154, {text}")
     assert isinstance(judgement, Healthy)
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from everstep_agent.detectors.kernel import KernelLine, worth_showing
 from everstep_agent.kernel_messages import LINES_MAX, RecentKernelMessages
-from everstep_agent.probes.kernel_log import DeviceLog, FileLog, Position, kernel_log
+from everstep_agent.probes.kernel_device import DeviceLog
+from everstep_agent.probes.kernel_file import FileLog
+from everstep_agent.probes.kernel_log import Position, kernel_log
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
 
@@ -95,7 +97,7 @@ def test_a_followed_file_knows_neither_level_nor_time(tmp_path: Path) -> None:
 def test_warnings_and_what_a_detector_reads_are_worth_showing(
     line: KernelLine, shown: bool
 ) -> None:
-    assert worth_showing(line) is shown
+    assert worth_showing([line]) == ([line] if shown else [])
 
 
 def test_the_newest_lines_are_sent_together_and_not_for_every_line() -> None:

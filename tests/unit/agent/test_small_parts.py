@@ -9,8 +9,8 @@ import pytest
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.config import AgentConfig
-from everstep_agent.detectors.gpu import GpuReading, GpusReading
-from everstep_agent.detectors.host import HostReading
+from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
+from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.orders import TermGate
 from everstep_agent.sampling import Sampler, pack
 from everstep_common.config import ConfigError, document, load

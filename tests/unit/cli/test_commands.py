@@ -26,6 +26,9 @@ ASKING = [
     ["release", "node-1"],
     ["pause", "--reason", "test"],
     ["resume"],
+    ["inject", "node-1", "xid:79"],
+    ["inject", "node-1", "--list"],
+    ["inject", "node-1", "--clear"],
     ["version"],
 ]
 
@@ -174,3 +177,33 @@ def test_a_shell_completes_the_names_of_nodes(
         call()
     assert ended.value.code in (0, None)
     assert "plain,node-1" in capsys.readouterr().out
+
+
+def test_an_injection_is_passed_on_with_its_time() -> None:
+    admin = FakeAdmin()
+    call("inject", "node-1", "xid:79", "--for", "2m", "--reason", "drill", admin=admin)
+    call("inject", "node-1", "--clear", "node-1/inject/1", admin=admin)
+    call("inject", "node-1", "--clear", admin=admin)
+    assert admin.told == [
+        ("inject", "node-1", "xid:79", "120", "drill"),
+        ("clear", "node-1", "node-1/inject/1"),
+        ("clear", "node-1", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["node-1"], 2, "give a SPEC, --list or --clear, and only one of them"),
+        (["node-1", "xid:79", "--list"], 2, "only one of them"),
+        (["node-1", "xid:79", "--for", "2h"], 2, "is no time up to an hour, like 60s or 5m"),
+        (["node-1", "xid:79", "--for", "soon"], 2, "is no time up to an hour, like 60s or 5m"),
+        (["node-11", "xid:79"], 2, "did you mean 'node-1'?"),
+        (["node-1", "xyz:1"], 1, "node-1 refused: there is no injection 'xyz'"),
+    ],
+)
+def test_an_injection_that_cannot_be_says_why(
+    arguments: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("inject", *arguments)[0] == code
+    assert told in capsys.readouterr().err

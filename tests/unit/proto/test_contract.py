@@ -7,11 +7,15 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
 from everstep_proto import regenerate
-from everstep_proto.generated import admin_pb2, fleet_pb2
+from everstep_proto.generated import admin_pb2, fleet_pb2, nvhcd_pb2
 
 PROTO = regenerate.PROTO_FOLDER
-FILES: tuple[FileDescriptor, ...] = (fleet_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
-SOURCES = [PROTO / "fleet.proto", PROTO / "admin.proto"]
+FILES: tuple[FileDescriptor, ...] = (
+    fleet_pb2.DESCRIPTOR,
+    admin_pb2.DESCRIPTOR,
+    nvhcd_pb2.DESCRIPTOR,
+)
+SOURCES = [PROTO / "fleet.proto", PROTO / "admin.proto", PROTO / "nvhcd.proto"]
 
 _DECLARATION = re.compile(r"^\s*(message|enum|service|rpc|[\w.]+(?: [\w.]+)* = \d+;|repeated )")
 # A number is a count, an index, an id, or a quantity: a quantity says its unit.

@@ -1,0 +1,1 @@
+"""Commands of ``everstep-agent`` that need neither a running agent nor a configuration."""

@@ -1,0 +1,61 @@
+"""One way to say what a GPU detector found, so that no healthy counterpart is forgotten."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from everstep_agent.detectors.gpus.reading import GpuReading
+from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fault:
+    """What a condition of a GPU means where it holds; ``says`` follows the GPU's address."""
+
+    condition: str
+    says: str
+    rule: str
+    severity: Severity = Severity.DEGRADED
+    action: SuggestedAction = SuggestedAction.WATCH
+
+
+# A healthy node says the same at every look: 100 judgements a second that need not be made anew.
+@lru_cache(maxsize=1024)
+def judge(component: str, fault: Fault, holds: bool | None, evidence: str) -> Judgement:
+    """Judge one condition; None: nobody says."""
+    key = FindingKey(component, fault.condition)
+    if holds is None:
+        return Unknown(key, evidence)
+    if not holds:
+        return Healthy(key, evidence)
+    return Faulty(
+        Finding(
+            component=component,
+            condition=fault.condition,
+            severity=fault.severity,
+            message=f"{component.removeprefix('driver/')}: {fault.says}",
+            evidence=evidence,
+            suggested_action=fault.action,
+            rule=fault.rule,
+        )
+    )
+
+
+def judge_gpu(gpu: GpuReading, fault: Fault, holds: bool | None, evidence: str) -> Judgement:
+    """Judge one condition of one GPU."""
+    return judge(gpu.component, fault, holds, evidence)
+
+
+def above(value: float | None, limit: float) -> bool | None:
+    """Return whether a value that may be unknown is above its limit."""
+    return None if value is None else value > limit
+
+
+def at_least(value: float | None, limit: float) -> bool | None:
+    """Return whether a value that may be unknown has reached its limit."""
+    return None if value is None else value >= limit
+
+
+def shown(value: object, unit: str = "") -> str:
+    """Return a value that may be unknown, for an evidence."""
+    return "unknown" if value is None else f"{value}{unit}"

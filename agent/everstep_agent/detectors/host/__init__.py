@@ -1,0 +1,1 @@
+"""What is judged of the host: memory, processors, clock, disks, processes, services."""

@@ -1,0 +1,158 @@
+"""Task detector: processes that are stuck in the kernel, and ended ones that nobody collects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everstep_agent.detectors.condition import MINUTE_NS, Condition
+from everstep_agent.detectors.fault import Fault, judged
+from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
+from everstep_agent.detectors.host.limits import HostLimits
+from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.open_finding import Moment
+from everstep_common.findings import Mode, Severity, SuggestedAction
+
+# How many names a finding tells.
+_TOLD = 5
+# Looks out of turn (an ordered check) must not count as minutes.
+_DRIVER_LOOKS = 5
+_DRIVER_AGE_NS = (_DRIVER_LOOKS - 1) * MINUTE_NS
+
+CONDITIONS = (
+    Condition(
+        name="TasksStuck",
+        component="host/tasks",
+        meaning=f"a process waits in the kernel (state D) for {_D.stuck_tasks_age_s:g} s or longer;"
+        " the kernel's own threads, which may rest so, are left out",
+        source="Meta's gcm (check_dstate): 300 s",
+        clears_when="no process has waited for so long",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="DriverTasksStuck",
+        component="driver/nvidia",
+        meaning='one and the same process or thread whose name begins with "nvidia" waits in the '
+        f"kernel (state D) in {_DRIVER_LOOKS} looks, a minute apart",
+        source="gpud: five checks, a minute apart; the driver holds it, and a reset may not help",
+        clears_when="none of them waits for so long any more",
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="ZombieProcesses",
+        component="host/tasks",
+        meaning=f"{_D.zombies_max} or more ended processes are not collected in five looks, a "
+        f"minute apart; from {_D.zombies_many} on a reboot is suggested",
+        source="AWS's node monitoring agent: 20, five times; gpud: 1,000",
+        clears_when="there are fewer in two looks",
+        raise_after=5,
+        clear_after=2,
+        mode=Mode.ADVISE,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTask:
+    """A process in state D; pid and start time tell it from another with the same number."""
+
+    pid: int
+    started_ticks: int
+    name: str
+    kernel: bool = False
+    # The kernel function in which it waits; empty where the kernel does not tell.
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TasksReading:
+    """All processes, looked at once."""
+
+    waiting: tuple[WaitingTask, ...] = ()
+    zombies: int = 0
+    processes: int = 0
+
+
+class TaskDetector:
+    """Remembers since when each process waits: most do so for milliseconds."""
+
+    def __init__(self, limits: HostLimits) -> None:
+        self._limits = limits
+        self._since: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def judge(self, tasks: TasksReading, now: Moment) -> list[Judgement]:
+        """Judge one look at all processes."""
+        before = self._since
+        self._since = {
+            (one.pid, one.started_ticks): _seen_again(before.get((one.pid, one.started_ticks)), now)
+            for one in tasks.waiting
+        }
+        return [
+            self._judge_driver(tasks.waiting, now),
+            self._judge_stuck(tasks.waiting, now),
+            self._judge_zombies(tasks.zombies),
+        ]
+
+    def _judge_driver(self, waiting: Sequence[WaitingTask], now: Moment) -> Judgement:
+        stuck = [
+            task
+            for task in waiting
+            if task.name.startswith("nvidia")
+            and self._of(task)[1] >= _DRIVER_LOOKS
+            and now.boot_ns - self._of(task)[0] >= _DRIVER_AGE_NS
+        ]
+        fault = Fault(
+            message="the NVIDIA driver does not let go of its own processes",
+            rule=f"a process named nvidia* in state D in {_DRIVER_LOOKS} looks",
+            severity=Severity.FATAL,
+            action=SuggestedAction.REBOOT_NODE,
+        )
+        evidence = self._told(stuck, now) or "no process of the driver is stuck"
+        return judged("driver/nvidia", "DriverTasksStuck", evidence, fault if stuck else None)
+
+    def _judge_stuck(self, waiting: Sequence[WaitingTask], now: Moment) -> Judgement:
+        limit_ns = self._limits.stuck_tasks_age_s * 1e9
+        stuck = [
+            task
+            for task in waiting
+            if not task.kernel and now.boot_ns - self._of(task)[0] >= limit_ns
+        ]
+        fault = Fault(
+            message="processes are stuck in the kernel and cannot be killed",
+            rule=f"state D for {limit_ns / 1e9:g} s or longer",
+            action=SuggestedAction.REBOOT_NODE,
+        )
+        evidence = self._told(stuck, now) or "no process is stuck"
+        return judged("host/tasks", "TasksStuck", evidence, fault if stuck else None)
+
+    def _judge_zombies(self, zombies: int) -> Judgement:
+        many = zombies >= self._limits.zombies_many
+        limit = self._limits.zombies_many if many else self._limits.zombies_max
+        fault = Fault(
+            message="ended processes are not collected by their parents",
+            rule=f"{limit} or more zombies",
+            action=SuggestedAction.REBOOT_NODE if many else SuggestedAction.WATCH,
+        )
+        evidence = f"{zombies} zombies"
+        return judged(
+            "host/tasks", "ZombieProcesses", evidence, fault if zombies >= limit else None
+        )
+
+    def _of(self, task: WaitingTask) -> tuple[int, int]:
+        return self._since[(task.pid, task.started_ticks)]
+
+    def _told(self, stuck: Sequence[WaitingTask], now: Moment) -> str:
+        oldest_first = sorted(stuck, key=lambda task: self._of(task)[0])
+        told = [
+            f"{task.name} (pid {task.pid}, {(now.boot_ns - self._of(task)[0]) // MINUTE_NS} min"
+            f"{', in ' + task.where if task.where else ''})"
+            for task in oldest_first[:_TOLD]
+        ]
+        more = len(stuck) - len(told)
+        return f"{len(stuck)} waiting: {', '.join(told)}{f' and {more} more' if more else ''}" * (
+            len(told) > 0
+        )
+
+
+def _seen_again(before: tuple[int, int] | None, now: Moment) -> tuple[int, int]:
+    """Return since when a process waits, and in how many looks in a row it was seen waiting."""
+    since, looks = before or (now.boot_ns, 0)
+    return since, looks + 1

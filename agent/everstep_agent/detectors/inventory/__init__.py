@@ -1,0 +1,1 @@
+"""What the node has, against what it should have."""

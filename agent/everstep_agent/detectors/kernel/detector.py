@@ -1,0 +1,173 @@
+"""Kernel log detector: what the kernel said about the node, from its lines."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from everstep_agent.detectors.judgement import Faulty, Judgement
+from everstep_agent.detectors.kernel import hardware, machine, network_cards, nvidia, storage, sxid
+from everstep_agent.detectors.kernel.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
+from everstep_agent.detectors.kernel.line import KernelLine
+from everstep_agent.detectors.kernel.rule import LineRules, Sieve, gravest
+from everstep_agent.detectors.kernel.xid import NEEDLE as XID_NEEDLE
+from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
+from everstep_agent.detectors.kernel.xid_detector import DriverTruth, XidDetector
+from everstep_agent.detectors.kernel.xid_history import XidHistory
+from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_agent.detectors.open_finding import Moment
+from everstep_common.findings import Finding, FindingKey
+
+RULES = LineRules(
+    (
+        *nvidia.RULES,
+        *network_cards.RULES,
+        *hardware.RULES,
+        *storage.RULES,
+        *machine.RULES,
+    )
+)
+SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles))
+# Xids of which the last one counts: what the driver asks for, power smoothing on and off.
+_TOGGLES = frozenset({154, 162, 163})
+# KERN_WARNING, include/linux/kern_levels.h
+_WARNING = 4
+
+
+def worth_showing(lines: Sequence[KernelLine]) -> list[KernelLine]:
+    """Return the lines that an operator should see: warnings or worse, and those that we know."""
+    sifted = set(SIEVE.sift([line.text for line in lines]))
+    return [
+        line
+        for place, line in enumerate(lines)
+        if line.level is None or line.level <= _WARNING or (place in sifted and _is_known(line))
+    ]
+
+
+def _is_known(line: KernelLine) -> bool:
+    known = (xid_event(line.text), sxid.judge_sxid(line, {}), RULES.judge(line))
+    return any(answer is not None for answer in known)
+
+
+@dataclass(frozen=True, slots=True)
+class XidSettings:
+    """What the detector is given to judge Xids: tables, the operator's words, and a memory."""
+
+    tables: FaultTables = field(default_factory=FaultTables)
+    overrides: Mapping[int, XidOverride] = field(default_factory=dict)
+    history: XidHistory = field(default_factory=XidHistory)
+
+
+@dataclass(frozen=True, slots=True)
+class Interesting:
+    """A line that the sieve let through, with its Xid if it has one."""
+
+    line: KernelLine
+    xid: XidEvent | None
+
+
+class KernelDetector:
+    """Judges kernel lines in the order in which they were logged; counts Xids of programs."""
+
+    def __init__(self, settings: XidSettings) -> None:
+        self._tables = settings.tables
+        self._xids = XidDetector(settings.tables, settings.overrides, settings.history)
+        self._xids.standing = self._known
+        # The finding that is open under a key; the book of findings knows.
+        self.standing: Callable[[FindingKey], Finding | None] = lambda _: None
+        self._said: dict[FindingKey, Finding | None] = {}
+        self._named_gpu = ""
+        self.driver = ""
+        self.xids: Counter[int] = Counter()
+
+    def sift(self, lines: Sequence[KernelLine]) -> list[Interesting]:
+        """Return the lines that may say something; the others of a flood cost next to nothing."""
+        found = []
+        for place in SIEVE.sift([line.text for line in lines]):
+            line = lines[place]
+            event = xid_event(line.text)
+            if event is not None:
+                self.xids[event.code] += 1
+            found.append(Interesting(line, event))
+        return found
+
+    def judge(
+        self, found: Sequence[Interesting], truth: DriverTruth, now: Moment
+    ) -> list[Judgement]:
+        """Return what lines say. ``truth`` was read after they came; its branch may be unknown."""
+        self._said.clear()
+        latest: dict[FindingKey, Judgement] = {}
+        for one in _without_repeats(found):
+            for judgement in self._judge_line(one, truth, now):
+                self._said[judgement.key] = _finding(judgement)
+                # A flood says the same thing thousands of times; the order of the last ones counts.
+                latest.pop(judgement.key, None)
+                latest[judgement.key] = judgement
+        return list(latest.values())
+
+    def _judge_line(self, one: Interesting, truth: DriverTruth, now: Moment) -> Sequence[Judgement]:
+        line, text = one.line, one.line.text
+        if one.xid is not None:
+            if truth.branch is None:
+                truth = replace(truth, branch=driver_branch(self.driver))
+            return self._xids.judge(one.xid, line, truth, now)
+        if sxid.NEEDLE in text:
+            judgement = sxid.judge_sxid(line, self._tables.sxids)
+        else:
+            judgement = RULES.judge(line)
+        if judgement is None and XID_NEEDLE in text:
+            judgement = self._judge_driver_line(line)
+        if isinstance(judgement, Faulty):
+            judgement = Faulty(gravest(judgement.finding, self._known(judgement.key)))
+        return [judgement] if judgement else []
+
+    def _judge_driver_line(self, line: KernelLine) -> Judgement | None:
+        if version := nvidia.DRIVER_VERSION.search(line.text):
+            self.driver = version["version"]
+        if nvidia.NAMED_GPU_NEEDLE in line.text:
+            self._named_gpu = line.text
+        elif nvidia.FALLEN_NEEDLE in line.text and self._named_gpu:
+            whole = KernelLine(f"{self._named_gpu} {line.text}", line.injected)
+            self._named_gpu = ""
+            return RULES.judge(whole)
+        return None
+
+    def _known(self, key: FindingKey) -> Finding | None:
+        return self._said[key] if key in self._said else self.standing(key)
+
+
+def _without_repeats(found: Sequence[Interesting]) -> Iterator[Interesting]:
+    """Yield what is to be judged: a driver in trouble logs the same Xid thousands of times."""
+    seen = set()
+    for one in found:
+        if one.xid is not None and one.xid.code not in _TOGGLES:
+            if one.xid.essence in seen:
+                continue
+            seen.add(one.xid.essence)
+        yield one
+
+
+def _finding(judgement: Judgement) -> Finding | None:
+    return judgement.finding if isinstance(judgement, Faulty) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _NoTime:
+    """A moment for lines that say nothing about their time."""
+
+    boot_id: str = ""
+    boot_ns: int = 0
+    wall_ns: int = 0
+
+
+_NO_TIME = _NoTime()
+
+
+def judge_kernel(
+    lines: Sequence[KernelLine],
+    settings: XidSettings | None = None,
+    now: Moment = _NO_TIME,
+) -> list[Judgement]:
+    """Return what some lines say on their own, without a driver to ask."""
+    detector = KernelDetector(settings or XidSettings())
+    return detector.judge(detector.sift(lines), DriverTruth(), now)

@@ -1,0 +1,169 @@
+"""The verdict on an Xid: the operator's, then the driver's, then that of the tables, and why."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from everstep_agent.detectors.gpus.presence import RecoveryAction
+from everstep_agent.detectors.kernel.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.nvlink_tables import (
+    Nvlink5Action,
+    Xid74Class,
+    decode,
+    nvlink5_error,
+    xid74_error,
+    xid74_meaning,
+)
+from everstep_agent.detectors.kernel.xid_table import XidRow
+from everstep_common.findings import Severity, SuggestedAction
+
+OPERATOR_RULE = "operator override"
+FIELD_230_RULE = "NVML field 230"
+XID_154_RULE = "Xid 154"
+UNKNOWN_RULE = "unknown Xid"
+
+
+class XidOverride(Enum):
+    """What an operator may say about an Xid: nothing at all, or what to do."""
+
+    IGNORE = "ignore"
+    WATCH = "watch"
+    RESTART_JOB = "restart_job"
+    RESET_DEVICE = "reset_device"
+    REBOOT_NODE = "reboot_node"
+    REPAIR_HARDWARE = "repair_hardware"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an Xid means for the node; severity None: no finding. ``why`` completes the message."""
+
+    severity: Severity | None
+    action: SuggestedAction
+    rule: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverWord:
+    """What the driver itself asks for, and where it said so."""
+
+    action: RecoveryAction
+    rule: str
+
+
+# Draining peer-to-peer traffic leaves the GPU working; all others need the job off it.
+_DRIVER_ACTIONS = {
+    RecoveryAction.NONE: (
+        Severity.DEGRADED,
+        SuggestedAction.WATCH,
+        "the driver asks for no action",
+    ),
+    RecoveryAction.GPU_RESET: (
+        Severity.FATAL,
+        SuggestedAction.RESET_DEVICE,
+        "the driver asks for a reset of the GPU",
+    ),
+    RecoveryAction.NODE_REBOOT: (
+        Severity.FATAL,
+        SuggestedAction.REBOOT_NODE,
+        "the driver asks for a reboot",
+    ),
+    RecoveryAction.DRAIN_P2P: (
+        Severity.DEGRADED,
+        SuggestedAction.WATCH,
+        "the driver asks to end transfers between GPUs",
+    ),
+    RecoveryAction.DRAIN_AND_RESET: (
+        Severity.FATAL,
+        SuggestedAction.RESET_DEVICE,
+        "the driver asks to drain and reset the GPU",
+    ),
+}
+_OVERRIDE_FATAL = {XidOverride.RESET_DEVICE, XidOverride.REBOOT_NODE, XidOverride.REPAIR_HARDWARE}
+
+
+def decide(
+    table: Verdict,
+    row: XidRow | None,
+    override: XidOverride | None,
+    word: DriverWord | None,
+) -> Verdict:
+    """Return the verdict of the first rule that can tell.
+
+    ``table`` is what the tables say, ``word`` what the driver asks for: None, where its version
+    does not speak about this code, or nothing fresh is known.
+    """
+    if override is not None:
+        return _operators(override)
+    if word is None or row is None or row.severity is None:
+        return table
+    if word.action is RecoveryAction.NONE and table.severity in (None, Severity.INFO):
+        # No action is no reason to raise what the tables do not call a fault.
+        return table
+    return by_driver(word)
+
+
+def by_driver(word: DriverWord) -> Verdict:
+    """Return the verdict of the driver itself."""
+    severity, action, why = _DRIVER_ACTIONS[word.action]
+    return Verdict(severity, action, word.rule, why)
+
+
+def _operators(override: XidOverride) -> Verdict:
+    if override is XidOverride.IGNORE:
+        return Verdict(None, SuggestedAction.NONE, OPERATOR_RULE)
+    severity = Severity.FATAL if override in _OVERRIDE_FATAL else Severity.DEGRADED
+    return Verdict(severity, SuggestedAction(override.value), OPERATOR_RULE)
+
+
+def by_tables(code: int, text: str, tables: FaultTables, branch: int | None) -> Verdict:
+    """Return what the tables say of an Xid of a driver of this branch (None: unknown)."""
+    row = tables.xids.row(code, branch)
+    if row is None:
+        why = "which is in no table: shown, not acted on"
+        return Verdict(Severity.INFO, SuggestedAction.NONE, UNKNOWN_RULE, why)
+    special = None
+    if code == 74:
+        special = _by_registers(text, tables)
+    elif 144 <= code <= 150:
+        special = _by_decoding(code, text, tables, branch)
+    return special or Verdict(row.severity, row.action, f"Xid table: {code}")
+
+
+def _by_decoding(code: int, text: str, tables: FaultTables, branch: int | None) -> Verdict | None:
+    error = nvlink5_error(code, text)
+    if error is None:
+        return None
+    rule, where = f"NVLink5 table: {code}", f"{error.unit} of link {error.link}"
+    match decode(tables.nvlink5, error, branch):
+        case Nvlink5Action.IGNORE:
+            return Verdict(None, SuggestedAction.NONE, rule, where)
+        case Nvlink5Action.RESET:
+            return Verdict(Severity.FATAL, SuggestedAction.RESET_DEVICE, rule, where)
+        case Nvlink5Action.FOLLOW_154:
+            why = f"{where}: the driver's next word decides (Xid 154)"
+            return Verdict(Severity.DEGRADED, SuggestedAction.WATCH, rule, why)
+        case None:
+            why = f"{where}, the driver calls it {error.word}; no row of the decode table fits"
+            return Verdict(Severity.DEGRADED, SuggestedAction.WATCH, f"Xid table: {code}", why)
+
+
+_XID_74 = {
+    Xid74Class.IGNORE: (None, SuggestedAction.NONE),
+    Xid74Class.THRESHOLD: (Severity.DEGRADED, SuggestedAction.WATCH),
+    Xid74Class.SYMPATHETIC: (Severity.DEGRADED, SuggestedAction.WATCH),
+    Xid74Class.SIGNAL: (Severity.FATAL, SuggestedAction.REPAIR_HARDWARE),
+    Xid74Class.REPEATS: (Severity.FATAL, SuggestedAction.RESET_DEVICE),
+    Xid74Class.FABRIC_RESET: (Severity.FATAL, SuggestedAction.RESET_DEVICE),
+    Xid74Class.HARDWARE: (Severity.FATAL, SuggestedAction.REPAIR_HARDWARE),
+}
+
+
+def _by_registers(text: str, tables: FaultTables) -> Verdict | None:
+    error = xid74_error(text)
+    row = xid74_meaning(tables.xid74, error) if error else None
+    if error is None or row is None:
+        return None
+    severity, action = _XID_74[row.kind]
+    why = f"link {error.link}, register {row.register}: {row.name}"
+    return Verdict(severity, action, f"Xid 74 registers: {row.kind.value}", why)

@@ -1,0 +1,230 @@
+"""A saved log as a whole: what its kernel lines say, each thing once, with where it stands."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
+from everstep_agent.detectors.kernel.detector import SIEVE, Interesting, KernelDetector, XidSettings
+from everstep_agent.detectors.kernel.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.line import KernelLine
+from everstep_agent.detectors.kernel.log_formats import (
+    FIELD_NEEDLES,
+    SPACE_NEEDLES,
+    LogFormats,
+    LogLine,
+)
+from everstep_agent.detectors.kernel.log_records import LogRecords
+from everstep_agent.detectors.kernel.log_records import NumberedLine as NumberedLine
+from everstep_agent.detectors.kernel.rule import Sieve
+from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
+from everstep_agent.detectors.kernel.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_common.findings import Finding, FindingKey, Severity
+
+_WORTH_READING = Sieve((*SIEVE.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
+# A mail or a terminal has broken the line before the number of the Xid.
+_BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
+_SECOND_NS = 10**9
+# A log with more different things in it than this is not read to its end by anybody.
+_DIFFERENT_MAX = 10_000
+_HOSTS_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Places:
+    """Where something stands in a log, and how often."""
+
+    line: int
+    time: str
+    last_line: int = 0
+    last_time: str = ""
+    count: int = 0
+
+    def add(self, line: int, time: str) -> None:
+        """Take one more line."""
+        self.count += 1
+        self.last_line, self.last_time = line, time
+
+
+@dataclass(slots=True)
+class ToldFinding:
+    """A finding, where its lines stand, and the line in which the kernel says that it is over.
+
+    ``host``: whose log it is, where the lines say so.
+    """
+
+    finding: Finding
+    places: Places
+    host: str
+    ended_line: int | None = None
+
+
+@dataclass(slots=True)
+class ToldXid:
+    """An Xid of one GPU, whether or not it is a finding."""
+
+    code: int
+    gpu: str
+    # What the table calls it; empty for a code that is in no table.
+    name: str
+    places: Places
+    host: str
+
+
+@dataclass(slots=True)
+class _Moment:
+    boot_id: str = "log"
+    boot_ns: int = 0
+    wall_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    """What was read of one host."""
+
+    detector: KernelDetector
+    now: _Moment = field(default_factory=_Moment)
+    fatal_xids: dict[FindingKey, Finding] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LogReading:
+    """Takes a log piece by piece, and keeps what it says."""
+
+    tables: FaultTables
+    lines: int = 0
+    # Lines of other programs that only quote the kernel.
+    foreign: int = 0
+    # Findings that came after too many different ones.
+    dropped: int = 0
+    findings: dict[tuple[str, FindingKey, object], ToldFinding] = field(default_factory=dict)
+    xids: dict[tuple[str, str, int], ToldXid] = field(default_factory=dict)
+    _formats: LogFormats = field(default_factory=LogFormats)
+    _records: LogRecords = field(default_factory=LogRecords)
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+
+    @property
+    def driver(self) -> str:
+        """Return the version of the NVIDIA driver, if the log says it."""
+        return next(
+            (one.detector.driver for one in self._nodes.values() if one.detector.driver), ""
+        )
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Return whose lines were judged; the empty name where a line does not say."""
+        return frozenset(self._nodes)
+
+    def take(self, lines: Sequence[NumberedLine]) -> None:
+        """Take the next lines; the same number again goes on with the line before."""
+        if lines:
+            self.lines = lines[-1].number
+        texts = [line.text for line in lines]
+        worth = _WORTH_READING.sift(texts)
+        if worth:
+            self._records.look("\n".join(texts[place] for place in worth))
+        whole: Iterable[NumberedLine] = (_unbroken(lines, place) for place in worth)
+        if self._records.seen:
+            whole = self._records.ordered(lines, frozenset(worth))
+        for line in whole:
+            self._read(line.number, self._formats.read(line.text))
+
+    def finish(self) -> None:
+        """Say that no lines come any more."""
+        for line in self._records.rest():
+            self._read(line.number, self._formats.read(line.text))
+
+    def worst(self) -> Severity | None:
+        """Return the worst severity of what the log does not call over; None: nothing found."""
+        order = list(Severity)
+        found = (told.finding for told in self.findings.values() if told.ended_line is None)
+        return max((one.severity for one in found), key=order.index, default=None)
+
+    def _read(self, number: int, line: LogLine) -> None:
+        if not SIEVE.passes(line.text):
+            return
+        if line.program:
+            self.foreign += 1
+            return
+        line = replace(line, host=self._whose(line.host))
+        node = self._node(line.host)
+        if line.boot_s is not None:
+            node.now.boot_ns = node.now.wall_ns = int(line.boot_s * _SECOND_NS)
+        kernel_line = KernelLine(line.text, line.injected)
+        event = xid_event(line.text)
+        if event is not None:
+            self._count(event, number, line)
+        # An Xid 154 is about another one; all others are told one by one, graver or not.
+        known: Mapping[FindingKey, Finding] = {}
+        if event is not None and event.code == 154:
+            known = node.fatal_xids
+        node.detector.standing = known.get
+        found = [Interesting(kernel_line, event)]
+        for judgement in node.detector.judge(found, DriverTruth(), node.now):
+            self._keep(judgement, number, line)
+
+    def _whose(self, host: str) -> str:
+        """Return the host of a line: a report of one node names it in a part of its lines only."""
+        if not host and len(self._nodes) == 1:
+            return next(iter(self._nodes))
+        if host and list(self._nodes) == [""]:
+            self._nodes = {host: self._nodes[""]}
+            self.findings = {(host, *key[1:]): told for key, told in self.findings.items()}
+            self.xids = {(host, *key[1:]): told for key, told in self.xids.items()}
+            for finding in self.findings.values():
+                finding.host = host
+            for xid in self.xids.values():
+                xid.host = host
+        return host
+
+    def _node(self, host: str) -> _Node:
+        if host not in self._nodes and len(self._nodes) >= _HOSTS_MAX:
+            host = ""
+        if host not in self._nodes:
+            self._nodes[host] = _Node(KernelDetector(XidSettings(self.tables)))
+        return self._nodes[host]
+
+    def _count(self, event: XidEvent, number: int, line: LogLine) -> None:
+        key = (line.host, event.pci, event.code)
+        if key not in self.xids and len(self.xids) >= _DIFFERENT_MAX:
+            return
+        row = self.tables.xids.row(event.code, driver_branch(self._node(line.host).detector.driver))
+        fresh = ToldXid(
+            event.code, event.pci, row.name if row else "", Places(number, line.time), line.host
+        )
+        self.xids.setdefault(key, fresh).places.add(number, line.time)
+
+    def _keep(self, judgement: Judgement, number: int, line: LogLine) -> None:
+        if isinstance(judgement, Healthy):
+            for (host, key, _), told in self.findings.items():
+                if (host, key) == (line.host, judgement.key) and told.ended_line is None:
+                    told.ended_line = number
+        elif isinstance(judgement, Faulty):
+            self._keep_finding(judgement.finding, number, line)
+
+    def _keep_finding(self, finding: Finding, number: int, line: LogLine) -> None:
+        event = xid_event(finding.evidence)
+        if finding.condition == "XidFatal":
+            self._node(line.host).fatal_xids[finding.key] = finding
+        key = (line.host, finding.key, event.code if event else finding.rule)
+        told = self.findings.get(key)
+        if told is None:
+            if len(self.findings) >= _DIFFERENT_MAX:
+                self.dropped += 1
+                return
+            told = self.findings[key] = ToldFinding(finding, Places(number, line.time), line.host)
+        if finding.rule == told.finding.rule or finding.evidence == line.text[:300]:
+            told.places.add(number, line.time)
+            told.ended_line = None
+        if finding.rule != told.finding.rule:
+            # The driver's next line (Xid 154) decided instead of the table.
+            told.finding = finding
+
+
+def _unbroken(lines: Sequence[NumberedLine], place: int) -> NumberedLine:
+    line = lines[place]
+    if place + 1 == len(lines) or not _BROKEN.search(line.text):
+        return line
+    rest = lines[place + 1].text.lstrip("> \t")
+    return NumberedLine(line.number, f"{line.text.rstrip()} {rest}")

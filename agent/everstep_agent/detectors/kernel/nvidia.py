@@ -1,0 +1,98 @@
+"""What the NVIDIA driver writes besides its Xids."""
+
+import re
+
+from everstep_agent.detectors.condition import HOUR_NS, Condition
+from everstep_agent.detectors.kernel.line import PCI
+from everstep_agent.detectors.kernel.rule import LineRule
+from everstep_common.findings import Mode, Severity, SuggestedAction
+
+_WORDS = "the driver's own words"
+_QUIET_NS = HOUR_NS
+
+CONDITIONS = (
+    Condition(
+        name="FallenOffTheBus",
+        component="gpu/PCI",
+        meaning="the driver says that a GPU has fallen off the bus",
+        source=_WORDS,
+        clears_when="the node was rebooted and the GPU answers",
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="GpuInitFailed",
+        component="gpu/PCI",
+        meaning="the driver could not initialise a GPU (RmInitAdapter failed)",
+        source=_WORDS,
+        clears_when="the node was rebooted and the GPU answers",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="NvlinkDetectFailed",
+        component="driver/nvidia",
+        meaning="the driver could not set up the links between GPUs (Rx Detect Link mask)",
+        source="gpud: seen where the fabric manager does not come up",
+        clears_when="the node was rebooted",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="PeermemInvalidContext",
+        component="driver/nvidia_peermem",
+        meaning="nvidia-peermem lost the context of a transfer between GPU and network card",
+        source=_WORDS,
+        clears_when="silence",
+        quiet_ns=_QUIET_NS,
+        mode=Mode.ADVISE,
+    ),
+)
+
+_REBOOT = SuggestedAction.REBOOT_NODE
+
+# The first of the lines into which the driver breaks "The NVIDIA GPU 0000:3b:00.0 (PCI ID: …)
+# installed in this system has fallen off the bus and is not responding to commands."
+NAMED_GPU_NEEDLE = "NVRM: The NVIDIA GPU"
+FALLEN_NEEDLE = "fallen off the bus"
+
+# "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15  …", and of the open modules: "NVRM:
+# loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  …"
+DRIVER_VERSION = re.compile(
+    r"NVRM: loading NVIDIA UNIX .{0,60}? (?P<version>\d{3,4}\.\d[\d.]{0,12})"
+)
+
+RULES = (
+    # Two forms without an Xid: "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus." and "NVRM: The
+    # NVIDIA GPU 0000:3b:00.0 … NVRM: fallen off the bus and is not responding to commands."
+    LineRule(
+        needle=FALLEN_NEEDLE,
+        pattern=re.compile(rf"NVRM: (?!Xid).{{0,300}}?GPU (?:at )?{PCI}"),
+        condition="FallenOffTheBus",
+        component="gpu/{pci}",
+        message="GPU {pci} has fallen off the bus",
+        severity=Severity.FATAL,
+        action=_REBOOT,
+    ),
+    LineRule(
+        needle="RmInitAdapter failed",
+        pattern=re.compile(rf"NVRM: GPU {PCI}: RmInitAdapter failed"),
+        condition="GpuInitFailed",
+        component="gpu/{pci}",
+        message="the driver could not initialise GPU {pci}",
+        severity=Severity.FATAL,
+        action=_REBOOT,
+    ),
+    LineRule(
+        needle="Failed to update Rx Detect Link mask",
+        pattern=re.compile(r"Failed to update Rx Detect Link mask"),
+        condition="NvlinkDetectFailed",
+        component="driver/nvidia",
+        message="the driver could not set up the links between GPUs",
+        action=_REBOOT,
+    ),
+    LineRule(
+        needle="detected invalid context",
+        pattern=re.compile(r"nvidia-peermem .{0,80}ERROR detected invalid context"),
+        condition="PeermemInvalidContext",
+        component="driver/nvidia_peermem",
+        message="nvidia-peermem lost the context of a transfer between GPU and network card",
+    ),
+)

@@ -1,0 +1,1 @@
+"""What is judged of links: Ethernet, InfiniBand, RoCE, and bonds of them."""

@@ -1,0 +1,81 @@
+"""InfiniBand detector: what the counters of a port say, and whether its device files exist."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from everstep_agent.detectors.condition import Condition
+from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters
+from everstep_agent.detectors.links.history import LinkHistory
+from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
+from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
+from everstep_agent.detectors.open_finding import Moment
+from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+
+CONDITIONS = (
+    *(rule.declared() for rule in rules(InfinibandLimits())),
+    Condition(
+        name="RdmaDeviceFileMissing",
+        component="link/DEVICE",
+        meaning="the device file of an HCA (/dev/infiniband/uverbsN), which was there, is gone",
+        source="NVSentinel issue 1546; udev makes the files again",
+        clears_when="the file is there",
+        raise_after=3,
+        mode=Mode.ADVISE,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFile:
+    """A device file that an HCA should have. ``there`` is None when nobody could look."""
+
+    device: str
+    path: str
+    there: bool | None
+
+
+class InfinibandDetector:
+    """Judges what the counters of every port say, and the device files."""
+
+    def __init__(
+        self, counters: Counters, history: LinkHistory, limits: InfinibandLimits | None = None
+    ) -> None:
+        self._errors = ErrorCounters(rules(limits or InfinibandLimits()), REGISTERS, counters)
+        self._history = history
+        self._had_file: set[str] = set()
+
+    def judge(self, readings: Sequence[CountersReading], now: Moment) -> Iterable[Judgement]:
+        """Judge one reading of the counters of all ports."""
+        for reading in readings:
+            grown = self._errors.grow(reading, now)
+            yield from self._errors.judge(reading.link, grown, now)
+            if (downed := grown.get("link_downed")) and not downed.reset:
+                yield from self._history.lost(reading.link, downed.count, now)
+
+    def judge_files(self, files: Collection[DeviceFile]) -> Iterable[Judgement]:
+        """Judge the device files; one that was never there may not be wanted here."""
+        for file in files:
+            key = FindingKey(f"link/{file.device}", "RdmaDeviceFileMissing")
+            if file.there:
+                self._had_file.add(file.device)
+                yield Healthy(key, file.path)
+            elif file.there is None:
+                yield Unknown(key, "nobody could look")
+            elif file.device in self._had_file:
+                yield _missing_file(key, file)
+
+
+def _missing_file(key: FindingKey, file: DeviceFile) -> Faulty:
+    return Faulty(
+        Finding(
+            component=key.component,
+            condition=key.condition,
+            severity=Severity.DEGRADED,
+            message=f"{file.path} is gone: no program can open {file.device}",
+            evidence=f"{file.path} does not exist",
+            suggested_action=SuggestedAction.REBOOT_NODE,
+            rule="was there before",
+        )
+    )

@@ -1,0 +1,43 @@
+"""The source that compares the node with its expected inventory."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_agent.detectors.inventory.detector import SeenInventory, judge_inventory
+from everstep_agent.detectors.inventory.expected import ExpectedInventory
+from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.expected.seen import read_cpus, seen
+from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.source import Source
+from everstep_agent.sources.threaded import threaded
+from everstep_common.findings import FindingKey
+
+# Parts go missing at boots, not within seconds; what dies in between has detectors of its own.
+INVENTORY_INTERVAL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What to compare, and with what."""
+
+    expected: ExpectedInventory
+    view: NodeView
+    open_keys: Callable[[], Iterable[FindingKey]]
+
+
+def inventory_source(what: Expectation, sysfs: Path, deadline_s: float) -> Source:
+    """Return the source. It judges what the other sources have read."""
+
+    def read() -> SeenInventory:
+        return seen(what.view, read_cpus(sysfs))
+
+    def judge(reading: SeenInventory) -> Sequence[Judgement]:
+        return judge_inventory(what.expected, reading, what.open_keys())
+
+    return Source(
+        name="inventory",
+        group="inventory",
+        interval_s=INVENTORY_INTERVAL_S,
+        look=threaded("inventory", deadline_s, read, judge),
+    )

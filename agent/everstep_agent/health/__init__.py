@@ -1,0 +1,1 @@
+"""Whether this node is healthy, for whoever asks on the node: people, schedulers, launchers."""

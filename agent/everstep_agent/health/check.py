@@ -1,0 +1,200 @@
+"""``everstep-agent check``: is this node fit for work, in one answer within a deadline."""
+
+import argparse
+import asyncio
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from everstep_agent.config import AgentConfig
+from everstep_agent.health.groups import GROUPS, problems_of
+from everstep_agent.health.rendering import as_json, as_nagios, as_text, unknown
+from everstep_agent.health.report import HealthReport, Status
+from everstep_agent.health.socket import SOCKET_NAME, ask_agent
+from everstep_common.config import ConfigError, load
+
+# What an agent that runs may need for its answer; one that hangs is done without.
+_AGENT_S = 5.0
+# Of the deadline, for ending the driver's process and drawing the answer.
+_RESERVE_S = 1.5
+_SYSTEM_SOCKET = Path("/run/everstep-agent") / SOCKET_NAME
+_DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
+
+_EPILOG = f"""\
+groups: {", ".join(GROUPS)}
+
+exit code:
+  0  OK        nothing is wrong, or only what --fail-on passes over
+  1  WARNING   degraded, or a condition that is only observed
+  2  CRITICAL  a fatal finding: ranks must not run here
+  3  UNKNOWN   a probe failed or hangs, the deadline passed, or the command line is wrong
+
+The agent that runs here is asked first: it has watched for longer than one look. Without one the
+command looks by itself, as often as the conditions ask for. Root is not needed; what cannot be
+read with your rights is told as blind and does not change the status.
+
+examples:
+  everstep-agent check                                   everything, for people
+  everstep-agent check --only gpu,ib --json              a part, for programs
+  everstep-agent check --nagios --deadline 10            a line for Nagios, Icinga, NRPE
+
+  slurm.conf, Prolog= (a failing prolog drains the node and requeues the job):
+    /opt/everstep/bin/everstep-agent check --fail-on critical --deadline 20 --nagios
+
+  slurm.conf, HealthCheckProgram= (Slurm ignores the exit code: the script drains):
+    line=$(/opt/everstep/bin/everstep-agent check --fail-on critical --nagios) ||
+      /usr/bin/scontrol update nodename="$(/bin/hostname -s)" state=drain reason="$line"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    groups: tuple[str, ...]
+    deadline_s: float
+    render: Callable[[HealthReport], str]
+    fail_on: str
+    own: bool
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; return its exit code. Ends the process itself when something hangs."""
+    given = _parser().parse_args(words)
+    options = _Options(
+        groups=tuple(dict.fromkeys(group for group in given.only.split(",") if group)),
+        deadline_s=given.deadline,
+        render=as_json if given.json else as_nagios if given.nagios else as_text,
+        fail_on=given.fail_on,
+        own=given.own_probes,
+    )
+    backstop = threading.Timer(options.deadline_s, _give_up, (options,))
+    backstop.daemon = True
+    backstop.start()
+    # Its answer is the report; the words of the agent's parts are not for who asks.
+    logging.disable(logging.CRITICAL)
+    try:
+        config, notes = _config(given.config)
+        report = asyncio.run(_report(config, options, notes))
+    except ConfigError as error:
+        return _usage("; ".join(error.problems))
+    except Exception as error:  # noqa: BLE001 - a check that fails tells nothing of the node
+        report = unknown(socket.gethostname(), f"{type(error).__name__}: {error}")
+    return _end(report, options)
+
+
+async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]) -> HealthReport:
+    began = asyncio.get_running_loop().time()
+    patience_s = min(_AGENT_S, options.deadline_s / 2)
+    if not options.own:
+        paths = (config.jobs.runtime_folder / SOCKET_NAME, _SYSTEM_SOCKET)
+        try:
+            return ask_agent(paths, options.groups, patience_s)
+        except FileNotFoundError:
+            notes += ("no agent runs here",)
+        except (OSError, ValueError) as error:
+            notes += (f"the agent that runs here was not of use: {error}",)
+    # Only now: the answer of an agent needs no probes.
+    from everstep_agent.health.own_look import own_look
+
+    spent_s = asyncio.get_running_loop().time() - began
+    left_s = options.deadline_s - spent_s - min(_RESERVE_S, options.deadline_s / 4)
+    return await own_look(config, options.groups, left_s, notes)
+
+
+def _end(report: HealthReport, options: _Options) -> NoReturn:
+    """Print, and leave without waiting for anything that hangs in a driver or on a disk."""
+    code = int(report.status)
+    if options.fail_on == "critical" and report.status is Status.WARNING:
+        code = 0
+    _write(options.render(report))
+    os._exit(code)
+
+
+def _give_up(options: _Options) -> None:
+    """End a command whose main thread is stuck."""
+    why = f"the deadline of {options.deadline_s:g} s has passed"
+    _end(unknown(socket.gethostname(), why), options)
+
+
+def _write(text: str) -> None:
+    # Not through sys.stdout: its lock may be held by whoever is stuck.
+    data = text.encode("utf-8", errors="replace")
+    while data:
+        try:
+            data = data[os.write(1, data) :]
+        except OSError:
+            return
+
+
+def _config(given: Path | None) -> tuple[AgentConfig, tuple[str, ...]]:
+    """Return the configuration, and a note when the system's own may not be read by this user."""
+    if given is not None:
+        return load(AgentConfig, given), ()
+    if not _DEFAULT_CONFIG.exists():
+        return load(AgentConfig, None), ()
+    if not os.access(_DEFAULT_CONFIG, os.R_OK):
+        note = f"{_DEFAULT_CONFIG} cannot be read by this user; the defaults hold"
+        return load(AgentConfig, None), (note,)
+    return load(AgentConfig, _DEFAULT_CONFIG), ()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends a wrong command line with 3: with 2 a monitoring system would call the node critical."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_usage(message))
+
+
+def _usage(message: str) -> int:
+    print(f"everstep-agent check: {message}; --help tells more", file=sys.stderr)
+    return int(Status.UNKNOWN)
+
+
+def _groups(text: str) -> str:
+    if problems := problems_of(group for group in text.split(",") if group):
+        raise argparse.ArgumentTypeError("; ".join(problems))
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1.0 <= seconds <= 3600.0:
+        raise argparse.ArgumentTypeError(f"expected 1 to 3600 seconds, got {text!r}")
+    return seconds
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="everstep-agent check",
+        description="Says whether this node is fit for work.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", type=_groups, default="", metavar="GROUP[,…]")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the whole report; fields are only added")
+    form.add_argument("--nagios", action="store_true", help="one line with performance data")
+    parser.add_argument(
+        "--deadline",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="answer within so long whatever hangs (default 30)",
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=("warning", "critical"),
+        default="warning",
+        help="with critical a WARNING ends with 0: for prologs, where failing drains the node",
+    )
+    parser.add_argument("--own-probes", action="store_true", help="do not ask the running agent")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="as for the agent itself")
+    return parser

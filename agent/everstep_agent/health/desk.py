@@ -1,0 +1,65 @@
+"""Answers of the running agent about this node: what is open, and a look that all askers share."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from everstep_agent.detectors.judgement import Look
+from everstep_agent.detectors.open_finding import OpenFinding
+from everstep_agent.health.report import HealthReport, Known, report_on
+from everstep_agent.watch import Watch
+
+# Whoever asks more often gets the same look: nobody on the node can make the agent work harder, and
+# some sources start a vendor's tool. What is open is always of this moment.
+_FRESH_S = 5.0
+
+
+class HealthDesk:
+    """Knows how the node is. Event loop only."""
+
+    def __init__(
+        self, node: str, watch: Watch, open_findings: Callable[[], Sequence[OpenFinding]]
+    ) -> None:
+        # What a source cannot read of what it should, by its name.
+        self.blind: Callable[[], Mapping[str, str]] = dict
+        self._node = node
+        self._watch = watch
+        self._open_findings = open_findings
+        self._looking: asyncio.Task[Sequence[Look]] | None = None
+        self._looks: Sequence[Look] = ()
+        self._looked_at = float("-inf")
+
+    async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
+        """Return how the node is, after at most ``patience_s`` for a look at everything.
+
+        A look that takes longer goes on by itself: to cancel it would make a slow probe look hung.
+        """
+        looks = await self._look(patience_s)
+        late = "" if looks else f"a look at the node took longer than {patience_s:g} s"
+        known = Known(
+            node=self._node,
+            asked="agent",
+            findings=self._open_findings(),
+            looks=looks or self._looks,
+            probes={source.name: source.group for source in self._watch.sources},
+            notes=(late,) if late else (),
+            blind=self.blind(),
+        )
+        return report_on(known, groups)
+
+    async def _look(self, patience_s: float) -> Sequence[Look]:
+        """Return the looks of a few seconds ago; none when they do not come in time."""
+        loop = asyncio.get_running_loop()
+        if self._looking is None:
+            if loop.time() - self._looked_at < _FRESH_S:
+                return self._looks
+            self._looking = loop.create_task(self._look_at_all(), name="health-look")
+        done, _ = await asyncio.wait({self._looking}, timeout=patience_s)
+        return self._looks if done else ()
+
+    async def _look_at_all(self) -> Sequence[Look]:
+        try:
+            self._looks = await self._watch.look()
+            return self._looks
+        finally:
+            self._looked_at = asyncio.get_running_loop().time()
+            self._looking = None

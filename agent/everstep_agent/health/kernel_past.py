@@ -1,0 +1,62 @@
+"""The kernel's words since the boot for whoever looks only once: what is long over is over."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.judgement import Healthy
+from everstep_agent.detectors.kernel import KernelLine
+from everstep_agent.detectors.open_finding import OpenFinding
+from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+
+# After so long without another one an event is over: from the longest to the shortest.
+QUIET_NS = tuple(
+    sorted({one.quiet_ns for one in CONDITIONS.values() if one.quiet_ns}, reverse=True)
+)
+
+
+class PastLog:
+    """Hands over the lines of a log by their age: the oldest first, as far as ``oldest_ns``."""
+
+    def __init__(self, log: KernelLog, now_ns: Callable[[], int]) -> None:
+        self._log = log
+        self._now_ns = now_ns
+        self._kept: list[KernelLine] = []
+        # Lines that are younger wait for a later read.
+        self.oldest_ns = 0
+
+    @property
+    def position(self) -> Position:
+        """See KernelLog."""
+        return self._log.position
+
+    def drain(self) -> KernelBatch:
+        """See KernelLog."""
+        batch = self._log.drain()
+        lines = [*self._kept, *batch.lines]
+        self._kept = [line for line in lines if self._waits(line)]
+        return replace(batch, lines=tuple(line for line in lines if not self._waits(line)))
+
+    def descriptor(self) -> int | None:
+        """See KernelLog."""
+        return self._log.descriptor()
+
+    def has_news(self) -> bool:
+        """See KernelLog."""
+        return self._log.has_news()
+
+    def _waits(self, line: KernelLine) -> bool:
+        # A line of unknown age is as good as new.
+        age_ns = 0 if line.boot_ns is None else self._now_ns() - line.boot_ns
+        return age_ns < self.oldest_ns
+
+
+def over(held: Sequence[OpenFinding], quiet_ns: int) -> list[Healthy]:
+    """Return which events ended, when all lines up to this age were read."""
+    keys = [known.finding.key for known in held]
+    return [
+        Healthy(key, "not seen again for long")
+        for key in keys
+        if 0 < CONDITIONS[key.condition].quiet_ns <= quiet_ns
+        for _ in range(CONDITIONS[key.condition].clear_after)
+    ]

@@ -1,0 +1,130 @@
+"""The health-check service that ft_launcher of NVIDIA's resiliency extension asks on its node."""
+
+# ruff: noqa: N802 - the names are those of nvhcd.proto
+
+import asyncio
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import grpc
+
+from everstep_agent.health.groups import GROUPS
+from everstep_agent.health.rendering import as_json
+from everstep_agent.health.report import HealthReport, Status
+from everstep_agent.health.socket import Desk
+from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
+
+Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]
+
+# Its client waits for a minute, and a job waits for its client.
+_PATIENCE_S = 3.0
+# One rank of each of eight jobs may ask at once; the look is shared.
+_ASKING_MAX = 32
+_REQUEST_BYTES_MAX = 64 << 10
+_STOP_S = 0.2
+
+# What its default arguments name, in our groups; everything is looked at for the first two.
+_THEIR_GROUPS: dict[str, tuple[str, ...]] = {
+    "prolog": (),
+    "epilog": (),
+    "logs": ("kernel",),
+    "network": ("ib", "net"),
+    "nic": ("ib", "net"),
+    "storage": ("disk",),
+    **{group: (group,) for group in GROUPS},
+}
+
+
+def asked_for(arguments: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the groups that the arguments ask for (none: all), and what was not understood."""
+    groups: set[str] = set()
+    ignored: list[str] = []
+    everything = False
+    for word in _named(arguments, ignored):
+        found = _THEIR_GROUPS.get(word)
+        if found is None:
+            ignored.append(word)
+        everything = everything or found == ()
+        groups.update(found or ())
+    chosen = () if everything else tuple(group for group in GROUPS if group in groups)
+    return chosen, tuple(ignored)
+
+
+def _named(arguments: Iterable[str], ignored: list[str]) -> Iterator[str]:
+    """Yield the words that stand behind --group; every other one is ignored."""
+    inside = False
+    for word in arguments:
+        option, _, value = word.partition("=")
+        if word.startswith("-"):
+            inside = option in ("--group", "--groups", "-g")
+            if not inside:
+                ignored.append(word)
+            yield from value.split(",") if inside and value else ()
+        elif inside:
+            yield from word.split(",")
+        else:
+            ignored.append(word)
+
+
+def answer(report: HealthReport, ignored: Sequence[str]) -> nvhcd_pb2.HealthCheckResponse:
+    """Return the verdict. Only what is fatal fails: its client takes the node from the job."""
+    failed = [
+        f"{held.finding.condition} on {held.finding.component}: {held.finding.message}"
+        + (" [injected]" if held.finding.injected else "")
+        for held in report.findings
+        if report.status is Status.CRITICAL and held.finding.severity.value == "fatal"
+    ]
+    code = int(report.status) if failed else 0
+    document = json.loads(as_json(report))
+    told = {"fail_count": len(failed), "failed_checks": failed, "ignored_arguments": list(ignored)}
+    return nvhcd_pb2.HealthCheckResponse(
+        success=not failed, exit_code=code, output=json.dumps(told | document)
+    )
+
+
+class HealthCheckServicer(nvhcd_pb2_grpc.HealthCheckServiceServicer):
+    """Asks the desk and answers."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def RunHealthCheck(
+        self, request: nvhcd_pb2.HealthCheckRequest, context: Context
+    ) -> nvhcd_pb2.HealthCheckResponse:
+        """See nvhcd.proto."""
+        groups, ignored = asked_for(request.args)
+        left_s = context.time_remaining()
+        patience_s = _PATIENCE_S if left_s is None else min(_PATIENCE_S, left_s / 2)
+        return answer(await self._desk.report(groups, patience_s), ignored)
+
+
+class HealthCheckServer:
+    """Serves on a Unix socket until cancelled; ``ready`` once it can be asked."""
+
+    def __init__(self, path: Path, desk: Desk) -> None:
+        self.ready = asyncio.Event()
+        self._path = path
+        self._servicer = HealthCheckServicer(desk)
+
+    async def run(self) -> None:
+        """Serve. Raises OSError when the socket cannot be made."""
+        server = grpc.aio.server(
+            maximum_concurrent_rpcs=_ASKING_MAX,
+            options=[("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
+        )
+        nvhcd_pb2_grpc.add_HealthCheckServiceServicer_to_server(self._servicer, server)
+        self._path.unlink(missing_ok=True)
+        try:
+            server.add_insecure_port(f"unix:{self._path}")
+        except RuntimeError as error:
+            raise OSError(f"health_check_socket: {self._path}: {error}") from error
+        await server.start()
+        # Every user's job may ask; nobody can change anything here.
+        os.chmod(self._path, 0o666)
+        self.ready.set()
+        try:
+            await server.wait_for_termination()
+        finally:
+            await server.stop(_STOP_S)

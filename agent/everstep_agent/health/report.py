@@ -1,0 +1,136 @@
+"""What is known of the health of this node at one moment, and what that means in one word."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from everstep_agent.detectors.judgement import Look
+from everstep_agent.detectors.open_finding import OpenFinding
+from everstep_agent.health.groups import groups_of
+from everstep_common.codec import from_json, to_json
+from everstep_common.findings import Finding, FindingKey, Mode, Severity
+
+# Raised in version 1 of the report; fields are only ever added.
+REPORT_VERSION = 1
+# What the agent says of its own probes: it cannot tell, which is neither good nor bad.
+_CANNOT_TELL = ("ProbeFailed", "ProbeHang")
+
+
+class Status(IntEnum):
+    """The exit code of a check, as the monitoring plugins of Nagios count."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A finding that is open, and since when (nanoseconds of Unix time)."""
+
+    finding: Finding
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A source that told nothing, and why."""
+
+    probe: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """One answer. ``unread`` could not be read just now, ``blind`` never can with these rights.
+
+    ``asked`` is "agent" for the findings of the agent that runs here, "probes" for a look of one's
+    own. ``groups`` are those that were asked for; none means all.
+    """
+
+    node: str
+    asked: str
+    groups: tuple[str, ...] = ()
+    findings: tuple[Held, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    blind: tuple[Unread, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """Return the worst of what is known; what could not be read is worse than degraded.
+
+        A condition that is only observed (its mode) never makes a node critical.
+        """
+        worst = max((_status_of(held.finding) for held in self.findings), default=Status.OK)
+        if worst is Status.CRITICAL:
+            return worst
+        cannot_tell = any(held.finding.condition in _CANNOT_TELL for held in self.findings)
+        return Status.UNKNOWN if cannot_tell or self.unread else worst
+
+
+def _status_of(finding: Finding) -> Status:
+    if finding.severity is Severity.INFO:
+        return Status.OK
+    fatal = finding.severity is Severity.FATAL and finding.mode is not Mode.OBSERVE
+    return Status.CRITICAL if fatal else Status.WARNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a report is made of: what is open, and the newest looks."""
+
+    node: str
+    asked: str
+    findings: Sequence[OpenFinding]
+    looks: Sequence[Look]
+    # The group of each source, by its name.
+    probes: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    # Why a part of what a source reads cannot be read, by the source's name.
+    blind: Mapping[str, str] = field(default_factory=dict)
+
+
+def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
+    """Return the part of what is known that concerns these groups; none means all."""
+    wanted = tuple(groups)
+    # Whoever lacks a right has not found the node to be worse: it is blind there.
+    blind = {FindingKey(f"probe/{one.probe}", "ProbeFailed") for one in known.looks if one.denied}
+    held = sorted(
+        (
+            Held(one.finding, one.since.wall_ns)
+            for one in known.findings
+            if one.finding.key not in blind
+            and (not wanted or groups_of(one.finding.key, known.probes) & set(wanted))
+        ),
+        key=lambda one: (-_status_of(one.finding), one.since_ns),
+    )
+    looks = [one for one in known.looks if not wanted or known.probes.get(one.probe) in wanted]
+    return HealthReport(
+        node=known.node,
+        asked=known.asked,
+        groups=wanted,
+        findings=tuple(held),
+        unread=tuple(Unread(one.probe, one.trouble) for one in looks if one.trouble),
+        blind=(
+            *(Unread(one.probe, one.denied) for one in looks if one.denied),
+            *(
+                Unread(probe, why)
+                for probe, why in known.blind.items()
+                if why and (not wanted or known.probes.get(probe) in wanted)
+            ),
+        ),
+        notes=known.notes,
+    )
+
+
+def encode(report: HealthReport) -> str:
+    """Return a report as one line for the socket of the agent."""
+    return json.dumps(to_json(report))
+
+
+def decode(line: str | bytes) -> HealthReport:
+    """Return what ``encode`` wrote. Raises ValueError."""
+    return from_json(HealthReport, json.loads(line), "report")

@@ -1,0 +1,107 @@
+"""The agent's health socket: one line asks, one line answers, for every user of the node."""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from everstep_agent.health.groups import GROUPS
+from everstep_agent.health.report import HealthReport, decode, encode
+from everstep_agent.jobs.runtime_folder import listen_unix
+from everstep_common.codec import from_json
+
+logger = logging.getLogger(__name__)
+
+SOCKET_NAME = "health.sock"
+_QUESTION_BYTES_MAX = 4096
+_QUESTION_S = 5.0
+_PATIENCE_S_MAX = 60.0
+# Each is a descriptor and a few kilobytes; the look itself is shared.
+_CONNECTIONS_MAX = 32
+
+
+class Desk(Protocol):
+    """Whoever knows how the node is."""
+
+    async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
+        """Return how the node is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    groups: tuple[str, ...] = ()
+    patience_s: float = 3.0
+
+
+class HealthServer:
+    """Answers on the socket until cancelled; ``ready`` once it can be asked."""
+
+    def __init__(self, path: Path, desk: Desk) -> None:
+        self.ready = asyncio.Event()
+        self._path = path
+        self._desk = desk
+        self._room = asyncio.Semaphore(_CONNECTIONS_MAX)
+
+    async def run(self) -> None:
+        """Serve. Raises OSError when the socket cannot be made."""
+        listener = listen_unix(self._path)
+        server = await asyncio.start_unix_server(
+            self._serve, sock=listener, limit=_QUESTION_BYTES_MAX
+        )
+        self.ready.set()
+        async with server:
+            await server.serve_forever()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._room, asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
+                async with asyncio.timeout(_QUESTION_S):
+                    question = _question(await reader.readline())
+                report = await self._desk.report(question.groups, question.patience_s)
+                writer.write(encode(report).encode() + b"\n")
+                await writer.drain()
+        except (OSError, ValueError) as error:  # TimeoutError and CodecError are among them
+            logger.debug("health socket: %s", error)
+        finally:
+            writer.close()
+
+
+def _question(line: bytes) -> _Question:
+    question = from_json(_Question, json.loads(line), "question")
+    known = tuple(group for group in question.groups if group in GROUPS)
+    return _Question(known, min(max(question.patience_s, 0.0), _PATIENCE_S_MAX))
+
+
+def ask_agent(paths: Sequence[Path], groups: Sequence[str], deadline_s: float) -> HealthReport:
+    """Ask the agent behind the first socket that answers; blocks for at most the deadline.
+
+    Raises OSError when no agent answers, and ValueError when one answers nonsense.
+    """
+    question = {"groups": list(groups), "patience_s": deadline_s / 2}
+    request = json.dumps(question).encode() + b"\n"
+    last: OSError = FileNotFoundError("no agent runs here")
+    for path in paths:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(deadline_s)
+            try:
+                connection.connect(str(path))
+                connection.sendall(request)
+                return decode(_line(connection))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                last = error
+    raise last
+
+
+def _line(connection: socket.socket) -> bytes:
+    with connection.makefile("rb") as file:
+        line = file.readline(1 << 22)
+    if not line.endswith(b"\n"):
+        raise ConnectionError("the agent closed the connection without an answer")
+    return line

@@ -1,0 +1,1 @@
+"""Faults on purpose: they enter where real ones do, and everything they cause says so."""

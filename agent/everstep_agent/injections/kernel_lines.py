@@ -1,0 +1,75 @@
+"""Kernel lines on purpose: into the kernel's own log where that is allowed, else beside it."""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from everstep_agent.detectors.kernel import KernelLine
+from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+
+# Facility 1 (user) and level 3 (error): the kernel lets no process write as facility 0, so that
+# everybody who reads the log sees that a process wrote the line (kmsg(4)).
+_PREFIX = b"<11>"
+_LEVEL = 3
+# The device with this number is the kernel's log, whatever its name: Documentation/admin-guide/
+# devices.txt, "1 char 11 /dev/kmsg".
+_KMSG = (1, 11)
+
+
+class InjectedLog:
+    """A kernel log with lines of ours between its own."""
+
+    def __init__(self, log: KernelLog, path: Path) -> None:
+        self._log = log
+        self._path = path
+        self._lines: list[KernelLine] = []
+        # Has the log looked at; the watch knows how.
+        self.wake: Callable[[], None] = lambda: None
+
+    @property
+    def position(self) -> Position:
+        """See KernelLog."""
+        return self._log.position
+
+    def drain(self) -> KernelBatch:
+        """See KernelLog."""
+        batch = self._log.drain()
+        lines, self._lines = self._lines, []
+        return replace(batch, lines=(*batch.lines, *lines)) if lines else batch
+
+    def descriptor(self) -> int | None:
+        """See KernelLog."""
+        return self._log.descriptor()
+
+    def has_news(self) -> bool:
+        """See KernelLog."""
+        return self._log.has_news()
+
+    def add(self, text: str, boot_ns: int) -> str:
+        """Add a line, and return where it went: the kernel's log, if this process may write it."""
+        if _written(self._path, text):
+            self.wake()
+            return f"a line in {self._path}"
+        self._lines.append(KernelLine(text, injected=True, level=_LEVEL, boot_ns=boot_ns))
+        self.wake()
+        return "a line beside the kernel log, which this agent may not write"
+
+
+def _written(path: Path, text: str) -> bool:
+    try:
+        status = path.stat()
+        number = (os.major(status.st_rdev), os.minor(status.st_rdev))
+        if not stat.S_ISCHR(status.st_mode) or number != _KMSG:
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(fd, _PREFIX + text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,19 @@
+"""The kernel lines that injections write."""
+
+from everstep_agent.injections.specs import KernelSpec, XidSpec
+
+# How the driver words what it has to say beside the number (lines quoted in NVIDIA's catalogue).
+_XID_TEXTS = {
+    79: "GPU has fallen off the bus.",
+    154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+}
+
+
+def kernel_text(spec: XidSpec | KernelSpec) -> str:
+    """Return the line for the kernel log."""
+    if isinstance(spec, KernelSpec):
+        return spec.text
+    # The driver leaves the function out.
+    pci = spec.pci.rpartition(".")[0]
+    text = _XID_TEXTS.get(spec.code, "injected")
+    return f"NVRM: Xid (PCI:{pci}): {spec.code}, pid='<unknown>', name=<unknown>, {text}"

@@ -1,0 +1,41 @@
+"""Sources whose judgements say what was injected."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.open_finding import OpenFinding
+from everstep_agent.injections.running import RunningInjections
+from everstep_agent.source import Source
+from everstep_agent.sources.threaded import ThreadedLook
+from everstep_common.findings import Finding, FindingKey
+
+T = TypeVar("T")
+OpenFindings = Callable[[], Sequence[OpenFinding]]
+_Mark = Callable[[Sequence[Judgement]], Sequence[Judgement]]
+
+
+def marked(source: Source, running: RunningInjections, open_findings: OpenFindings) -> Source:
+    """Return the source with what injections cause marked as such."""
+
+    def mark(said: Sequence[Judgement]) -> Sequence[Judgement]:
+        return running.marked(source.name, said, _by_key(open_findings()))
+
+    look = source.look
+    if isinstance(look, ThreadedLook):
+        return replace(source, look=_threaded(look, mark))
+
+    async def marked_look() -> Sequence[Judgement]:
+        return mark(await look())
+
+    return replace(source, look=marked_look)
+
+
+def _threaded(look: ThreadedLook[T], mark: _Mark) -> ThreadedLook[T]:
+    # Still one of these: the watch gives them a thread in common.
+    return replace(look, judge=lambda reading: mark(look.judge(reading)))
+
+
+def _by_key(held: Sequence[OpenFinding]) -> Mapping[FindingKey, Finding]:
+    return {known.finding.key: known.finding for known in held}

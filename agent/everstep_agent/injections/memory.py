@@ -1,0 +1,73 @@
+"""What outlives the agent of its injections: the answers it gave, and what a kill would leave."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.findings import FindingKey
+
+logger = logging.getLogger(__name__)
+
+# A drill orders a few; the controller asks again only for what it has not heard.
+_ANSWERS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The newest word about an injection: the name of its state on the wire, and a sentence."""
+
+    state: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unended:
+    """What an agent that is killed leaves behind of an injection."""
+
+    caused: tuple[FindingKey, ...] = ()
+    counters: str = ""
+    stopped: tuple[ProcessIdentity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    answers: dict[str, Answer] = field(default_factory=dict)
+    unended: dict[str, Unended] = field(default_factory=dict)
+    lingering: tuple[FindingKey, ...] = ()
+
+
+class InjectionMemory:
+    """Kept as one note."""
+
+    def __init__(self, text: str, keep: Callable[[str], None]) -> None:
+        stored = _load(text)
+        self.answers = stored.answers
+        self.unended: Mapping[str, Unended] = stored.unended
+        # What was caused by injections that are over; it may be open still.
+        self.lingering = stored.lingering
+        self._keep = keep
+
+    def note_answer(self, name: str, answer: Answer) -> None:
+        """Remember an answer; one that ends an injection leaves nothing of it."""
+        self.answers.pop(name, None)
+        self.answers[name] = answer
+        while len(self.answers) > _ANSWERS_MAX:
+            del self.answers[next(iter(self.answers))]
+        self.note_unended({key: one for key, one in self.unended.items() if key != name})
+
+    def note_unended(self, unended: Mapping[str, Unended]) -> None:
+        """Remember what is injected now."""
+        self.unended = dict(unended)
+        stored = _Stored(self.answers, dict(unended), self.lingering)
+        self._keep(json.dumps(to_json(stored)))
+
+
+def _load(text: str) -> _Stored:
+    try:
+        return from_json(_Stored, json.loads(text), "injections")
+    except (ValueError, CodecError) as error:
+        logger.warning("what the last agent had injected cannot be read: %s", error)
+        return _Stored()

@@ -1,0 +1,104 @@
+"""Processes that are made to stand still on purpose, and always go on afterwards."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from everstep_agent.jobs.processes import ProcessIdentity, alive, identify
+
+logger = logging.getLogger(__name__)
+
+# A share of each second: long against a step's jitter, short against any watchdog.
+_PERIOD_S = 1.0
+# A replaced process must be found before it has answered.
+_LOOK_S = 0.02
+
+
+def may_stop(pids: Iterable[int]) -> str:
+    """Return why these processes cannot be stopped; empty when they can."""
+    for pid in pids:
+        found = identify(pid)
+        try:
+            if found is not None:
+                _signal(found, 0)
+        except PermissionError:
+            return (
+                f"process {pid} belongs to another user; the agent needs the capability CAP_KILL "
+                "to stop it"
+            )
+    return ""
+
+
+def go_on(processes: Iterable[ProcessIdentity]) -> None:
+    """Let processes go on, those that are still there."""
+    for process in processes:
+        with suppress(PermissionError):
+            _signal(process, signal.SIGCONT)
+
+
+class Stopper:
+    """Stops processes until it is cancelled; whoever it stopped goes on at the end."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
+        self.stopped: set[ProcessIdentity] = set()
+
+    async def slow(self, ratio: float) -> None:
+        """Stop them for a share of every second."""
+        try:
+            while True:
+                self._stop_all()
+                await asyncio.sleep(_PERIOD_S * ratio)
+                self.release()
+                await asyncio.sleep(_PERIOD_S * (1 - ratio))
+        finally:
+            self.release()
+
+    async def hold(self) -> None:
+        """Keep them stopped, those too that take the place of others."""
+        try:
+            while True:
+                self._stop_all()
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            self.release()
+
+    def targets(self) -> tuple[ProcessIdentity, ...]:
+        """Return what it stops now and then."""
+        found = (identify(pid) for pid in self._pids())
+        return tuple({one for one in found if one is not None} | self.stopped)
+
+    def release(self) -> None:
+        """Let all go on."""
+        go_on(self.stopped)
+        self.stopped.clear()
+
+    def _stop_all(self) -> None:
+        for pid in self._pids():
+            found = identify(pid)
+            if found is None or found in self.stopped:
+                continue
+            try:
+                _signal(found, signal.SIGSTOP)
+            except PermissionError as error:
+                logger.warning("process %d cannot be stopped: %s", pid, error)
+            else:
+                self.stopped.add(found)
+
+
+def _signal(process: ProcessIdentity, number: int) -> None:
+    """Signal a process, and no other that got its pid since. Raises PermissionError."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        if alive(process):
+            signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(pidfd)

@@ -1,0 +1,39 @@
+"""Accelerators of any vendor but NVIDIA, as the controller wants to hear of them."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from everstep_agent.detectors.accelerators.reading import AcceleratorReading, AcceleratorsReading
+from everstep_proto.generated import fleet_pb2
+
+# By tool; None of a tool that has not been asked yet.
+Readings = Iterable[AcceleratorsReading | None]
+
+
+def devices_of(readings: Readings) -> list[AcceleratorReading]:
+    """Return the devices of all tools that have answered."""
+    return [device for reading in readings if reading for device in reading.devices]
+
+
+def accelerators_by_vendor(readings: Readings) -> tuple[tuple[str, int], ...] | None:
+    """Return how many devices of each vendor answer; None until every tool was asked."""
+    asked = list(readings)
+    if not asked or None in asked:
+        return None
+    counts = Counter(device.vendor for device in devices_of(asked) if not device.error)
+    return tuple(sorted(counts.items()))
+
+
+def accelerators_to_wire(readings: Readings) -> list[fleet_pb2.Accelerator]:
+    """Return the devices of all tools; one without a serial is named by its place."""
+    return [
+        fleet_pb2.Accelerator(
+            uuid=device.serial or f"{device.vendor}-{device.id}",
+            name=device.name,
+            vendor=device.vendor,
+            pci_address=device.pci,
+            memory_bytes=device.memory_bytes or 0,
+            driver=device.driver,
+        )
+        for device in devices_of(readings)
+    ]

@@ -1,0 +1,121 @@
+"""What this node consists of, from the latest readings, as the controller wants to hear it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep_agent.detectors.accelerators.reading import AcceleratorsReading
+from everstep_agent.detectors.gpus.presence import GpusReading
+from everstep_agent.detectors.host.clock import ClockReading
+from everstep_agent.detectors.host.disks import DiskReading
+from everstep_agent.detectors.host.edac import DimmReading
+from everstep_agent.detectors.host.mounts import MountReading
+from everstep_agent.detectors.host.services import ServicesReading
+from everstep_agent.detectors.host.tasks import TasksReading
+from everstep_agent.detectors.host.usage import HostReading, KernelUsage
+from everstep_agent.detectors.links.errors import CountersReading
+from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.inventory.accelerators import accelerators_to_wire
+from everstep_agent.inventory.gpu_notes import gpu_notes
+from everstep_agent.inventory.located import interface, located
+from everstep_agent.inventory.topology import PciPlace
+from everstep_agent.probes.own_cost import AgentCost
+from everstep_proto.generated import fleet_pb2
+
+
+@dataclass(slots=True)
+class NodeView:
+    """The latest reading of each probe; None until it has read once."""
+
+    host: HostReading | None = None
+    usage: KernelUsage | None = None
+    clock: ClockReading | None = None
+    tasks: TasksReading | None = None
+    modules: tuple[DimmReading, ...] = ()
+    mounts: tuple[MountReading, ...] = ()
+    services: ServicesReading | None = None
+    disks: tuple[DiskReading, ...] | None = None
+    links: tuple[LinkReading, ...] | None = None
+    link_statistics: tuple[CountersReading, ...] = ()
+    port_counters: tuple[CountersReading, ...] = ()
+    # Where cards sit in the PCI tree, by their address.
+    places: Mapping[str, PciPlace] = field(default_factory=dict)
+    # Why a part of what a source reads cannot be read, by the source's name.
+    blind: dict[str, str] = field(default_factory=dict)
+    gpus: GpusReading | None = None
+    gpus_on_bus: int = 0
+    # Of other vendors than NVIDIA, by the tool that reads them.
+    accelerators: dict[str, AcceleratorsReading | None] = field(default_factory=dict)
+    own_cost: AgentCost | None = None
+    # Why the kernel log cannot be read; empty when it can.
+    kernel_log: str | None = None
+
+    def inventory(self, proc: Path) -> fleet_pb2.Inventory:
+        """Return the facts."""
+        return fleet_pb2.Inventory(
+            kernel=os.uname().release,
+            cpu_model=cpu_model(proc),
+            cpu_count=os.cpu_count() or 0,
+            memory_bytes=self.host.memory_total_bytes if self.host else 0,
+            disks=[_disk(disk) for disk in self.disks or ()],
+            interfaces=[interface(link) for link in self.links or ()],
+            accelerators=located(self._accelerators(), self.links or (), self.places),
+            notes=self._notes(),
+        )
+
+    def _accelerators(self) -> list[fleet_pb2.Accelerator]:
+        others = accelerators_to_wire(self.accelerators.values())
+        return [*_accelerators(self.gpus), *others]
+
+    def _notes(self) -> Sequence[str]:
+        notes = []
+        if self.gpus is None:
+            notes.append("NVIDIA GPUs: the driver has not answered yet")
+        elif self.gpus.absent:
+            notes.append(f"NVIDIA GPUs: {self.gpus.absent}")
+        else:
+            notes += gpu_notes(self.gpus)
+        for name, reading in (("host", self.host), ("disks", self.disks), ("links", self.links)):
+            if reading is None:
+                notes.append(f"{name}: not read yet")
+        notes += [f"{source}: {why}" for source, why in self.blind.items() if why]
+        if self.kernel_log != "":
+            notes.append(f"kernel log: {self.kernel_log or 'not read yet'}")
+        return notes
+
+
+def cpu_model(proc: Path) -> str:
+    """Return the model name of the first CPU; empty when the kernel does not say (ARM does not)."""
+    try:
+        with (proc / "cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            lines = [line.partition(":") for line in file if line.startswith("model name")]
+    except OSError:
+        return ""
+    return lines[0][2].strip() if lines else ""
+
+
+def _disk(disk: DiskReading) -> fleet_pb2.Disk:
+    return fleet_pb2.Disk(
+        device=disk.device,
+        mount=disk.mount,
+        filesystem=disk.filesystem,
+        size_bytes=disk.size_bytes,
+        free_bytes=disk.free_bytes,
+    )
+
+
+def _accelerators(reading: GpusReading | None) -> list[fleet_pb2.Accelerator]:
+    if reading is None:
+        return []
+    return [
+        fleet_pb2.Accelerator(
+            uuid=gpu.uuid,
+            name=gpu.name,
+            vendor="nvidia",
+            pci_address=gpu.pci,
+            memory_bytes=gpu.memory_bytes,
+            driver=reading.driver,
+        )
+        for gpu in reading.gpus
+    ]

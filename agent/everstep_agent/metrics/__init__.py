@@ -1,0 +1,1 @@
+"""What this agent tells Prometheus."""

@@ -1,0 +1,1 @@
+"""Accelerators of any vendor but NVIDIA: one file per tool that reads them."""

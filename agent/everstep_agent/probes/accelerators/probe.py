@@ -1,0 +1,22 @@
+"""What every adapter of an accelerator tool offers."""
+
+from typing import Protocol
+
+from everstep_agent.detectors.accelerators.reading import AcceleratorsReading
+
+
+class AcceleratorProbe(Protocol):
+    """Reads the devices of one vendor. Both calls block: they belong on a thread."""
+
+    @property
+    def name(self) -> str:
+        """Name the tool, for findings and metrics."""
+        ...
+
+    def present(self) -> bool:
+        """Return whether there is anything to read here; cheap, and true without any device."""
+        ...
+
+    def read(self) -> AcceleratorsReading:
+        """Read once. Raises OSError (TimeoutError: it hangs) and UnreadableOutputError."""
+        ...

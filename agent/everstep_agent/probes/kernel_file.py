@@ -1,0 +1,95 @@
+"""A file that somebody writes kernel lines to: a relayed log, or a drill."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from everstep_agent.detectors.kernel import KernelLine
+from everstep_agent.detectors.kernel.detector import SIEVE
+from everstep_agent.detectors.kernel.log_formats import LogFormats
+from everstep_agent.probes.file_changes import FileChanges
+from everstep_agent.probes.kernel_log import KernelBatch, Position
+
+# One drain takes at most this much, so that a flood cannot keep the thread for ever.
+_FILE_BYTES_MAX = 4 << 20
+# A line is held back until its end is written; one that never ends must not fill the memory.
+_LINE_BYTES_MAX = 64 << 10
+
+
+class FileLog:
+    """A file of kernel lines, followed like ``tail -F``: also when it is replaced or cut short.
+
+    A file that is there at the first read of all is read from its end, for its lines may be old;
+    one that appears later from its beginning.
+    """
+
+    def __init__(self, path: Path, position: Position) -> None:
+        self._path = path
+        self._source, self._offset = position.source, max(0, position.place)
+        if not self._source:
+            self._source, self._offset = self._end_of_file()
+        self._rest = b""
+        self._changes: FileChanges | None = None
+
+    @property
+    def position(self) -> Position:
+        """See KernelLog."""
+        return Position(self._source, self._offset - len(self._rest))
+
+    def drain(self) -> KernelBatch:
+        """See KernelLog."""
+        try:
+            with self._path.open("rb") as file:
+                data = self._read(file.fileno())
+        except FileNotFoundError:
+            return KernelBatch(absent=f"{self._path} does not exist")
+        *complete, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LINE_BYTES_MAX:
+            complete, self._rest = [*complete, self._rest], b""
+        texts = [line.decode(errors="replace") for line in complete if line]
+        return KernelBatch(tuple(_kernel_lines(texts)), more=len(data) == _FILE_BYTES_MAX)
+
+    def descriptor(self) -> int | None:
+        """See KernelLog."""
+        if self._changes is None:
+            try:
+                self._changes = FileChanges(self._path)
+            except OSError:
+                # The folder is not there yet, or there are no watches left: looks go on.
+                return None
+        return self._changes.fileno()
+
+    def has_news(self) -> bool:
+        """See KernelLog."""
+        return self._changes is not None and self._changes.take()
+
+    def _read(self, fd: int) -> bytes:
+        status = os.fstat(fd)
+        source = f"{status.st_dev}:{status.st_ino}"
+        if source != self._source or status.st_size < self._offset:
+            self._source, self._offset, self._rest = source, 0, b""
+        data = os.pread(fd, _FILE_BYTES_MAX, self._offset)
+        self._offset += len(data)
+        return data
+
+    def _end_of_file(self) -> tuple[str, int]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return "none", 0
+        return f"{status.st_dev}:{status.st_ino}", status.st_size
+
+
+def _kernel_lines(texts: Sequence[str]) -> Iterator[KernelLine]:
+    """Yield the lines without those of other programs: a relayed syslog has all of them.
+
+    Only lines that a detector may know are taken apart; the others are shown as they are.
+    """
+    known = set(SIEVE.sift(texts))
+    for place, text in enumerate(texts):
+        if place not in known:
+            yield KernelLine(text)
+            continue
+        read = LogFormats().read(text)
+        if not read.program:
+            yield KernelLine(read.text, read.injected)

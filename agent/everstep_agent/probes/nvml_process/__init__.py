@@ -1,0 +1,1 @@
+"""What runs in the process that talks to the NVIDIA driver; it imports nothing of ours but this."""

@@ -1,0 +1,30 @@
+"""The place between the probes of links and their detectors, where faults on purpose enter."""
+
+from typing import Protocol
+
+from everstep_agent.detectors.links.errors import CountersReading
+from everstep_agent.detectors.links.reading import LinkReading
+
+
+class LinkOverlay(Protocol):
+    """Whoever changes what was read of links before it is judged."""
+
+    def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
+        """Return the states to judge."""
+        ...
+
+    def counters(self, readings: tuple[CountersReading, ...]) -> tuple[CountersReading, ...]:
+        """Return the counters to judge."""
+        ...
+
+
+class NoOverlay:
+    """Changes nothing."""
+
+    def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
+        """See LinkOverlay."""
+        return links
+
+    def counters(self, readings: tuple[CountersReading, ...]) -> tuple[CountersReading, ...]:
+        """See LinkOverlay."""
+        return readings

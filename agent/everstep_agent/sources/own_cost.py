@@ -1,0 +1,23 @@
+"""The agent itself: what it costs its node."""
+
+from collections.abc import Sequence
+
+from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.own_cost import AgentCost, OwnCost
+from everstep_agent.source import Source
+from everstep_agent.sources.threaded import threaded
+
+# To find its children psutil reads every process of the node: milliseconds.
+INTERVAL_S = 60.0
+
+
+def own_cost_source(view: NodeView, deadline_s: float) -> Source:
+    """Return the source that tells what the agent costs; nothing is judged of it."""
+
+    def take(cost: AgentCost) -> Sequence[Judgement]:
+        view.own_cost = cost
+        return ()
+
+    look = threaded("own_cost", deadline_s, OwnCost().read, take)
+    return Source(name="own_cost", group="host", interval_s=INTERVAL_S, look=look)

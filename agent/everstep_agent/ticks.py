@@ -1,0 +1,24 @@
+"""The agent's beat: what is done every second is done at the same moment, for one wake-up.
+
+A wake-up costs more than the work that it is for: a process that slept finds its caches cold.
+"""
+
+import asyncio
+import math
+
+# A timer may come this much early; it is not due again then.
+_EARLY_S = 0.001
+
+
+def next_tick(now_s: float, interval_s: float) -> float:
+    """Return the next moment that is a multiple of the interval on the loop's clock.
+
+    That clock counts from the boot, so that the nodes of a fleet do not keep step.
+    """
+    return (math.floor((now_s + _EARLY_S) / interval_s) + 1) * interval_s
+
+
+async def tick(interval_s: float) -> None:
+    """Sleep until the next multiple of the interval: at least once too rarely when that is late."""
+    now_s = asyncio.get_running_loop().time()
+    await asyncio.sleep(next_tick(now_s, interval_s) - now_s)

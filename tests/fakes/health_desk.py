@@ -1,0 +1,41 @@
+"""A health socket as an agent serves it, over findings that the test sets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.open_finding import OpenFinding
+from everstep_agent.findings import Findings
+from everstep_agent.health.desk import HealthDesk
+from everstep_agent.health.socket import SOCKET_NAME, HealthServer
+from everstep_agent.source import Source
+from everstep_agent.watch import Watch
+from everstep_common.clock import Stamp
+from everstep_common.findings import Finding
+
+_NOW = Stamp("boot-1", 3600 * 10**9, 1_767_225_600 * 10**9)
+
+
+async def no_look() -> list[Judgement]:
+    """See nothing."""
+    return []
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, look: Callable[[], Awaitable[list[Judgement]]], *findings: Finding
+) -> AsyncIterator[None]:
+    """Serve these findings on the health socket."""
+    found = Findings(FindingBook(), lambda _: None, lambda _: None, lambda: _NOW)
+    source = Source(name="host", group="host", interval_s=1.0, look=look)
+    held = [OpenFinding(finding, _NOW) for finding in findings]
+    desk = HealthDesk("n1", Watch((source,), found), lambda: held)
+    server = HealthServer(folder / SOCKET_NAME, desk)
+    task = asyncio.create_task(server.run())
+    await server.ready.wait()
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

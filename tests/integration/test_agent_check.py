@@ -1,0 +1,196 @@
+"""`everstep-agent check` and `inventory` as processes, with no environment to lean on."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep_common.findings import Finding, Mode, Severity
+from fakes.health_desk import no_look, served
+from fakes.nvml import FakeDriver
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Yield a folder with a short path: the name of a socket in it has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="es") as path:
+        yield Path(path)
+
+
+def _config(folder: Path, *lines: str) -> Path:
+    (folder / "kernel.log").touch()
+    file = folder / "agent.toml"
+    text = [
+        'node = "n1"',
+        f'data_folder = "{folder / "data"}"',
+        f'kernel_log = "{folder / "kernel.log"}"',
+        f'sysfs = "{folder / "sys"}"',
+        *lines,
+        f'[jobs]\nruntime_folder = "{folder}"\n',
+    ]
+    file.write_text("\n".join(text), encoding="utf-8")
+    return file
+
+
+def _run(
+    folder: Path, *words: str, variables: tuple[str, ...] = ()
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command without an environment, as a prolog does."""
+    path = ":".join(entry for entry in sys.path if entry)
+    command = [sys.executable, "-m", "everstep_agent.main", *words]
+    return subprocess.run(
+        ["/usr/bin/env", "-i", f"PYTHONPATH={path}", *variables, *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
+    )
+
+
+def _check(
+    folder: Path, *words: str, variables: tuple[str, ...] = ()
+) -> "subprocess.CompletedProcess[str]":
+    return _run(folder, "check", *words, variables=variables)
+
+
+def test_a_healthy_node_passes_without_an_agent_and_without_an_environment(folder: Path) -> None:
+    file = _config(folder)
+    done = _check(folder, "--config", str(file), "--only", "gpu,net", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["status"], document["asked"]) == ("OK", "probes")
+    assert document["notes"] == ["no agent runs here"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--only", "gpux"], "no group 'gpux'; did you mean gpu? known: gpu, ib, net"),
+        (["--deadline", "soon"], "expected 1 to 3600 seconds, got 'soon'"),
+        (["--nagios", "--json"], "not allowed with"),
+        (["--config", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
+    ],
+)
+def test_a_wrong_command_line_is_unknown_and_never_critical(
+    folder: Path, words: list[str], told: str
+) -> None:
+    done = _check(folder, *words)
+    assert done.returncode == 3
+    assert told in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_driver_that_hangs_does_not_keep_the_check(folder: Path) -> None:
+    driver = FakeDriver(folder, gpus=2)
+    driver.hang(True)
+    file = _config(folder)
+    words = ("--config", str(file), "--only", "gpu", "--deadline", "3", "--nagios")
+    done = _check(folder, *words, variables=driver.command[1:3])
+    driver.hang(False)
+    driver.close()
+    assert done.returncode == 3
+    assert done.stdout.startswith("EVERSTEP UNKNOWN - probe driver/nvidia: DriverHang in 1 of 3")
+
+
+def test_the_deadline_holds_even_when_the_command_itself_is_stuck(folder: Path) -> None:
+    # To open a pipe that nobody writes to blocks for ever, as a file on a dead server does.
+    os.mkfifo(folder / "agent.toml")
+    words = ("--config", str(folder / "agent.toml"), "--deadline", "1", "--nagios")
+    done = _check(folder, *words)
+    assert done.returncode == 3
+    assert "the deadline of 1 s has passed" in done.stdout
+
+
+def test_a_kernel_log_that_blocks_is_named_and_the_rest_is_read(folder: Path) -> None:
+    file = _config(folder)
+    (folder / "kernel.log").unlink()
+    os.mkfifo(folder / "kernel.log")
+    done = _check(folder, "--config", str(file), "--deadline", "3", "--json")
+    assert done.returncode == 3
+    (unread,) = json.loads(done.stdout)["unread"]
+    assert unread["probe"] == "kernel_log"
+
+
+def test_a_lost_gpu_is_looked_at_as_often_as_its_condition_asks(folder: Path) -> None:
+    driver = FakeDriver(folder, gpus=2)
+    driver.set(1, lost=1)
+    file = _config(folder)
+    words = ("--config", str(file), "--only", "gpu", "--fail-on", "critical", "--nagios")
+    done = _check(folder, *words, variables=driver.command[1:3])
+    driver.close()
+    assert done.returncode == 2
+    assert "GpuLost on gpu/" in done.stdout
+
+
+def test_what_is_expected_and_not_there_is_critical_until_it_is_not_expected(folder: Path) -> None:
+    wanted = folder / "inventory.toml"
+    wanted.write_text(
+        '[host]\ncpus = 100_000\n[[links]]\nkind = "infiniband"\ncount = 8\n', encoding="utf-8"
+    )
+    (folder / "sys/devices/system/cpu").mkdir(parents=True)
+    (folder / "sys/devices/system/cpu/online").write_text("0-3\n", encoding="ascii")
+    file = _config(folder, f'inventory = "{wanted}"')
+    done = _check(folder, "--config", str(file), "--only", "inventory", "--json")
+    found = {one["condition"]: one["severity"] for one in json.loads(done.stdout)["findings"]}
+    assert found == {"LinkMissing": "fatal", "CpuMissing": "degraded"}
+    assert done.returncode == 2
+
+
+def test_an_inventory_is_written_once_and_met(folder: Path) -> None:
+    driver = FakeDriver(folder, gpus=2)
+    file, wanted = _config(folder), folder / "inventory.toml"
+    words = ("inventory", "--config", str(file), "--output", str(wanted))
+    written = _run(folder, *words, variables=driver.command[1:3])
+    assert written.returncode == 0, written.stderr
+    assert "count = 2" in wanted.read_text(encoding="utf-8")
+    again = _run(folder, *words, variables=driver.command[1:3])
+    assert again.returncode == 1
+    assert "--force replaces it" in again.stderr
+    file = _config(folder, f'inventory = "{wanted}"')
+    met = _check(
+        folder, "--config", str(file), "--only", "inventory", variables=driver.command[1:3]
+    )
+    driver.close()
+    assert met.returncode == 0, met.stdout
+
+
+def test_a_wrong_inventory_keeps_the_agent_from_starting(folder: Path) -> None:
+    wanted = folder / "inventory.toml"
+    wanted.write_text('[gpu]\ncount = 8\n[host]\ncpus = "all"\n', encoding="utf-8")
+    file = _config(folder, f'inventory = "{wanted}"')
+    done = _run(folder, "--config", str(file))
+    assert done.returncode == 78
+    assert done.stderr.splitlines() == [
+        f"everstep-agent: {wanted}: gpu: unknown key; did you mean gpus?",
+        f"everstep-agent: {wanted}: host.cpus: expected a whole number, got 'all'",
+    ]
+
+
+def test_the_running_agent_is_asked_first_and_knows_what_one_look_cannot_see(folder: Path) -> None:
+    finding = Finding(
+        component="gpu/0000:3b:00.0",
+        condition="XidFatal",
+        severity=Severity.FATAL,
+        message="Xid 79, GPU has fallen off the bus",
+        mode=Mode.ENFORCE,
+        injected=True,
+    )
+    file = _config(folder)
+
+    async def scenario() -> "subprocess.CompletedProcess[str]":
+        async with served(folder, no_look, finding):
+            return await asyncio.to_thread(_check, folder, "--config", str(file), "--nagios")
+
+    done = asyncio.run(scenario())
+    assert done.returncode == 2
+    assert done.stdout == (
+        "EVERSTEP CRITICAL - XidFatal on gpu/0000:3b:00.0: Xid 79, GPU has fallen off the bus "
+        "[injected] | fatal=1 degraded=0 unread=0 blind=0\n"
+    )

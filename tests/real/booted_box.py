@@ -1,0 +1,187 @@
+"""A container that boots this machine's own systemd, on its root; what it changes is forgotten."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from real.daemons import eventually
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NEEDS = ("systemd-nspawn", "dbus-daemon", "nsenter", "mount")
+# Hierarchies in which systemd makes groups; those of another container must not be the same.
+_HIERARCHIES = ("systemd", "unified")
+_TARGET = """\
+[Unit]
+Requires=basic.target dbus.service
+After=basic.target dbus.service
+AllowIsolate=yes
+"""
+# What waits for a network that is not there, or asks a person.
+_MASKED = ("systemd-networkd-wait-online", "systemd-firstboot", "systemd-resolved")
+# systemd hides the folders of users from daemons, and an interpreter may live in one.
+_PROGRAM = """\
+#!/bin/sh
+# An interpreter with a shared library finds it where it was built, which is hidden here.
+export LD_LIBRARY_PATH=/opt/python/lib
+PYTHONPATH={path} exec /opt/python/bin/{python} -m {module}.main "$@"
+"""
+
+
+def can_boot() -> bool:
+    """Return whether a container can be booted here."""
+    return os.geteuid() == 0 and all(shutil.which(program) for program in NEEDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A booted container: its first process, and where its files are."""
+
+    leader: int
+    root: Path
+
+    @property
+    def bus(self) -> Path:
+        """Return its system bus, as this process can reach it."""
+        return Path(f"/proc/{self.leader}/root/run/dbus/system_bus_socket")
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a program inside and return what it printed."""
+        entered = ["nsenter", "-t", str(self.leader), "-a", "--", *command]
+        done = subprocess.run(entered, capture_output=True, text=True, timeout=60, check=False)
+        assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+    def show(self, unit: str, name: str) -> str:
+        """Return one property of a unit, as systemctl tells it."""
+        return self.run("systemctl", "show", "--value", f"--property={name}", unit)
+
+    def install(self, name: str, text: str) -> None:
+        """Write a unit's file."""
+        (self.root / "etc/systemd/system" / name).write_text(text)
+
+
+@contextlib.contextmanager
+def booted(folder: Path, name: str) -> Iterator[Box]:
+    """Boot a container with its own network and control groups; end it on the way out."""
+    with _overlay(folder) as root, _groups(name) as groups:
+        _prepare(root)
+        command = [
+            *("systemd-nspawn", "--quiet", "--boot", f"--directory={root}", f"--machine={name}"),
+            *("--register=no", "--keep-unit", "--private-network", "--console=pipe"),
+            *("--notify-ready=no", "--bind=/dev/kmsg", "--capability=CAP_SYSLOG"),
+            *(f"--bind-ro={REPOSITORY}:/opt/source", f"--bind-ro={sys.base_prefix}:/opt/python"),
+            # nspawn forbids them like the clock's setting; on a machine nobody does.
+            "--system-call-filter=adjtimex clock_adjtime",
+            "systemd.unit=everstep-test.target",
+        ]
+        log = folder / "console.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f'{groups} exec "$@"', "sh", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            box = Box(eventually(lambda: _first_child(process.pid)), root)
+            eventually(lambda: box.bus.exists() or None)
+            yield box
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            # nspawn leaves its own folder where /run is on a disk.
+            shutil.rmtree(Path("/run/systemd/nspawn/propagate") / name, ignore_errors=True)
+            print(log.read_text(errors="replace")[-2000:])
+
+
+def program(module: str) -> str:
+    """Return a program that runs a package of this repository inside a container."""
+    found = [Path(entry).resolve() for entry in sys.path if entry]
+    inside = [entry.relative_to(REPOSITORY) for entry in found if entry.is_relative_to(REPOSITORY)]
+    path = ":".join(f"/opt/source/{entry}" for entry in inside)
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return _PROGRAM.format(path=path, python=python, module=module)
+
+
+@contextlib.contextmanager
+def _overlay(folder: Path) -> Iterator[Path]:
+    """Mount this machine's root with a layer of memory upon it."""
+    memory = folder / "layer"
+    memory.mkdir()
+    _mount("-t", "tmpfs", "tmpfs", memory)
+    try:
+        for name in ("upper", "work", "root"):
+            (memory / name).mkdir()
+        layers = f"lowerdir=/,upperdir={memory}/upper,workdir={memory}/work"
+        _mount("-t", "overlay", "overlay", "-o", layers, memory / "root")
+        try:
+            yield memory / "root"
+        finally:
+            subprocess.run(["umount", "--lazy", memory / "root"], check=True)
+    finally:
+        subprocess.run(["umount", "--lazy", memory], check=True)
+
+
+def _mount(*arguments: str | Path) -> None:
+    subprocess.run(["mount", *arguments], check=True)
+
+
+@contextlib.contextmanager
+def _groups(name: str) -> Iterator[str]:
+    """Make control groups; yield the shell's words that enter them."""
+    folders = [
+        Path("/sys/fs/cgroup") / hierarchy / name
+        for hierarchy in _HIERARCHIES
+        if (Path("/sys/fs/cgroup") / hierarchy / "cgroup.procs").exists()
+    ]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    try:
+        yield " ".join(f"echo $$ >{folder}/cgroup.procs;" for folder in folders)
+    finally:
+        for folder in folders:
+            _remove_groups(folder)
+
+
+def _remove_groups(folder: Path) -> None:
+    for group in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _prepare(root: Path) -> None:
+    units = root / "etc/systemd/system"
+    (units / "everstep-test.target").write_text(_TARGET)
+    for name in _MASKED:
+        _link(units / f"{name}.service", "/dev/null")
+    (root / "etc/machine-id").unlink(missing_ok=True)
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
+def _first_child(pid: int) -> int | None:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if children else None
+
+
+def enable(box: Box, units: Sequence[str]) -> None:
+    """Have systemd read its files again and start these units at every boot."""
+    box.run("systemctl", "daemon-reload")
+    if units:
+        box.run("systemctl", "--quiet", "enable", *units)

@@ -1,0 +1,68 @@
+"""A real file system that hangs: a mount of FUSE whose process never answers the kernel."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.detectors.host.mounts import MountReading
+from everstep_agent.probes.network_mounts import NetworkMounts
+from everstep_agent.probes.storage import StorageProbe
+
+_DEVICE = Path("/dev/fuse")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not _DEVICE.exists(), reason="needs root and the kernel's FUSE"
+    ),
+]
+_PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """Mount it; yield where, and the descriptor whose closing ends every wait."""
+    mount = tmp_path / "dataset"
+    mount.mkdir()
+    device = os.open(_DEVICE, os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,subtype=filer"
+    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, "filer:/export", str(mount)]
+    subprocess.run(command, check=True, pass_fds=[device])
+    try:
+        yield mount, device
+    finally:
+        os.close(device)
+        subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def test_a_mount_that_hangs_in_the_kernel_is_told_and_nothing_else_waits(
+    hanging: tuple[Path, int],
+) -> None:
+    path, device = hanging
+
+    async def scenario() -> None:
+        mounts = NetworkMounts(Path("/proc"), 0.5)
+
+        async def look() -> MountReading:
+            return {one.mount: one for one in await mounts.read()}[str(path)]
+
+        for _ in range(2):
+            told = await look()
+            assert told.hang.startswith("no answer for")
+            assert (told.server, told.filesystem) == ("filer:/export", "fuse.filer")
+            disks = await asyncio.to_thread(StorageProbe(Path("/proc"), Path("/sys")).read)
+            assert disks.disks
+            assert str(path) in disks.mounts
+        # Its process dies: the kernel lets the waiting thread go, and says what is wrong.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, device)
+        os.close(nothing)
+        async with asyncio.timeout(_PATIENCE_S):
+            while not (error := (await look()).error):  # noqa: ASYNC110 - only a look tells
+                await asyncio.sleep(0.05)
+        assert "not connected" in error
+
+    asyncio.run(scenario())

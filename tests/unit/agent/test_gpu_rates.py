@@ -1,0 +1,208 @@
+"""GPU conditions that need time: rates, windows, comparison with peers."""
+
+import pytest
+
+from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.gpus.limits import GpuLimits
+from unit.agent.gpu_bench import GpuBench, clear_after, raise_after
+
+
+def _corrected(bench: GpuBench, per_look: int, looks: int, seconds: int = 1) -> None:
+    for _ in range(looks):
+        bench.says(ecc_corrected=(bench.gpus[0].ecc_corrected or 0) + per_look)
+        bench.look(seconds=seconds)
+
+
+def test_a_few_corrected_errors_a_day_are_nothing() -> None:
+    bench = GpuBench()
+    bench.look()
+    _corrected(bench, 1, 24, seconds=3600)
+    assert bench.found() == set()
+
+
+def test_a_steady_rate_of_corrected_errors_is_found_after_five_minutes_and_cleared() -> None:
+    bench = GpuBench()
+    bench.look()
+    _corrected(bench, 11, 200)
+    assert bench.found() == set()
+    _corrected(bench, 11, 120)
+    assert bench.found() == {"GpuEccCorrectedRate"}
+    bench.look(300 + clear_after("GpuEccCorrectedRate"))
+    assert bench.found() == set()
+
+
+def test_a_storm_of_corrected_errors_is_found_within_a_minute() -> None:
+    bench = GpuBench()
+    bench.look()
+    _corrected(bench, 17_657, 10)
+    assert "GpuEccCorrectedStorm" in bench.found()
+
+
+def test_rates_are_remembered_over_a_reboot_that_resets_the_counter() -> None:
+    counters = Counters()
+    bench = GpuBench(counters)
+    bench.says(ecc_corrected=10_000_000)
+    bench.look()
+    rebooted = GpuBench(Counters(counters.remembered()), boot_id="boot-2", boot_ns=3700 * 10**9)
+    rebooted.says(ecc_corrected=2_000_000)
+    rebooted.look()
+    # Two million in the 101 seconds since the last look; the reset does not hide them.
+    assert "GpuEccCorrectedStorm" in rebooted.found()
+
+
+def test_a_counter_that_is_unknown_for_a_while_holds_the_state() -> None:
+    bench = GpuBench()
+    bench.look()
+    _corrected(bench, 17_657, 10)
+    bench.says(ecc_corrected=None)
+    bench.look(1000)
+    assert "GpuEccCorrectedStorm" in bench.found()
+
+
+def test_hardware_slowdown_in_six_of_ten_minutes_is_found_and_in_five_is_not() -> None:
+    bench = GpuBench()
+    for minute in range(5):
+        bench.says(clock_reasons=0x8)
+        bench.look()
+        bench.says(clock_reasons=0)
+        bench.look(59)
+        assert bench.found() == set(), minute
+    bench.says(clock_reasons=0x8)
+    bench.look()
+    assert bench.found() == {"GpuHardwareSlowdown"}
+    bench.says(clock_reasons=0)
+    bench.minutes(10)
+    assert bench.found() == set()
+
+
+def test_a_single_power_brake_look_is_nothing() -> None:
+    bench = GpuBench()
+    for _ in range(20):
+        bench.says(clock_reasons=0x80)
+        bench.look(2)
+        bench.says(clock_reasons=0)
+        bench.look(2)
+    assert "GpuPowerBrake" not in bench.found()
+
+
+def test_a_busy_gpu_that_is_slower_than_its_peers_for_no_reason_is_found() -> None:
+    bench = GpuBench()
+    bench.says(sm_clock_mhz=1400)
+    bench.look(raise_after("GpuClocksLow"))
+    assert bench.found() == {"GpuClocksLow"}
+    bench.says(busy_ratio=0.1, sm_clock_mhz=345)
+    bench.look(200)
+    assert bench.found() == {"GpuClocksLow"}
+    bench.says(busy_ratio=0.97, sm_clock_mhz=1980)
+    bench.look(clear_after("GpuClocksLow"))
+    assert bench.found() == set()
+
+
+@pytest.mark.parametrize(
+    "excuse",
+    [
+        {"busy_ratio": 0.5},
+        {"clock_reasons": 0x4},
+        {"sm_clock_mhz": 1700},
+    ],
+)
+def test_a_slow_gpu_that_is_idle_capped_or_near_its_peers_is_not(excuse: dict[str, object]) -> None:
+    bench = GpuBench()
+    bench.says(sm_clock_mhz=1400)
+    bench.says(**excuse)
+    bench.look(200)
+    assert "GpuClocksLow" not in bench.found()
+
+
+def test_two_busy_gpus_cannot_say_which_is_slow() -> None:
+    bench = GpuBench()
+    bench.says(sm_clock_mhz=1000)
+    for gpu in (2, 3):
+        bench.says(gpu, busy_ratio=0.0)
+    bench.look(200)
+    assert bench.found() == set()
+
+
+@pytest.mark.parametrize(("generation", "accepted"), [(3, 8), (4, 16), (5, 31)])
+def test_pcie_replays_a_minute_are_compared_with_what_the_lanes_may_have(
+    generation: int, accepted: int
+) -> None:
+    bench = GpuBench()
+    bench.says(pcie_generation_max=generation, pcie_generation=generation)
+    bench.look()
+    bench.says(pcie_replays=accepted)
+    bench.look(seconds=10)
+    assert bench.found() == set()
+    bench.says(pcie_replays=accepted + 1)
+    bench.look(seconds=10)
+    assert bench.found() == {"GpuPcieReplays"}
+    bench.look(clear_after("GpuPcieReplays") + 6, seconds=10)
+    assert bench.found() == set()
+
+
+def test_an_nvlink_that_grows_errors_in_more_than_half_of_thirty_minutes_is_found() -> None:
+    bench = GpuBench()
+    bench.minutes(1)
+    for minute in range(17):
+        bench.link_says(link=2, replays=minute + 1)
+        bench.minutes(1)
+    assert bench.found() == {"NvlinkErrors"}
+    assert "{2: 16}" in bench.finding("NvlinkErrors").evidence
+    bench.minutes(31)
+    assert bench.found() == set()
+
+
+def test_an_nvlink_with_errors_in_every_third_minute_is_not() -> None:
+    bench = GpuBench()
+    for minute in range(90):
+        if minute % 3 == 0:
+            bench.link_says(link=2, recoveries=minute + 1)
+        bench.minutes(1)
+    assert bench.found() == set()
+
+
+def test_many_crc_errors_of_an_nvlink_are_found_within_a_minute() -> None:
+    bench = GpuBench()
+    bench.look()
+    for look in range(6):
+        bench.link_says(link=1, crc=1100 * (look + 1))
+        bench.look(seconds=10)
+    assert bench.found() == {"NvlinkCrc"}
+    bench.look(6 + clear_after("NvlinkCrc"), seconds=10)
+    assert bench.found() == set()
+
+
+def test_an_nvlink_that_was_active_and_is_down_is_found_and_cleared() -> None:
+    bench = GpuBench()
+    bench.look()
+    bench.link_says(link=3, active=False)
+    bench.look(raise_after("NvlinkDown") - 1)
+    assert bench.found() == set()
+    bench.look()
+    assert bench.finding("NvlinkDown").evidence == "links down: [3]"
+    bench.link_says(link=3, active=None)
+    bench.look(100)
+    bench.link_says(link=3, active=True)
+    bench.look(clear_after("NvlinkDown"))
+    assert bench.found() == set()
+
+
+def test_an_nvlink_that_no_gpu_has_is_no_fault_and_one_that_most_have_is() -> None:
+    bench = GpuBench()
+    for gpu in range(4):
+        bench.link_says(gpu, link=3, active=False)
+    bench.link_says(0, link=2, active=False)
+    bench.look(100)
+    assert bench.found() == {"NvlinkDown"}
+    assert bench.finding("NvlinkDown").component == "gpu/0000:3b:00.0"
+
+
+def test_wrong_limits_are_all_refused_at_once() -> None:
+    limits = GpuLimits(ecc_storm_per_s=0, clock_ratio=2, slowdown_minutes=11, nvlink_windows=30)
+    assert [problem.split(":")[0] for problem in limits.problems()] == [
+        "signals.gpu.ecc_storm_per_s",
+        "signals.gpu.clock_ratio",
+        "signals.gpu.slowdown_minutes",
+        "signals.gpu.nvlink_windows",
+    ]
+    assert GpuLimits().problems() == []

@@ -1,0 +1,248 @@
+"""Saved logs of every form: the message, its time, and who wrote it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep_agent.detectors.kernel.log_formats import LogFormats, LogLine
+from everstep_agent.detectors.kernel.log_reading import LogReading, NumberedLine
+from everstep_agent.fault_tables import load_tables
+from everstep_common.findings import Severity
+
+_XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+_TABLES = load_tables()
+
+_FORMS = [
+    ("raw", _XID, ""),
+    ("dmesg", f"[12345.678901] {_XID}", "12345.678901"),
+    ("dmesg with callers", f"[    5.000001][  T123] {_XID}", "5.000001"),
+    ("dmesg -d", f"[   12.345678 <    0.000012>] {_XID}", "12.345678"),
+    ("dmesg -T", f"[Mon Nov  3 12:00:01 2025] {_XID}", "Mon Nov  3 12:00:01 2025"),
+    ("dmesg -T, German", f"[Mo Nov  3 12:00:01 2025] {_XID}", "Mo Nov  3 12:00:01 2025"),
+    ("dmesg -x", f"kern  :err   : [   13.100000] {_XID}", "13.100000"),
+    ("dmesg -H", f"[Nov 3 12:00] {_XID}", "Nov 3 12:00"),
+    ("dmesg -H, later", f"[  +0.000012] {_XID}", ""),
+    ("dmesg --color", f"\x1b[32m[   13.100000] \x1b[0m\x1b[31m{_XID}\x1b[0m", "13.100000"),
+    (
+        "dmesg --time-format iso",
+        f"2025-11-03T12:00:01,123456+01:00 {_XID}",
+        "2025-11-03T12:00:01,123456+01:00",
+    ),
+    ("kmsg", f"3,339,5140900,-;{_XID}", "5.140900"),
+    ("kmsg with caller", f"3,339,5140900,-,caller=T1;{_XID}", "5.140900"),
+    ("journalctl", f"Nov 03 12:00:01 gpu-1 kernel: {_XID}", "Nov 03 12:00:01"),
+    (
+        "journalctl, precise",
+        f"Nov 03 12:00:01.123456 gpu-1 kernel: {_XID}",
+        "Nov 03 12:00:01.123456",
+    ),
+    ("journalctl, German", f"Okt 06 17:59:27 gpu-1 kernel: {_XID}", "Okt 06 17:59:27"),
+    (
+        "journalctl, iso",
+        f"2025-11-03T12:00:01+0100 gpu-1 kernel: {_XID}",
+        "2025-11-03T12:00:01+0100",
+    ),
+    (
+        "journalctl, full",
+        f"Mon 2025-11-03 12:00:01 UTC gpu-1 kernel: {_XID}",
+        "Mon 2025-11-03 12:00:01 UTC",
+    ),
+    ("journalctl, monotonic", f"[ 5140.900000] gpu-1 kernel: {_XID}", "5140.900000"),
+    ("RFC 3164", f"<3>Nov  3 12:00:01 gpu-1 kernel: [ 5140.900000] {_XID}", "Nov  3 12:00:01"),
+    (
+        "RFC 5424",
+        f"<3>1 2025-11-03T12:00:01.003Z gpu-1 kernel - - - {_XID}",
+        "2025-11-03T12:00:01.003Z",
+    ),
+    (
+        "RFC 5424 with data",
+        f'<3>1 2025-11-03T12:00:01.003Z gpu-1 kernel - - [a@1 b="c"][d@2] {_XID}',
+        "2025-11-03T12:00:01.003Z",
+    ),
+    (
+        "rsyslog",
+        f"2025-11-03T12:00:01.123456+01:00 gpu-1 kernel: [ 5140.900000] {_XID}",
+        "2025-11-03T12:00:01.123456+01:00",
+    ),
+    (
+        "container runtime",
+        f"2025-11-03T12:00:01.123456789Z stdout F [ 5140.900000] {_XID}",
+        "2025-11-03T12:00:01.123456789Z",
+    ),
+    (
+        "docker logs -t",
+        f"2025-11-03T12:00:01.123456789Z {_XID}",
+        "2025-11-03T12:00:01.123456789Z",
+    ),
+    ("docker compose", f"agent-1  | [ 5140.900000] {_XID}", "5140.900000"),
+    ("kubectl --prefix", f"[pod/log-abc/reader] [ 5140.900000] {_XID}", "5140.900000"),
+    ("mail", f"> > [ 5140.900000] {_XID}\r\n", "5140.900000"),
+    ("grep -n", f"812:[ 5140.900000] {_XID}", "5140.900000"),
+    ("byte order mark", f"\ufeff[ 5140.900000] {_XID}", "5140.900000"),
+    ("docker json", json.dumps({"log": f"{_XID}\n", "stream": "stdout", "time": "T1"}), "T1"),
+    (
+        "journalctl json",
+        json.dumps(
+            {
+                "__REALTIME_TIMESTAMP": "1762171201000000",
+                "SYSLOG_IDENTIFIER": "kernel",
+                "MESSAGE": _XID,
+            }
+        ),
+        "2025-11-03T12:00:01+00:00",
+    ),
+    ("journalctl json, bytes", json.dumps({"MESSAGE": list(_XID.encode())}), ""),
+]
+
+
+@pytest.mark.parametrize(("form", "line", "time"), _FORMS)
+def test_a_message_is_read_out_of_every_form(form: str, line: str, time: str) -> None:
+    read = LogFormats().read(line)
+    assert (read.text, read.time, read.program) == (_XID, time, ""), form
+
+
+@pytest.mark.parametrize(
+    ("lines", "time"),
+    [
+        (
+            [
+                "__CURSOR=s=1",
+                "__REALTIME_TIMESTAMP=1762171201000000",
+                "_TRANSPORT=kernel",
+                f"MESSAGE={_XID}",
+            ],
+            "2025-11-03T12:00:01+00:00",
+        ),
+        (
+            [
+                "      },{",
+                '         "pri": 3,',
+                '         "time":    12.345000,',
+                f'"msg": "{_XID}"',
+            ],
+            "12.345",
+        ),
+    ],
+)
+def test_a_record_of_several_lines_is_read(lines: list[str], time: str) -> None:
+    formats = LogFormats()
+    read = [formats.read(line) for line in lines]
+    assert (read[-1].text, read[-1].time) == (_XID, time)
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        (f"Nov  3 12:00:01 gpu-1 python[12]: saw {_XID}", "python"),
+        (f"Nov  3 12:00:01 gpu-1 CRON: {_XID}", "CRON"),
+        (f"<3>1 2025-11-03T12:00:01.003Z gpu-1 gpud 12 - - {_XID}", "gpud"),
+        (json.dumps({"SYSLOG_IDENTIFIER": "gpud", "MESSAGE": _XID}), "gpud"),
+        (f"[ 5140.900000] gpu-1 gpud[77]: {_XID}", "gpud"),
+    ],
+)
+def test_a_program_that_quotes_the_kernel_is_told_from_it(line: str, program: str) -> None:
+    assert LogFormats().read(line).program == program
+
+
+def test_a_record_of_dmesg_says_who_wrote_it() -> None:
+    formats = LogFormats()
+    for priority, injected in ((12, True), (3, False)):
+        formats.read(f'   "pri": {priority},')
+        assert formats.read(f'   "msg": "{_XID}"').injected is injected
+
+
+@pytest.mark.parametrize("line", [f"12,339,5140900,-;{_XID}", f"user  :notice: [ 1.5] {_XID}"])
+def test_a_line_that_a_process_wrote_to_the_kernels_log_is_injected(line: str) -> None:
+    read = LogFormats().read(line)
+    assert (read.text, read.injected) == (_XID, True)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
+        "nfs: server filer-1 not responding, still trying",
+        "python3[4242]: segfault at 7f ip 7f sp 7f error 4 in libnccl.so.2.18.5[7f00]",
+        "mlx5_core 0000:5e:00.0: Fatal error 1 detected",
+        "pcieport 0000:3a:00.0: AER: Corrected error received: 0000:3b:00.0",
+        "{1}[Hardware Error]: event severity: fatal",
+        "EXT4-fs (sda1): Remounting filesystem read-only",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "[ 12.345678] {}", "Nov  3 12:00:01 gpu-1 kernel: {}"])
+def test_no_part_of_a_message_is_taken_for_what_leads_to_it(message: str, form: str) -> None:
+    assert LogFormats().read(form.replace("{}", message)).text == message
+
+
+def _read(*texts: str) -> LogReading:
+    reading = LogReading(_TABLES)
+    reading.take([NumberedLine(number, text) for number, text in enumerate(texts, 1)])
+    return reading
+
+
+def test_what_repeats_is_told_once_with_its_first_and_last_line() -> None:
+    reading = _read("nothing", f"[ 1.0] {_XID}", "nothing", f"[ 2.0] {_XID}", "nothing")
+    (told,) = reading.findings.values()
+    places = told.places
+    assert (places.line, places.last_line, places.count) == (2, 4, 2)
+    assert (places.time, places.last_time) == ("1.000000", "2.000000")
+    assert reading.lines == 5
+
+
+def test_every_xid_is_counted_and_each_is_told_beside_a_graver_one() -> None:
+    lines = [f"NVRM: Xid (PCI:0000:3b:00): {code}, words" for code in (79, 48, 45, 45, 4242)]
+    reading = _read(*lines)
+    assert [(x.code, x.name != "", x.places.count) for x in reading.xids.values()] == [
+        (79, True, 1),
+        (48, True, 1),
+        (45, True, 2),
+        (4242, False, 1),
+    ]
+    assert [told.finding.rule for told in reading.findings.values()] == [
+        "Xid table: 79",
+        "Xid table: 48",
+        "unknown Xid",
+    ]
+    assert reading.worst() is Severity.FATAL
+
+
+def test_the_drivers_next_word_is_the_rule_of_the_xid_before() -> None:
+    wants = "changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+    reading = _read(
+        "NVRM: Xid (PCI:0000:3b:00): 48, words",
+        f"NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action {wants}",
+    )
+    (first, second) = reading.findings.values()
+    assert (first.finding.rule, first.places.count) == ("Xid 154", 1)
+    assert second.finding.condition == "GpuRecoveryAction"
+
+
+def test_what_the_log_itself_calls_over_is_not_bad_any_more() -> None:
+    silent = "nfs: server filer-1 not responding, still trying"
+    reading = _read(silent, "nfs: server filer-1 OK")
+    (told,) = reading.findings.values()
+    assert (told.ended_line, reading.worst()) == (2, None)
+    (told,) = _read(silent, "nfs: server filer-1 OK", silent).findings.values()
+    assert told.ended_line is None
+
+
+def test_lines_of_other_programs_are_counted_and_left_out() -> None:
+    reading = _read(f"Nov  3 12:00:01 gpu-1 python[12]: {_XID}")
+    assert (reading.foreign, dict(reading.findings)) == (1, {})
+
+
+@given(st.lists(st.one_of(st.text(), st.sampled_from([line for _, line, _ in _FORMS])), max_size=9))
+def test_no_text_makes_the_reading_fail_and_every_line_is_counted(texts: list[str]) -> None:
+    reading = _read(*texts)
+    assert reading.lines == len(texts)
+    known = sum(_XID in LogFormats().read(text).text for text in texts)
+    assert sum(x.places.count for x in reading.xids.values()) + reading.foreign >= known
+
+
+@given(st.text(), st.sampled_from([line for _, line, _ in _FORMS]), st.integers(0, 300))
+def test_torn_and_spoilt_lines_are_read(before: str, line: str, cut: int) -> None:
+    formats = LogFormats()
+    for text in (line[:cut], line[cut:], before + line, line[:cut] + before + line[cut:]):
+        assert isinstance(formats.read(text), LogLine)
