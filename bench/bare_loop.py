@@ -4,7 +4,6 @@ It judges nothing, keeps nothing and tells nobody. Arguments: the root of sysfs.
 """
 
 import contextlib
-import ctypes
 import os
 import sys
 import time
@@ -22,7 +21,7 @@ _PORT = ("state", "phys_state", "rate")
 _INTERFACE = ("operstate", "carrier", "speed")
 
 
-def ask(handle: ctypes.c_void_p) -> None:
+def ask(handle: object) -> None:
     """Ask one GPU what the agent asks it every second."""
     pynvml.nvmlDeviceGetMemoryInfo(handle)
     pynvml.nvmlDeviceGetFieldValues(handle, _FIELDS)
@@ -42,7 +41,7 @@ def opened(paths: Sequence[Path]) -> list[int]:
     return [os.open(path, os.O_RDONLY) for path in paths if os.access(path, os.R_OK)]
 
 
-def handles() -> list[ctypes.c_void_p]:
+def handles() -> Sequence[object]:
     """Return the GPUs; none without a driver."""
     try:
         pynvml.nvmlInit()

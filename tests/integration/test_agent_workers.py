@@ -95,7 +95,7 @@ def test_a_read_that_hangs_is_abandoned_refused_meanwhile_and_read_again_when_it
 
 def test_quick_reads_of_many_probes_take_one_thread() -> None:
     async def scenario() -> None:
-        workers = _shared("a", "b", "c")
+        workers, threads = _shared("a", "b", "c"), list[int]()
         for _ in range(3):
             calls = (worker.call(threading.get_ident, _PATIENT_S) for worker in workers)
             threads = await asyncio.gather(*calls)

@@ -57,8 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     reading = LogReading(load_tables())
     try:
         with LogFile(options.file) as file:
-            for piece in file.pieces():
-                reading.take(piece)
+            _take(file, reading)
         reading.finish()
     except LogFileError as error:
         print(f"everstep-agent read-log: {error}", file=sys.stderr)
@@ -77,6 +76,15 @@ def main(arguments: Sequence[str]) -> int:
     if reading.worst() in (Severity.DEGRADED, Severity.FATAL):
         return BAD
     return UNREADABLE if file.torn else NOTHING_BAD
+
+
+def _take(file: LogFile, reading: LogReading) -> None:
+    try:
+        for piece in file.pieces():
+            reading.take(piece)
+    except KeyboardInterrupt:
+        # Who has waited for long enough wants to see what was found.
+        file.torn = "you stopped it"
 
 
 def _shown(report: str) -> bool:

@@ -80,6 +80,17 @@ _FORMS = [
     ("kubectl --prefix", f"[pod/log-abc/reader] [ 5140.900000] {_XID}", "5140.900000"),
     ("mail", f"> > [ 5140.900000] {_XID}\r\n", "5140.900000"),
     ("grep -n", f"812:[ 5140.900000] {_XID}", "5140.900000"),
+    ("grep -n in syslog", f"812:Nov  3 12:00:01 gpu-1 kernel: {_XID}", "Nov  3 12:00:01"),
+    ("grep -Hn", f"log/kern.log.1:9:Nov  3 12:00:01 gpu-1 kernel: {_XID}", "Nov  3 12:00:01"),
+    ("pdsh", f"node-7: [ 5140.900000] {_XID}", "5140.900000"),
+    ("journalctl, unix", f"1762171201.123456 gpu-1 kernel: {_XID}", "1762171201.123456"),
+    ("journalctl, delta", f"[ 5140.900000 <    0.000000 >] gpu-1 kernel: {_XID}", "5140.900000"),
+    ("ticket", f"{{noformat}}[ 5140.900000] {_XID}", "5140.900000"),
+    ("chat", f"```[ 5140.900000] {_XID}", "5140.900000"),
+    ("blanks of a page", f"[ 5140.900000] {_XID}".replace(" ", "\u00a0"), "5140.900000"),
+    ("blanks of HTML", f"[ 5140.900000] {_XID}".replace(" ", "&nbsp;"), "5140.900000"),
+    ("event stream", "data: " + json.dumps({"MESSAGE": _XID, "_TRANSPORT": "kernel"}), ""),
+    ("cloud", json.dumps({"jsonPayload": {"MESSAGE": _XID}, "timestamp": "T1"}), ""),
     ("byte order mark", f"\ufeff[ 5140.900000] {_XID}", "5140.900000"),
     ("docker json", json.dumps({"log": f"{_XID}\n", "stream": "stdout", "time": "T1"}), "T1"),
     (
@@ -140,6 +151,11 @@ def test_a_record_of_several_lines_is_read(lines: list[str], time: str) -> None:
         (f"<3>1 2025-11-03T12:00:01.003Z gpu-1 gpud 12 - - {_XID}", "gpud"),
         (json.dumps({"SYSLOG_IDENTIFIER": "gpud", "MESSAGE": _XID}), "gpud"),
         (f"[ 5140.900000] gpu-1 gpud[77]: {_XID}", "gpud"),
+        (f"node-7: Nov  3 12:00:01 node-7 bob: {_XID}", "bob"),
+        (f"kern.log:9:Nov  3 12:00:01 gpu-1 bob[3]: {_XID}", "bob"),
+        (f"Nov  3 12:00:01 gpu-1 bob kernel: {_XID}", "bob kernel"),
+        (f"Nov  3 12:00:01 gpu-1 a(b)[3]: {_XID}", "a(b)[3]"),
+        (json.dumps({"programname": "bob", "message": _XID}), "bob"),
     ],
 )
 def test_a_program_that_quotes_the_kernel_is_told_from_it(line: str, program: str) -> None:
@@ -169,9 +185,19 @@ def test_a_line_that_a_process_wrote_to_the_kernels_log_is_injected(line: str) -
         "pcieport 0000:3a:00.0: AER: Corrected error received: 0000:3b:00.0",
         "{1}[Hardware Error]: event severity: fatal",
         "EXT4-fs (sda1): Remounting filesystem read-only",
+        "mce: [Hardware Error]: Machine check events logged",
     ],
 )
-@pytest.mark.parametrize("form", ["{}", "[ 12.345678] {}", "Nov  3 12:00:01 gpu-1 kernel: {}"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{}",
+        "[ 12.345678] {}",
+        "Nov  3 12:00:01 gpu-1 kernel: {}",
+        "2025-11-03T12:00:01,123456+01:00 {}",
+        "2025-11-03T12:00:01.123456789Z {}",
+    ],
+)
 def test_no_part_of_a_message_is_taken_for_what_leads_to_it(message: str, form: str) -> None:
     assert LogFormats().read(form.replace("{}", message)).text == message
 
@@ -231,6 +257,46 @@ def test_what_the_log_itself_calls_over_is_not_bad_any_more() -> None:
 def test_lines_of_other_programs_are_counted_and_left_out() -> None:
     reading = _read(f"Nov  3 12:00:01 gpu-1 python[12]: {_XID}")
     assert (reading.foreign, dict(reading.findings)) == (1, {})
+
+
+_EXPORTED = ("__CURSOR=s=1", "_TRANSPORT=syslog", "SYSLOG_IDENTIFIER=sshd", "MESSAGE=hello", "")
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([*_EXPORTED, "__CURSOR=s=2", "_TRANSPORT=kernel", f"MESSAGE={_XID}", ""], 8),
+        ([*_EXPORTED, "__CURSOR=s=2", f"MESSAGE={_XID}", "_TRANSPORT=kernel"], 7),
+        (["{", '"_TRANSPORT" : "syslog"', "}", "{", f'"MESSAGE" : "{_XID}"', "}"], 5),
+        ([*_EXPORTED, "__CURSOR=s=2", f"MESSAGE={_XID}", "_TRANSPORT=syslog"], 0),
+        (["{", f'"MESSAGE" : "{_XID}",', '"SYSLOG_IDENTIFIER" : "bob"', "}"], 0),
+    ],
+)
+def test_a_record_says_who_wrote_it_before_or_behind_its_message(
+    lines: list[str], found: int
+) -> None:
+    reading = LogReading(_TABLES)
+    reading.take([NumberedLine(number, text) for number, text in enumerate(lines, 1)])
+    reading.finish()
+    assert [told.places.line for told in reading.findings.values()] == ([found] if found else [])
+    assert reading.foreign == (0 if found else 1)
+
+
+def test_a_finding_keeps_the_host_that_told_it() -> None:
+    reading = _read(f"node-7: [ 1.0] {_XID}", f"node-8: [ 2.0] {_XID}", f"node-7: [ 3.0] {_XID}")
+    told = [(one.host, one.places.count) for one in reading.findings.values()]
+    assert told == [("node-7", 2), ("node-8", 1)]
+
+
+def test_a_report_of_one_node_that_names_it_in_some_lines_is_of_one_node() -> None:
+    reading = _read(f"[ 1.0] {_XID}", f"Nov  3 12:00:01 gpu-1 kernel: {_XID}", f"[ 2.0] {_XID}")
+    assert [(one.host, one.places.count) for one in reading.findings.values()] == [("gpu-1", 3)]
+
+
+@pytest.mark.parametrize("words", ["NVRM: Xid", "NVRM: Xid (PCI:0000:3b:00):"])
+def test_an_xid_that_a_mail_has_broken_in_two_lines_is_read(words: str) -> None:
+    reading = _read(f"> [ 1.0] {words}", "> " + _XID.removeprefix(words).lstrip())
+    assert [(one.code, one.places.line) for one in reading.xids.values()] == [(79, 1)]
 
 
 @given(st.lists(st.one_of(st.text(), st.sampled_from([line for _, line, _ in _FORMS])), max_size=9))
