@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,12 +72,13 @@ def test_a_packed_log_is_read(
     assert _json(capsys, _write(tmp_path, pack(_LOG.encode())))["worst"] == "fatal"
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig"])
 def test_a_log_that_an_editor_saved_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str
 ) -> None:
     saved = _LOG.replace("\n", "\r\n").encode(encoding)
     assert _json(capsys, _write(tmp_path, saved))["worst"] == "fatal"
+    assert _json(capsys, _write(tmp_path, gzip.compress(saved)))["worst"] == "fatal"
 
 
 def test_nothing_found_is_said_with_how_much_was_read(
@@ -165,6 +167,44 @@ def test_a_terminal_that_knows_few_letters_and_one_that_is_gone_are_no_trouble()
     )
     os.close(writer)
     assert (gone.returncode, gone.stderr) == (1, b"")
+
+
+def test_a_closed_input_and_a_full_disk_are_said_and_are_no_verdict(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -m everstep_agent.main read-log'
+    paths = os.pathsep.join(str(_ROOT / part) for part in ("agent", "common", "proto"))
+    for shell, words in (
+        (f"{command} - <&-", b"standard input is closed; name a file"),
+        (f"{command} {_write(tmp_path, _LOG)} > /dev/full", b"cannot write: No space left"),
+    ):
+        ended = subprocess.run(
+            ["sh", "-c", shell],
+            capture_output=True,
+            env={**os.environ, "PYTHONPATH": paths},
+            timeout=60,
+        )
+        assert ended.returncode == 2
+        assert words in ended.stderr
+        assert b"Traceback" not in ended.stderr
+
+
+def test_a_reading_that_is_stopped_shows_what_it_found() -> None:
+    paths = os.pathsep.join(str(_ROOT / part) for part in ("agent", "common", "proto"))
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-m", "everstep_agent.main", "read-log", "-"],
+        stdin=reader,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+    ) as process:
+        os.close(reader)
+        # More than the pipe and the reader's buffer hold: when it is written, reading goes on.
+        os.write(writer, (_LOG * 20_000).encode())
+        process.send_signal(signal.SIGINT)
+        shown, said = process.communicate(timeout=60)
+    os.close(writer)
+    assert b"1 fatal found" in shown
+    assert b"you stopped it" in said
 
 
 def test_standard_input_is_read_by_a_process_that_loads_nothing_heavy(tmp_path: Path) -> None:

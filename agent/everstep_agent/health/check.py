@@ -81,7 +81,9 @@ def main(words: Sequence[str]) -> int:
         config, notes = _config(given.config)
         report = asyncio.run(_report(config, options, notes))
     except ConfigError as error:
-        return _usage("; ".join(error.problems))
+        # On both: a program reads the answer, an operator the log of what started the command.
+        _usage("; ".join(error.problems))
+        report = unknown(socket.gethostname(), f"wrong configuration: {error.problems[0]}")
     except Exception as error:  # noqa: BLE001 - a check that fails tells nothing of the node
         report = unknown(socket.gethostname(), f"{type(error).__name__}: {error}")
     return _end(report, options)
@@ -97,7 +99,7 @@ async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]
         except FileNotFoundError:
             notes += ("no agent runs here",)
         except (OSError, ValueError) as error:
-            notes += (f"the agent that runs here was not of use: {error}",)
+            notes += (f"no agent could be asked: {error}",)
     # Only now: the answer of an agent needs no probes.
     from everstep_agent.health.own_look import own_look
 
@@ -178,7 +180,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", type=_groups, default="", metavar="GROUP[,…]")
+    parser.add_argument(
+        "--only", type=_groups, default="", metavar="GROUP[,…]", help="a part of it; see groups"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the whole report; fields are only added")
     form.add_argument("--nagios", action="store_true", help="one line with performance data")

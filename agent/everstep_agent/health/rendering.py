@@ -17,7 +17,7 @@ def as_text(report: HealthReport) -> str:
 
 def _lines(report: HealthReport) -> Iterator[str]:
     about = f" ({', '.join(report.groups)})" if report.groups else ""
-    yield f"{report.node}: {report.status.name}{about}, {_who(report)}"
+    yield _printable(f"{report.node}: {report.status.name}{about}, {_who(report)}")
     for held in report.findings:
         found = held.finding
         words = (found.severity.value, found.component, found.condition)

@@ -113,17 +113,24 @@ def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
         asked=known.asked,
         groups=wanted,
         findings=tuple(held),
-        unread=tuple(Unread(one.probe, one.trouble) for one in looks if one.trouble),
-        blind=(
-            *(Unread(one.probe, one.denied) for one in looks if one.denied),
-            *(
-                Unread(probe, why)
-                for probe, why in known.blind.items()
-                if why and (not wanted or known.probes.get(probe) in wanted)
-            ),
+        unread=_by_name(Unread(one.probe, one.trouble) for one in looks if one.trouble),
+        blind=_by_name(
+            (
+                *(Unread(one.probe, one.denied) for one in looks if one.denied),
+                *(
+                    Unread(probe, why)
+                    for probe, why in known.blind.items()
+                    if why and (not wanted or known.probes.get(probe) in wanted)
+                ),
+            )
         ),
         notes=known.notes,
     )
+
+
+def _by_name(entries: Iterable[Unread]) -> tuple[Unread, ...]:
+    """Return the same order every time, so that answers can be compared."""
+    return tuple(sorted(entries, key=lambda one: (one.probe, one.why)))
 
 
 def encode(report: HealthReport) -> str:
@@ -133,4 +140,7 @@ def encode(report: HealthReport) -> str:
 
 def decode(line: str | bytes) -> HealthReport:
     """Return what ``encode`` wrote. Raises ValueError."""
-    return from_json(HealthReport, json.loads(line), "report")
+    try:
+        return from_json(HealthReport, json.loads(line), "report")
+    except RecursionError as error:
+        raise ValueError("its answer is nested too deeply") from error

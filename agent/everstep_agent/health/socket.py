@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ _QUESTION_S = 5.0
 _PATIENCE_S_MAX = 60.0
 # Each is a descriptor and a few kilobytes; the look itself is shared.
 _CONNECTIONS_MAX = 32
+_ANSWER_BYTES_MAX = 4 << 20
+_PIECE_BYTES = 64 << 10
 
 
 class Desk(Protocol):
@@ -84,24 +87,36 @@ def ask_agent(paths: Sequence[Path], groups: Sequence[str], deadline_s: float) -
     """
     question = {"groups": list(groups), "patience_s": deadline_s / 2}
     request = json.dumps(question).encode() + b"\n"
+    until = time.monotonic() + deadline_s
     last: OSError = FileNotFoundError("no agent runs here")
     for path in paths:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(deadline_s)
             try:
+                connection.settimeout(_left_s(until))
                 connection.connect(str(path))
                 connection.sendall(request)
-                return decode(_line(connection))
+                return decode(_line(connection, until))
             except FileNotFoundError:
                 continue
             except OSError as error:
-                last = error
+                last = OSError(f"{path}: {error.strerror or error}")
     raise last
 
 
-def _line(connection: socket.socket) -> bytes:
-    with connection.makefile("rb") as file:
-        line = file.readline(1 << 22)
-    if not line.endswith(b"\n"):
-        raise ConnectionError("the agent closed the connection without an answer")
-    return line
+def _line(connection: socket.socket, until: float) -> bytes:
+    """Return the answer. The whole of it has the deadline: a socket's own is for each piece."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        connection.settimeout(_left_s(until))
+        piece = connection.recv(_PIECE_BYTES)
+        if not piece or len(line) > _ANSWER_BYTES_MAX:
+            raise ConnectionError("the connection ended without an answer")
+        line += piece
+    return bytes(line)
+
+
+def _left_s(until: float) -> float:
+    left_s = until - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s

@@ -20,7 +20,7 @@ class FileLog:
     """A file of kernel lines, followed like ``tail -F``: also when it is replaced or cut short.
 
     A file that is there at the first read of all is read from its end, for its lines may be old;
-    one that appears later from its beginning.
+    one that appears later from its beginning. One that was replaced is read to its end first.
     """
 
     def __init__(self, path: Path, position: Position) -> None:
@@ -29,7 +29,12 @@ class FileLog:
         if not self._source:
             self._source, self._offset = self._end_of_file()
         self._rest = b""
+        # The file that is followed, open also when its name belongs to another one by now.
+        self._fd = -1
         self._changes: FileChanges | None = None
+
+    def __del__(self) -> None:
+        self._follow(-1)
 
     @property
     def position(self) -> Position:
@@ -39,15 +44,22 @@ class FileLog:
     def drain(self) -> KernelBatch:
         """See KernelLog."""
         try:
-            with self._path.open("rb") as file:
-                data = self._read(file.fileno())
+            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return KernelBatch(absent=f"{self._path} does not exist")
+        if data := self._end_of_replaced(fd):
+            os.close(fd)
+            return self._batch(data, more=True)
+        self._follow(fd)
+        data = self._read(fd)
+        return self._batch(data, more=len(data) == _FILE_BYTES_MAX)
+
+    def _batch(self, data: bytes, more: bool) -> KernelBatch:
         *complete, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LINE_BYTES_MAX:
             complete, self._rest = [*complete, self._rest], b""
         texts = [line.decode(errors="replace") for line in complete if line]
-        return KernelBatch(tuple(_kernel_lines(texts)), more=len(data) == _FILE_BYTES_MAX)
+        return KernelBatch(tuple(_kernel_lines(texts)), more=more)
 
     def descriptor(self) -> int | None:
         """See KernelLog."""
@@ -63,9 +75,23 @@ class FileLog:
         """See KernelLog."""
         return self._changes is not None and self._changes.take()
 
+    def _follow(self, fd: int) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+
+    def _end_of_replaced(self, fd: int) -> bytes:
+        """Return what was written to the file before it was replaced by that of ``fd``."""
+        if self._fd < 0 or _source(os.fstat(fd)) == self._source:
+            return b""
+        data = os.pread(self._fd, _FILE_BYTES_MAX, self._offset)
+        self._offset += len(data)
+        # Its last line has no other end.
+        return data or (b"\n" if self._rest else b"")
+
     def _read(self, fd: int) -> bytes:
         status = os.fstat(fd)
-        source = f"{status.st_dev}:{status.st_ino}"
+        source = _source(status)
         if source != self._source or status.st_size < self._offset:
             self._source, self._offset, self._rest = source, 0, b""
         data = os.pread(fd, _FILE_BYTES_MAX, self._offset)
@@ -77,7 +103,11 @@ class FileLog:
             status = self._path.stat()
         except OSError:
             return "none", 0
-        return f"{status.st_dev}:{status.st_ino}", status.st_size
+        return _source(status), status.st_size
+
+
+def _source(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _kernel_lines(texts: Sequence[str]) -> Iterator[KernelLine]:

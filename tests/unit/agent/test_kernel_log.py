@@ -84,6 +84,30 @@ def test_a_followed_file_knows_neither_level_nor_time(tmp_path: Path) -> None:
     assert log.drain().lines == (KernelLine("words"),)
 
 
+def test_a_file_that_is_rotated_is_read_to_its_end_before_the_new_one(tmp_path: Path) -> None:
+    path, old = tmp_path / "kmsg", tmp_path / "kmsg.1"
+    log = FileLog(path, Position())
+    path.write_text("first\nha")
+    read = [log.drain()]
+    path.rename(old)
+    with old.open("a") as file:
+        file.write("lf\nlast without an end")
+    path.write_text("new\n")
+    while not read or read[-1].lines or read[-1].more:
+        read.append(log.drain())
+    texts = [line.text for batch in read for line in batch.lines]
+    assert texts == ["first", "half", "last without an end", "new"]
+
+
+def test_a_process_that_quotes_the_kernel_in_a_relayed_log_is_not_believed(tmp_path: Path) -> None:
+    log = FileLog(tmp_path / "kern.log", Position())
+    xid = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    begin = "Nov  3 12:00:01 gpu-1"
+    written = (f"{begin} bob: {xid}", f"{begin} bob: kernel: {xid}", f"{begin} a b: {xid}")
+    (tmp_path / "kern.log").write_text("".join(f"{line}\n" for line in written))
+    assert log.drain().lines == ()
+
+
 @pytest.mark.parametrize(
     ("line", "shown"),
     [

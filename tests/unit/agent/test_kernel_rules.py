@@ -297,6 +297,32 @@ def test_ordinary_lines_are_no_findings(line: str) -> None:
     assert _judge(line) == []
 
 
+_ALARM = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a/{_ALARM},task=p,pid=5",
+        f"Tasks in /a/{_ALARM} are going to be killed due to memory.oom.group set",
+        f"cgroup: fork rejected by pids controller in /user.slice/{_ALARM}",
+        "cgroup: fork rejected by pids controller in /nvswitch0: SXid (PCI:0000:05:00.0): 22003, x",
+        "Memory cgroup stats for /a/Kernel panic - not syncing: x:",
+        "Oops: [#1][77]: segfault at 0 ip 0 sp 0 error 4 in a.out",
+        "CPU: 5 PID: 1 Comm: Oops: [#1] Tainted: P OE 6.8.0",
+        "INFO: task kernel BUG at x:77 blocked",
+    ],
+)
+def test_what_a_process_chose_to_be_called_is_no_word_of_the_kernel(line: str) -> None:
+    assert _judge(line) == []
+
+
+@pytest.mark.parametrize("device", ["fd0", "sr0"])
+def test_a_drive_without_a_medium_is_no_broken_disk(device: str) -> None:
+    assert _judge(f"I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0") == []
+    assert _judge(f"Buffer I/O error on dev {device}, logical block 0, async page read") == []
+
+
 def test_a_gpu_that_is_named_a_line_before_is_found() -> None:
     (judgement,) = _judge(
         "NVRM: The NVIDIA GPU 0000:3b:00.0",

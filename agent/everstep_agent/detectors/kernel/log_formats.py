@@ -248,8 +248,9 @@ def _peeled(text: str, known: LogLine) -> LogLine:
         host = found.get("host") or host
         file = file or found.get("file") or ""
         boot_s = _boot_s(found) or boot_s
-        if tag := found.get("tag"):
-            program = "" if tag == "kernel" else tag
+        if (tag := found.get("tag")) and tag != "kernel":
+            # A program that writes "kernel: …" stays the one that wrote it.
+            program = program or tag
         injected = injected or _is_injected(found)
     if not time and boot_s is not None:
         time = f"{boot_s:.6f}"
