@@ -12,12 +12,14 @@ from everstep_agent.probes.services import ServicesProbe
 from everstep_agent.probes.system_bus import SystemBus
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot, enable, program
 from real.daemons import eventually
+from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
+    pytest.mark.skipif(bool(denies_containers()), reason=denies_containers()),
 ]
 
 # Inside, where only the container's own loopback is.

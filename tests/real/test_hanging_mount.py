@@ -11,6 +11,7 @@ import pytest
 from everstep_agent.detectors.host.mounts import MountReading
 from everstep_agent.probes.network_mounts import NetworkMounts
 from everstep_agent.probes.storage import StorageProbe
+from real.sandbox import denies_fuse
 
 _DEVICE = Path("/dev/fuse")
 pytestmark = [
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(
         os.geteuid() != 0 or not _DEVICE.exists(), reason="needs root and the kernel's FUSE"
     ),
+    pytest.mark.skipif(bool(denies_fuse()), reason=denies_fuse()),
 ]
 _PATIENCE_S = 20.0
 

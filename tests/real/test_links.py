@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from real.sandbox import denies_interfaces
+
 _ROOT = Path(__file__).resolve().parents[2]
 _SCRIPT = Path(__file__).with_name("link_namespace.py")
 
@@ -16,6 +18,7 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="ip is not installed (apt: iproute2)"),
+    pytest.mark.skipif(bool(denies_interfaces()), reason=denies_interfaces()),
 ]
 
 

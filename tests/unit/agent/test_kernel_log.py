@@ -152,7 +152,7 @@ def test_the_real_ring_buffer_says_what_was_written_to_it() -> None:
         with path.open("w") as file:
             file.write(f"<5>{marker}\n")
     except OSError as error:
-        pytest.skip(f"/dev/kmsg cannot be written here: {error.strerror}")
+        pytest.skip(f"the sandbox denies: writing /dev/kmsg: {error.strerror}")
     log = kernel_log(path, "boot-1", Position())
     found: list[KernelLine] = []
     while batch := log.drain().lines:
