@@ -50,6 +50,19 @@ def test_a_finding_is_shown_with_its_place_and_the_rule(
         assert words in shown
 
 
+def test_several_findings_begin_with_what_to_do_about_each_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fallen = "[   12.600000] NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.\n"
+    memory = "[   12.700000] Out of memory: Killed process 999 (python) total-vm:1kB\n"
+    main(["read-log", _write(tmp_path, _LOG + fallen + memory)])
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "FATAL     gpu/0000:3b:00.0: reboot_node (XidFatal line 2, FallenOffTheBus line 4)",
+        "DEGRADED  host/memory: watch (NodeOutOfMemory line 5)",
+        "",
+    ]
+
+
 def test_the_fields_of_the_json_are_those_of_the_help(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

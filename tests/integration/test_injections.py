@@ -125,15 +125,15 @@ def test_slow_training_stands_still_for_a_share_of_the_time_and_goes_on_afterwar
         done = fleet.everstep("inject", "n0", "slow:50%", "--for", "10m")
         assert done.returncode == 0, done.stderr
         fleet.until("it stands still", _PATIENCE_S, lambda: _stopped(rank.pid))
-        # Killed in the middle, an agent cannot let it go on; its successor does.
+        # Killed in the middle, an agent cannot let it go on; its guard does.
         killed = fleet.agents.pop("n0")
         while not _stopped(rank.pid):
             time.sleep(0.01)
         killed.process.send_signal(signal.SIGKILL)
         killed.process.wait(20)
+        fleet.until("it goes on", _PATIENCE_S, lambda: not _stopped(rank.pid))
         fleet.start_agent("n0")
         fleet.until("its end", _PATIENCE_S, lambda: _injection(fleet, 2) == "ended")
-        fleet.until("it goes on", _PATIENCE_S, lambda: not _stopped(rank.pid))
         before = fleet.step()
         fleet.until("more steps", _PATIENCE_S, lambda: fleet.step() > before)
 

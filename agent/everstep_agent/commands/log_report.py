@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from everstep_agent.commands.log_files import LogFile
 from everstep_agent.detectors.kernel.log_reading import LogReading, Places, ToldFinding, ToldXid
-from everstep_common.findings import Severity
+from everstep_common.findings import Severity, SuggestedAction
 
 _SEVERITIES = list(Severity)
+_ACTIONS = list(SuggestedAction)
 
 
 def report_as_json(file: LogFile, reading: LogReading) -> dict[str, object]:
@@ -64,7 +65,23 @@ def report_as_text(file: LogFile, reading: LogReading) -> str:
     paragraphs = ["\n".join(_paragraph(told, several)) for told in found]
     if others := list(_other_xids(reading)):
         paragraphs.append("Xids that are no finding:\n" + "\n".join(others))
-    return "\n\n".join([*paragraphs, _summary(file, reading, found)])
+    overview = "\n".join(_overview(found, several))
+    parts = [overview] if len(found) > 1 and overview else []
+    return "\n\n".join([*parts, *paragraphs, _summary(file, reading, found)])
+
+
+def _overview(found: Iterable[ToldFinding], several: bool) -> Iterable[str]:
+    """Yield one line for each device that has more than a remark: what to do about it."""
+    devices: dict[tuple[str, str], list[ToldFinding]] = {}
+    for told in found:
+        if told.ended_line is None and told.finding.severity is not Severity.INFO:
+            devices.setdefault((told.host, told.finding.component), []).append(told)
+    for (host, component), of_it in devices.items():
+        worst = max((told.finding.severity for told in of_it), key=_SEVERITIES.index)
+        action = max((told.finding.suggested_action for told in of_it), key=_ACTIONS.index)
+        why = ", ".join(f"{told.finding.condition} line {told.places.line}" for told in of_it)
+        name = f"{_safe(host)}: " if several and host else ""
+        yield f"{worst.value.upper():<8}  {name}{_safe(component)}: {action.value} ({why})"
 
 
 def _paragraph(told: ToldFinding, several: bool) -> Iterable[str]:

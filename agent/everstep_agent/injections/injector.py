@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.injections.effects import counters_of
 from everstep_agent.injections.grammar import SpecError, parse
+from everstep_agent.injections.guard import Guard
 from everstep_agent.injections.kernel_lines import InjectedLog
 from everstep_agent.injections.kernel_words import kernel_text
 from everstep_agent.injections.memory import Answer, InjectionMemory, Unended
@@ -185,7 +186,11 @@ class Injector:
             )
         if problem := may_stop(found):
             raise SpecError(problem)
-        stopper = self._stoppers[name] = Stopper(pids)
+        try:
+            guard = Guard()
+        except OSError as error:
+            raise SpecError(f"no process can be started that lets them go on: {error}") from error
+        stopper = self._stoppers[name] = Stopper(pids, guard)
         work = stopper.slow(spec.ratio) if isinstance(spec, SlowSpec) else stopper.hold()
         self._tasks[name] = asyncio.create_task(work, name=f"injection-{name}")
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Protocol
 
 from everstep_agent.jobs.processes import ProcessIdentity, alive, identify
 
@@ -39,11 +40,24 @@ def go_on(processes: Iterable[ProcessIdentity]) -> None:
             _signal(process, signal.SIGCONT)
 
 
+class Watcher(Protocol):
+    """Lets processes go on if this one is killed."""
+
+    def note(self, process: ProcessIdentity) -> None:
+        """Take care of one more. Raises OSError when it cannot."""
+        ...
+
+    async def end(self) -> None:
+        """Stop caring."""
+        ...
+
+
 class Stopper:
     """Stops processes until it is cancelled; whoever it stopped goes on at the end."""
 
-    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+    def __init__(self, pids: Callable[[], Iterable[int]], watcher: Watcher) -> None:
         self._pids = pids
+        self._watcher = watcher
         self.stopped: set[ProcessIdentity] = set()
 
     async def slow(self, ratio: float) -> None:
@@ -56,6 +70,7 @@ class Stopper:
                 await asyncio.sleep(_PERIOD_S * (1 - ratio))
         finally:
             self.release()
+            await self._watcher.end()
 
     async def hold(self) -> None:
         """Keep them stopped, those too that take the place of others."""
@@ -65,6 +80,7 @@ class Stopper:
                 await asyncio.sleep(_LOOK_S)
         finally:
             self.release()
+            await self._watcher.end()
 
     def targets(self) -> tuple[ProcessIdentity, ...]:
         """Return what it stops now and then."""
@@ -82,8 +98,9 @@ class Stopper:
             if found is None or found in self.stopped:
                 continue
             try:
+                self._watcher.note(found)
                 _signal(found, signal.SIGSTOP)
-            except PermissionError as error:
+            except OSError as error:
                 logger.warning("process %d cannot be stopped: %s", pid, error)
             else:
                 self.stopped.add(found)
