@@ -47,7 +47,8 @@ class Story:
         overrides: Mapping[int, XidOverride] | None = None,
         history: XidHistory | None = None,
     ) -> None:
-        settings = XidSettings(_TABLES, overrides or {}, history or XidHistory())
+        self.history = history or XidHistory()
+        settings = XidSettings(_TABLES, overrides or {}, self.history)
         self.detector = KernelDetector(settings)
         self.detector.standing = self.open
         self.book = FindingBook()
@@ -373,9 +374,10 @@ def test_faults_of_programs_do_not_fill_the_memory() -> None:
 
 def test_the_driver_has_no_say_in_a_drill_and_nobody_remembers_it() -> None:
     old = [XidSighting(_PCI, 79, "", f"boot-{n}", 10**18 - _DAY) for n in (7, 8)]
-    history = XidHistory(old)
+    story = Story(history=XidHistory(old))
     drill = KernelLine(_xid(79).text, injected=True)
-    (finding,) = Story(history=history).tell(drill, says=RecoveryAction.NONE, branch=570)
+    (finding,) = story.tell(drill, says=RecoveryAction.NONE, branch=570)
     assert (finding.rule, finding.injected) == ("Xid table: 79", True)
     assert finding.suggested_action is SuggestedAction.REBOOT_NODE
-    assert history.remembered() == tuple(old)
+    assert story.history.remembered() == tuple(old)
+    assert _refine(story, _reading(0), _stamp(3600)) == []

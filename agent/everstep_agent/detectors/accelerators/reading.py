@@ -90,7 +90,7 @@ class AcceleratorLimits:
             found.append(
                 f"memory_kept_ratio: must be above 0 and at most 1, got {self.memory_kept_ratio:g}"
             )
-        return found
+        return [f"signals.accelerators.{problem}" for problem in found]
 
 
 _LIMITS = AcceleratorLimits()

@@ -79,9 +79,16 @@ class GpuLimits:
             for name in ("clock_ratio", "busy_ratio")
             if getattr(self, name) > 1
         ]
-        for name, most in (("slowdown_minutes", 10), ("nvlink_windows", 29)):
-            if getattr(self, name) > most:
-                found.append(f"signals.gpu.{name}: must be at most {most}")
+        # GPUs idle 50 °C below their limit: from there on every one would be too hot.
+        for name, most in (
+            ("slowdown_minutes", 10),
+            ("nvlink_windows", 29),
+            ("thermal_margin_c", 50),
+        ):
+            if (value := getattr(self, name)) > most:
+                found.append(f"signals.gpu.{name}: must be at most {most}, got {value}")
+        if self.ecc_storm_per_s < self.ecc_corrected_per_s:
+            found.append("signals.gpu.ecc_storm_per_s: must not be below ecc_corrected_per_s")
         return found
 
 

@@ -30,7 +30,7 @@ CONDITIONS = (
     Condition(
         name="DriverTasksStuck",
         component="driver/nvidia",
-        meaning='one and the same process or thread whose name begins with "nvidia" waits in the '
+        meaning='one and the same process whose name begins with "nvidia" waits in the '
         f"kernel (state D) in {_DRIVER_LOOKS} looks, a minute apart",
         source="gpud: five checks, a minute apart; the driver holds it, and a reset may not help",
         clears_when="none of them waits for so long any more",

@@ -1,10 +1,13 @@
 """What a node of some type should have, as its operator wrote it down; one file serves a fleet."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from everstep_common.setting import setting
 
+# As the kernel writes it; nvidia-smi has more zeros and capitals, and that would match no GPU.
+_PCI = re.compile(r"(?:|[1-9a-f][0-9a-f]{0,3})[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 LINK_KINDS = ("infiniband", "roce", "ethernet")
 
 
@@ -94,7 +97,7 @@ class ExpectedInventory:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
-        return [*self._numbers(), *self._links(), *self._gpus()]
+        return [*self._numbers(), *self._links(), *self._gpus(), *self._others()]
 
     def _numbers(self) -> Iterator[str]:
         tables: dict[str, _Table] = {"host": self.host, "gpus": self.gpus}
@@ -125,11 +128,25 @@ class ExpectedInventory:
         by_name = {links.kind for links in self.links if links.names}
         for kind in sorted(by_name & {links.kind for links in self.links if not links.names}):
             yield f"links: {kind} is expected by names here and by a count there; use one of them"
-        names = self.required_links
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            yield f"links: {name} is listed more than once"
+        yield from _repeated("links", self.required_links)
 
     def _gpus(self) -> Iterator[str]:
         gpus = self.gpus
         if gpus.pci and gpus.count not in (0, len(gpus.pci)):
             yield f"gpus.count: {gpus.count}, but {len(gpus.pci)} PCI addresses are listed"
+        for i, pci in enumerate(gpus.pci):
+            if not _PCI.fullmatch(pci):
+                yield f'gpus.pci[{i}]: expected an address like "0000:3b:00.0", got {pci!r}'
+        yield from _repeated("gpus.pci", gpus.pci)
+
+    def _others(self) -> Iterator[str]:
+        for i, disk in enumerate(self.disks):
+            if not disk.mount.startswith("/"):
+                yield f"disks[{i}].mount: expected a path from the root, got {disk.mount!r}"
+        yield from _repeated("disks", [disk.mount for disk in self.disks])
+        yield from _repeated("accelerators", [one.vendor for one in self.accelerators])
+
+
+def _repeated(key: str, names: Sequence[str]) -> Iterator[str]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{key}: {name} is listed more than once"

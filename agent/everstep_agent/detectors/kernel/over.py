@@ -112,6 +112,9 @@ def field_230(gpu: GpuReading | None) -> RecoveryAction | None:
 
 def _refined(known: OpenFinding, action: RecoveryAction, now: Moment) -> list[Judgement]:
     finding = known.finding
+    if finding.injected:
+        # The driver knows nothing of a drill, which ends as a drill does.
+        return []
     if finding.condition not in ("XidFatal", "XidDegraded") or finding.rule in _MEMORY_SAYS:
         return []
     if action is RecoveryAction.NONE:
