@@ -197,6 +197,8 @@ class AgentConfig:
         found += [f"{key}: expected host:port, got {value!r}" for key, value in malformed.items()]
         if self.gpus_expected < 0:
             found.append(f"gpus_expected: must be 0 or more, got {self.gpus_expected}")
+        if self.state_folder == self.jobs.runtime_folder:
+            found.append("data_folder: must be another folder than jobs.runtime_folder")
         for key, known in (("log_level", _LEVELS), ("log_style", _STYLES)):
             if getattr(self, key) not in known:
                 found.append(

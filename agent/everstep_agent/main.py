@@ -13,9 +13,19 @@ from everstep_common.version import VERSION
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 
 
+# What a shell says of a command that Ctrl-C has ended.
+_INTERRUPTED = 130
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the agent, or one of its commands; return the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _main(words: list[str]) -> int:
     if words[:1] == ["hold"]:
         from everstep_agent.holder import main as hold
 

@@ -1,5 +1,6 @@
 """What an operator may set of the signals: thresholds, how far automation may go, and overrides."""
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -43,11 +44,7 @@ class SignalsSettings:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
-        found = [
-            f"signals.modes.{name}: no condition has this name; docs/signals.md lists them"
-            for name in self.modes
-            if name not in CONDITIONS
-        ]
+        found = [_no_condition(name) for name in self.modes if name not in CONDITIONS]
         found += [
             f"signals.xid.{code}: expected the number of an Xid, such as 94"
             for code in self.xid
@@ -64,3 +61,9 @@ class SignalsSettings:
         ):
             found += table.problems()
         return found
+
+
+def _no_condition(name: str) -> str:
+    near = difflib.get_close_matches(name, CONDITIONS, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"signals.modes.{name}: no condition has this name; {hint}docs/signals.md lists them"

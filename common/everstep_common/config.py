@@ -8,6 +8,7 @@ values, one ``key: sentence`` each, keys inside tables dotted.
 import dataclasses
 import difflib
 import json
+import math
 import tomllib
 import types
 import typing
@@ -42,6 +43,8 @@ def load(kind: type[T], path: Path | None) -> T:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError([f"{path}: not valid TOML: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{path}: nested too deeply to be a configuration"]) from error
     return _checked(kind, document, str(path))
 
 
@@ -69,7 +72,7 @@ def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[
     for name in [name for name in names if name in table]:
         found: list[str] = []
         value = _value(hints[name], table[name], prefix + name, found)
-        if not found or dataclasses.is_dataclass(value) or isinstance(value, Mapping):
+        if not found or _can_be_judged(value):
             values[name] = value
         problems += found
     # The default stands in for a wrong value, so that the others can be judged in the same run.
@@ -79,6 +82,13 @@ def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[
     if missing or any(_is_required(names[name]) for name in wrong):
         return None
     return kind(**values)
+
+
+def _can_be_judged(value: object) -> bool:
+    """Return whether tables came of it, in which only single keys are wrong."""
+    if isinstance(value, tuple):
+        return bool(value) and all(dataclasses.is_dataclass(entry) for entry in value)
+    return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
 
 
 def _is_required(spec: "dataclasses.Field[typing.Any]") -> bool:
@@ -115,7 +125,9 @@ def _scalar(kind: object, value: object) -> object | None:
         return float(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next((member for member in kind if member.value == value), None)
-    return value if type(value) is kind else None
+    # TOML has nan and inf: no threshold, and no comparison with one is ever true.
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value if type(value) is kind and finite else None
 
 
 def _without_none(kind: typing.Any) -> typing.Any:  # noqa: ANN401

@@ -41,3 +41,7 @@ for _command in (
     isolate, release, pause, resume, inject, run, version, completion,
 ):  # fmt: skip
     everstep.add_command(_command)
+
+# A raw docstring has two characters where click looks for the one that keeps lines as they are.
+for _shown in (everstep, *everstep.commands.values()):
+    _shown.help = (_shown.help or "").replace(r"\b", "\b")

@@ -130,7 +130,16 @@ class GrpcAdmin:
         request = admin_pb2.ClearInjectionsRequest(
             node=node, injection=injection, operator=getpass.getuser()
         )
-        return self._ask(node, lambda: self._stub.ClearInjections(request, timeout=self._timeout_s))
+        try:
+            return self._ask(
+                node, lambda: self._stub.ClearInjections(request, timeout=self._timeout_s)
+            )
+        except UnknownNameError as error:
+            known = self.injections(node).injections  # says it of a node that is not known
+            ids = ", ".join(one.injection for one in known) or "none"
+            raise UnknownNameError(
+                f"no injection {injection!r} on {node}; it has: {ids}"
+            ) from error
 
     def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """See Operator."""

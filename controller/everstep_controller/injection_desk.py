@@ -62,9 +62,11 @@ class InjectionDesk:
         if injection and injection not in node.injections:
             raise UnknownInjectionError(f"no injection {injection!r} on {name}")
         await self._runtime.submit(InjectionCleared(name, injection, operator))
-        for one in list(node.injections):
-            if node.injections[one].clearing:
-                await self._settled(name, one, over=True)
+        node = self._node(name)
+        if node.connected:
+            # All at once: each waits for the same agent.
+            waits = [self._settled(name, one.id, over=True) for one in _clearing(node)]
+            await asyncio.gather(*waits)
         return self.list(name)
 
     async def _settled(self, node: str, injection: str, *, over: bool) -> Injection:
@@ -98,6 +100,10 @@ def _problem(node: NodeRecord, request: admin_pb2.InjectRequest) -> str:
     if not request.spec or len(request.spec) > _SPEC_MAX:
         return "say what to inject; 'everstep inject --help' lists what there is"
     return ""
+
+
+def _clearing(node: NodeRecord) -> list[Injection]:
+    return [one for one in node.injections.values() if one.clearing]
 
 
 def _line(injection: Injection) -> admin_pb2.InjectionLine:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,7 +76,6 @@ def test_a_healthy_node_passes_without_an_agent_and_without_an_environment(folde
         (["--only", "gpux"], "no group 'gpux'; did you mean gpu? known: gpu, ib, net"),
         (["--deadline", "soon"], "expected 1 to 3600 seconds, got 'soon'"),
         (["--nagios", "--json"], "not allowed with"),
-        (["--config", "/nowhere.toml"], "/nowhere.toml: cannot be read"),
     ],
 )
 def test_a_wrong_command_line_is_unknown_and_never_critical(
@@ -85,6 +85,40 @@ def test_a_wrong_command_line_is_unknown_and_never_critical(
     assert done.returncode == 3
     assert told in done.stderr
     assert done.stdout == ""
+
+
+def test_a_wrong_configuration_is_unknown_to_programs_and_told_to_operators(folder: Path) -> None:
+    done = _check(folder, "--config", "/nowhere.toml", "--nagios")
+    assert done.returncode == 3
+    assert done.stdout.startswith("EVERSTEP UNKNOWN - probe check: wrong configuration: /nowhere")
+    assert "/nowhere.toml: cannot be read" in done.stderr
+
+
+def test_who_asks_for_the_inventory_alone_hears_that_none_is_expected(folder: Path) -> None:
+    file = _config(folder)
+    done = _check(folder, "--config", str(file), "--only", "inventory", "--json")
+    assert done.returncode == 0, done.stderr
+    assert any(
+        note.startswith("no inventory is expected") for note in json.loads(done.stdout)["notes"]
+    )
+
+
+def test_an_interrupted_check_ends_without_a_word(folder: Path) -> None:
+    # It waits for a pipe that nobody writes to.
+    os.mkfifo(folder / "agent.toml")
+    command = [sys.executable, "-m", "everstep_agent.main", "check"]
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    check = subprocess.Popen(
+        [*command, "--config", str(folder / "agent.toml")],
+        env={"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    # The pipe opens when the command reads it: only then its handlers stand.
+    with (folder / "agent.toml").open("wb"):
+        check.send_signal(signal.SIGINT)
+        assert check.wait(20) == 130
+    assert check.communicate() == (b"", b"")
 
 
 def test_a_driver_that_hangs_does_not_keep_the_check(folder: Path) -> None:

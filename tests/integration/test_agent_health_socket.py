@@ -1,8 +1,11 @@
 """The health socket of an agent: slow looks, nonsense, and many who ask."""
 
 import asyncio
+import contextlib
+import socket
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,53 @@ def test_nonsense_on_the_socket_is_not_answered_and_harms_nobody(folder: Path) -
     said, report = asyncio.run(scenario())
     assert said == b""
     assert report.status is Status.OK
+
+
+def _answers(folder: Path, answer: Callable[[socket.socket], None]) -> threading.Thread:
+    """Let a stranger answer once on the socket."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / SOCKET_NAME))
+    listener.listen(1)
+
+    def serve() -> None:
+        with listener, listener.accept()[0] as connection, contextlib.suppress(OSError):
+            answer(connection)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def test_an_answer_in_drops_does_not_take_longer_than_one_in_a_piece(folder: Path) -> None:
+    asker_left = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        while not asker_left.wait(0.05):
+            connection.send(b"x")
+
+    stranger = _answers(folder, drip)
+    with pytest.raises(OSError, match=f"{SOCKET_NAME}: timed out"):
+        ask_agent([folder / SOCKET_NAME, folder / "none"], (), 0.5)
+    asker_left.set()
+    stranger.join(20)
+
+
+def test_an_answer_nested_too_deeply_is_nonsense_like_any_other(folder: Path) -> None:
+    stranger = _answers(folder, lambda connection: connection.sendall(b"[" * 100_000 + b"\n"))
+    with pytest.raises(ValueError, match="nested too deeply"):
+        ask_agent([folder / SOCKET_NAME], (), 20.0)
+    stranger.join(20)
+
+
+def test_a_user_who_keeps_connections_takes_no_more_than_a_share(folder: Path) -> None:
+    async def scenario() -> int:
+        async with served(folder, no_look):
+            kept = [await asyncio.open_unix_connection(folder / SOCKET_NAME) for _ in range(60)]
+            refused = 0
+            for reader, _ in kept[32:]:
+                refused += await reader.read() == b""
+            for _, writer in kept:
+                writer.close()
+            return refused
+
+    assert asyncio.run(scenario()) == 28

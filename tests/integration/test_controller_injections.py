@@ -124,3 +124,27 @@ def test_what_cannot_be_ordered_changes_nothing(tmp_path: Path) -> None:
 
     missing, impossible = grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION
     assert asyncio.run(scenario()) == [missing, *[impossible] * 3, missing]
+
+
+def test_the_end_of_many_is_waited_for_only_while_their_agent_is_there(tmp_path: Path) -> None:
+    async def scenario() -> list[str]:
+        async with (
+            controller(tmp_path) as running,
+            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+        ):
+            admin = admin_pb2_grpc.AdminStub(channel)
+            async with agent_stream(running.port, "node-1") as agent:
+                await agent.healthy()
+                for sequence in range(2, 6):
+                    asked = asyncio.create_task(_told(admin, _request()))
+                    await _answer(agent, sequence, fleet_pb2.INJECTION_STATE_ACTIVE)
+                    await asked
+            async with asyncio.timeout(20):
+                while running.runtime.state.nodes["node-1"].connected:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            # One wait for each of the four would take longer than the command line waits.
+            async with asyncio.timeout(10):
+                request = admin_pb2.ClearInjectionsRequest(node="node-1", operator="ann")
+                return [one.state for one in (await _cleared(admin, request)).injections]
+
+    assert asyncio.run(scenario()) == ["active"] * 4

@@ -28,6 +28,7 @@ the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep ettr JOB         where a job's time went
   everstep isolate NODE --reason TEXT    everstep release NODE
   everstep pause --reason TEXT           everstep resume    automation stops, goes on
+  everstep inject NODE xid:79            a fault on purpose, for drills
   everstep demo             the whole loop on this machine, in 90 seconds
 
 daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller')

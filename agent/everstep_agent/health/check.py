@@ -100,6 +100,8 @@ async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]
             notes += ("no agent runs here",)
         except (OSError, ValueError) as error:
             notes += (f"no agent could be asked: {error}",)
+    if "inventory" in options.groups and config.inventory_file is None:
+        notes += ("no inventory is expected; 'everstep-agent inventory --help' tells how to",)
     # Only now: the answer of an agent needs no probes.
     from everstep_agent.health.own_look import own_look
 

@@ -34,6 +34,8 @@ _BY_COMPONENT = {
 }
 # Kernel lines and the expected inventory tell of all kinds of components.
 _BY_TITLE = {"kernel": "kernel", "inventory": "inventory"}
+# Found by the probe of the device itself, and just what an inventory is compared for.
+_MISSING = frozenset({"GpuCountMismatch", "GpuLost"})
 # Whoever asks for one group wants the kernel's words about it as well.
 _SOURCES = {
     "gpu": {"kernel"},
@@ -54,7 +56,8 @@ def groups_of(key: FindingKey, probes: Mapping[str, str]) -> frozenset[str]:
     rdma = "/" in name or name in ("infiniband", "roce")
     link = "ib" if rdma else "net"
     found = link if kind in ("link", "links") else _BY_COMPONENT.get(kind, "host")
-    return _TITLE_OF.get(key.condition, frozenset()) | {found}
+    expected = {"inventory"} if key.condition in _MISSING else set()
+    return _TITLE_OF.get(key.condition, frozenset()) | {found} | expected
 
 
 def sources_for(groups: Iterable[str]) -> frozenset[str]:

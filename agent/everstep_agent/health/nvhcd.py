@@ -24,6 +24,13 @@ _PATIENCE_S = 3.0
 _ASKING_MAX = 32
 _REQUEST_BYTES_MAX = 64 << 10
 _STOP_S = 0.2
+# Each connection is a descriptor of the agent, and every user may open one.
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
+    ("grpc.max_allowed_incoming_connections", 64),
+    ("grpc.max_connection_idle_ms", 10_000),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+)
 
 # What its default arguments name, in our groups; everything is looked at for the first two.
 _THEIR_GROUPS: dict[str, tuple[str, ...]] = {
@@ -112,7 +119,7 @@ class HealthCheckServer:
         """Serve. Raises OSError when the socket cannot be made."""
         server = grpc.aio.server(
             maximum_concurrent_rpcs=_ASKING_MAX,
-            options=[("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
+            options=_OPTIONS,
         )
         nvhcd_pb2_grpc.add_HealthCheckServiceServicer_to_server(self._servicer, server)
         self._path.unlink(missing_ok=True)

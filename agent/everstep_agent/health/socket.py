@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.report import HealthReport, decode, encode
+from everstep_agent.jobs.processes import peer_of
 from everstep_agent.jobs.runtime_folder import listen_unix
 from everstep_common.codec import from_json
 
@@ -21,8 +23,9 @@ SOCKET_NAME = "health.sock"
 _QUESTION_BYTES_MAX = 4096
 _QUESTION_S = 5.0
 _PATIENCE_S_MAX = 60.0
-# Each is a descriptor and a few kilobytes; the look itself is shared.
-_CONNECTIONS_MAX = 32
+# Each is a descriptor and a few kilobytes; the look itself is shared. Of one user, so that nobody
+# takes the agent's descriptors, or another user's turn.
+_CONNECTIONS_PER_USER_MAX = 32
 _ANSWER_BYTES_MAX = 4 << 20
 _PIECE_BYTES = 64 << 10
 
@@ -48,7 +51,7 @@ class HealthServer:
         self.ready = asyncio.Event()
         self._path = path
         self._desk = desk
-        self._room = asyncio.Semaphore(_CONNECTIONS_MAX)
+        self._asking: Counter[int] = Counter()
 
     async def run(self) -> None:
         """Serve. Raises OSError when the socket cannot be made."""
@@ -61,8 +64,13 @@ class HealthServer:
             await server.serve_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        user = _user_of(writer)
+        if self._asking[user] >= _CONNECTIONS_PER_USER_MAX:
+            writer.close()
+            return
+        self._asking[user] += 1
         try:
-            async with self._room, asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
+            async with asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
                 async with asyncio.timeout(_QUESTION_S):
                     question = _question(await reader.readline())
                 report = await self._desk.report(question.groups, question.patience_s)
@@ -71,7 +79,15 @@ class HealthServer:
         except (OSError, ValueError) as error:  # TimeoutError and CodecError are among them
             logger.debug("health socket: %s", error)
         finally:
+            self._asking[user] -= 1
             writer.close()
+
+
+def _user_of(writer: asyncio.StreamWriter) -> int:
+    try:
+        return peer_of(writer.get_extra_info("socket")).uid
+    except OSError:
+        return -1
 
 
 def _question(line: bytes) -> _Question:
@@ -88,7 +104,7 @@ def ask_agent(paths: Sequence[Path], groups: Sequence[str], deadline_s: float) -
     question = {"groups": list(groups), "patience_s": deadline_s / 2}
     request = json.dumps(question).encode() + b"\n"
     until = time.monotonic() + deadline_s
-    last: OSError = FileNotFoundError("no agent runs here")
+    wrong: list[OSError] = []
     for path in paths:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             try:
@@ -99,8 +115,8 @@ def ask_agent(paths: Sequence[Path], groups: Sequence[str], deadline_s: float) -
             except FileNotFoundError:
                 continue
             except OSError as error:
-                last = OSError(f"{path}: {error.strerror or error}")
-    raise last
+                wrong.append(OSError(f"{path}: {error.strerror or error}"))
+    raise wrong[0] if wrong else FileNotFoundError("no agent runs here")
 
 
 def _line(connection: socket.socket, until: float) -> bytes:

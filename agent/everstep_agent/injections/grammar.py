@@ -42,7 +42,8 @@ def parse(text: str) -> Spec:
         )
     spec = reader(rest)
     if spec is None:
-        raise SpecError(f"{text!r} cannot be read; write it like {_FORMS[kind]}")
+        limits = _LIMITS.get(kind, "")
+        raise SpecError(f"{text!r} cannot be read; write it like {_FORMS[kind]}{limits}")
     return spec
 
 
@@ -58,7 +59,7 @@ def _kernel(rest: str) -> KernelSpec | None:
 
 def _ecc(rest: str) -> EccSpec | None:
     what, pci = _place(rest)
-    match = re.fullmatch(r"(corrected|uncorrected)=(\d{1,9})(/s)?", what)
+    match = re.fullmatch(r"(corrected|uncorrected)=([1-9]\d{0,8})(/s)?", what)
     return EccSpec(match[1], int(match[2]), bool(match[3]), pci) if match else None
 
 
@@ -82,7 +83,7 @@ def _link_down(rest: str) -> LinkDownSpec | None:
 
 
 def _link_errors(rest: str) -> LinkErrorsSpec | None:
-    match = re.fullmatch(r"([^=\s]+)=(\w+):(\d{1,9})", rest)
+    match = re.fullmatch(r"([^=\s]+)=(\w+):([1-9]\d{0,8})", rest)
     return LinkErrorsSpec(match[1], match[2], int(match[3])) if match else None
 
 
@@ -134,5 +135,15 @@ _FORMS: Mapping[str, str] = MappingProxyType(
         "link-errors": "link-errors:mlx5_0/1=symbol_error:200",
         "hang": "hang:nvml",
         "slow": "slow:20%",
+    }
+)
+_LIMITS: Mapping[str, str] = MappingProxyType(
+    {
+        "xid": ", 1 to 999",
+        "kernel": f", one line of at most {_LINE_MAX} characters",
+        "ecc": ", at least 1",
+        "temperature": ", 1 to 150 degrees Celsius",
+        "link-errors": ", at least 1 each second",
+        "slow": ", 1% to 95%",
     }
 )

@@ -17,6 +17,7 @@ from everstep_agent.injections.specs import (
     GpuSpec,
     HangSpec,
     KernelSpec,
+    LinkErrorsSpec,
     LinkSpec,
     SlowSpec,
     Spec,
@@ -150,6 +151,8 @@ class Injector:
             raise SpecError(_OFF)
         if isinstance(spec, LinkSpec):
             _among(spec.link, [link.name for link in self._reach.view.links or ()], "link")
+        if isinstance(spec, LinkErrorsSpec):
+            _among(spec.counter, self._counters_of(spec.link), f"counter of {spec.link} named")
         if isinstance(spec, GpuSpec | XidSpec):
             reading = self._reach.view.gpus
             known = [gpu.pci for gpu in reading.gpus] if reading else []
@@ -159,6 +162,11 @@ class Injector:
                 raise SpecError("no GPU is known here; an Xid can name any: xid:79@0000:3b:00.0")
             return replace(spec, pci=spec.pci or known[0])
         return spec
+
+    def _counters_of(self, link: str) -> list[str]:
+        view = self._reach.view
+        readings = (*view.link_statistics, *view.port_counters)
+        return sorted(name for one in readings if one.link == link for name in one.values)
 
     def _start(self, name: str, spec: Spec) -> str:
         """Make the fault and return what was done. Raises SpecError."""

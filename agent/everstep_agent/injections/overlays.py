@@ -30,11 +30,19 @@ def faulty_gpu(spec: GpuSpec, gpu: GpuReading, elapsed_s: float) -> GpuReading:
         case EccSpec():
             return _with_errors(spec, gpu, elapsed_s)
         case TemperatureSpec():
-            return replace(gpu, temperature_c=float(spec.celsius))
+            return _heated(gpu, spec.celsius)
         case ThrottleSpec():
             return replace(gpu, clock_reasons=(gpu.clock_reasons or 0) | _REASONS[spec.reason])
         case LostSpec():
             return replace(gpu, error="GPU is lost (injected)", error_code=_GPU_IS_LOST)
+
+
+def _heated(gpu: GpuReading, celsius: int) -> GpuReading:
+    # Newer GPUs tell what is left to their limit, and not the limit.
+    margin, before = gpu.thermal_margin_c, gpu.temperature_c
+    if margin is not None and before is not None:
+        margin -= round(celsius - before)
+    return replace(gpu, temperature_c=float(celsius), thermal_margin_c=margin)
 
 
 def _with_errors(spec: EccSpec, gpu: GpuReading, elapsed_s: float) -> GpuReading:

@@ -115,7 +115,10 @@ class HangSpec:
     @property
     def told(self) -> str:
         """Return it as a phrase."""
-        return "the process that talks to the NVIDIA driver is stopped"
+        return (
+            "the process that talks to the NVIDIA driver is stopped; that is found after "
+            "gpu_deadline_s and twice gpu_first_deadline_s"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,11 @@ class InfinibandProbe:
 
 
 def _offered(folder: str, wanted: tuple[str, ...]) -> list[str]:
-    there = set(names_in(folder))
+    try:
+        there = set(names_in(folder))
+    except PermissionError:
+        # Each is told as one that cannot be read; all other cards are read.
+        return list(wanted)
     return [name for name in wanted if name in there]
 
 

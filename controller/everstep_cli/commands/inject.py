@@ -67,11 +67,13 @@ def inject(
       ecc:corrected=1000/s[@PCI]            correctable memory errors, as a rate
       ecc:uncorrected=1[@PCI]               uncorrectable memory errors
       temperature:95[@PCI]                  a temperature in degrees Celsius
-      throttle:power_brake[@PCI]            clocks held down; also thermal, hw_slowdown
+      throttle:power_brake[@PCI]            clocks held down; also thermal (found after a minute),
+                                            hw_slowdown (after six minutes: give --for 10m)
       lost[@PCI]                            a GPU that does not answer
       link-down:mlx5_0/1                    a port or interface that is down
       link-errors:mlx5_0/1=symbol_error:200 errors on a port, each second
-      hang:nvml                             a driver that does not answer
+      hang:nvml                             a driver that does not answer; found after 65 s, so
+                                            give --for 3m
       slow:20%                              training processes that stand still a fifth of the time
 
     \b

@@ -205,4 +205,8 @@ def test_wrong_limits_are_all_refused_at_once() -> None:
         "signals.gpu.slowdown_minutes",
         "signals.gpu.nvlink_windows",
     ]
+    (problem,) = GpuLimits(ecc_storm_per_s=1).problems()
+    assert problem == "signals.gpu.ecc_storm_per_s: must not be below ecc_corrected_per_s"
+    (problem,) = GpuLimits(thermal_margin_c=51).problems()
+    assert problem == "signals.gpu.thermal_margin_c: must be at most 50, got 51"
     assert GpuLimits().problems() == []

@@ -83,7 +83,8 @@ def test_the_status_is_the_worst_of_what_is_known(report: HealthReport, status: 
 @pytest.mark.parametrize(
     ("component", "condition", "groups"),
     [
-        ("gpu/0000:3b:00.0", "GpuLost", {"gpu"}),
+        ("gpu/0000:3b:00.0", "GpuLost", {"gpu", "inventory"}),
+        ("driver/nvidia", "GpuCountMismatch", {"gpu", "inventory"}),
         ("gpu/0000:3b:00.0", "XidFatal", {"gpu", "kernel"}),
         ("driver/nvidia", "DriverHang", {"gpu"}),
         ("link/mlx5_0/1", "LinkDown", {"ib"}),

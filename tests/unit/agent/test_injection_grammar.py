@@ -64,7 +64,10 @@ def test_what_is_written_is_what_is_meant(text: str, spec: Spec) -> None:
         ("hang:disk", "write it like hang:nvml"),
         ("throttle:brake", "write it like throttle:hw_slowdown|thermal|power_brake[@PCI]"),
         ("kernel:", "write it like kernel:TEXT"),
-        ("kernel:two\nlines", "write it like kernel:TEXT"),
+        ("kernel:two\nlines", "write it like kernel:TEXT, one line of at most 400 characters"),
+        ("ecc:corrected=0", "ecc:uncorrected=1[@PCI], at least 1"),
+        ("link-errors:mlx5_0/1=symbol_error:0", "symbol_error:200, at least 1 each second"),
+        ("temperature:151", "temperature:95[@PCI], 1 to 150 degrees Celsius"),
         ("link-errors:mlx5_0/1", "write it like link-errors:mlx5_0/1=symbol_error:200"),
     ],
 )

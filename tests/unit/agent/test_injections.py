@@ -5,19 +5,23 @@ from pathlib import Path
 
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading, GpusReading
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.injections.effects import BESIDE_IT, ON_IT
 from everstep_agent.injections.grammar import parse
+from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.kernel_lines import InjectedLog
 from everstep_agent.injections.memory import Answer, InjectionMemory, Unended
 from everstep_agent.injections.running import Running, RunningInjections
+from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_agent.probes.kernel_log import KernelBatch, Position
 from everstep_common.clock import Stamp
 from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_proto.generated import fleet_pb2
 
 _PCI = "0000:3b:00.0"
 _S = 10**9
@@ -51,6 +55,14 @@ def test_a_gpu_reads_as_it_would_with_the_fault_and_others_as_they_are() -> None
     assert faulty.temperature_c == 95
     assert faulty.throttled_by(ClockReason.POWER_BRAKE)
     assert untouched == other
+
+
+def test_a_gpu_that_is_heated_has_less_left_to_its_limit() -> None:
+    node = _Node()
+    node.inject(f"temperature:95@{_PCI}")
+    cool = replace(_gpu(), temperature_c=40.0, thermal_margin_c=47)
+    (hot,) = node.injections.gpus(GpusReading(gpus=(cool,))).gpus
+    assert (hot.temperature_c, hot.thermal_margin_c) == (95.0, -8)
 
 
 def test_nothing_is_touched_while_nothing_is_injected() -> None:
@@ -237,3 +249,30 @@ def test_a_line_stands_beside_a_log_that_is_not_the_kernels_own(tmp_path: Path) 
     assert (line.text, line.injected, line.boot_ns) == ("a line", True, 7)
     assert log.drain().lines == ()
     assert file.read_text(encoding="ascii") == ""
+
+
+def test_a_counter_that_a_link_does_not_have_is_refused_with_those_that_it_has() -> None:
+    view = NodeView(
+        links=(_link("mlx5_0/1"),),
+        port_counters=(CountersReading(link="mlx5_0/1", values={"symbol_error": 0}),),
+    )
+    told: list[fleet_pb2.Record] = []
+    node = _Node()
+    reach = Reach(
+        view=view,
+        kernel_log=InjectedLog(_NoLog(), Path("/nowhere")),
+        counters=Counters(),
+        boot_ns=lambda: node.now_ns,
+        driver_pids=tuple,
+        training_pids=tuple,
+        look_soon=lambda: None,
+    )
+    memory = InjectionMemory("{}", lambda _: None)
+    injector = Injector(node.injections, reach, memory, told.append, allowed=True)
+    injector.order("n/1", "link-errors:mlx5_0/1=simbol_error:5", 60)
+    (answer,) = [record.injection_changed for record in told]
+    assert answer.state == fleet_pb2.INJECTION_STATE_REFUSED
+    assert answer.message == (
+        "there is no counter of mlx5_0/1 named simbol_error here; this node has: symbol_error"
+    )
+    assert node.injections.running == {}

@@ -248,3 +248,21 @@ def test_a_file_that_is_there_is_replaced_only_on_demand(tmp_path: Path) -> None
     write_new(file, "three", replace=True)
     assert file.read_text(encoding="utf-8") == "three"
     assert [path.name for path in tmp_path.iterdir()] == ["inventory.toml"]
+
+
+def test_what_could_never_match_or_is_told_twice_is_a_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "inventory.toml"
+    file.write_text(
+        '[gpus]\npci = ["0000:3b:00.0", "0000:3b:00.0", "00000000:3B:00.0"]\n'
+        '[[disks]]\nmount = "data"\n[[disks]]\nmount = "/"\n[[disks]]\nmount = "/"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(ExpectedInventory, file)
+    told = {problem.removeprefix(f"{file}: ") for problem in caught.value.problems}
+    assert told == {
+        "gpus.pci[2]: expected an address like \"0000:3b:00.0\", got '00000000:3B:00.0'",
+        "gpus.pci: 0000:3b:00.0 is listed more than once",
+        "disks[0].mount: expected a path from the root, got 'data'",
+        "disks: / is listed more than once",
+    }

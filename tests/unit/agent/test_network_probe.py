@@ -1,14 +1,17 @@
 """Interfaces as sysfs shows them: what is hardware, what is up, and what cannot be read."""
 
 import logging
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.network import NetworkProbe
 from everstep_agent.sources.link_board import LinkBoard
+from fakes.nobody import nobody
 from fakes.sysfs import FakeNode
 
 
@@ -108,3 +111,18 @@ def test_counters_that_cannot_be_read_are_told_once_and_shown(
     assert f"infiniband: {why}" in board.view.inventory(Path("/proc")).notes
     board.take_port_counters([CountersReading(link="mlx5_0/1", values={"symbol_error": 0})])
     assert not [note for note in board.view.inventory(Path("/proc")).notes if why in note]
+
+
+def test_one_folder_that_may_not_be_listed_blinds_its_own_port_only() -> None:
+    # Not tmp_path: nobody else may enter that.
+    with tempfile.TemporaryDirectory(prefix="es") as path:
+        Path(path).chmod(0o755)
+        node = FakeNode(Path(path) / "sys", hcas=2, gpus=0)
+        (node.port("mlx5_0") / "counters").chmod(0)
+        probe = InfinibandProbe(str(node.root), str(node.dev))
+        with nobody():
+            assert [link.up for link in probe.read()] == [True, True]
+            first, second = probe.read_counters()
+    assert "symbol_error" in first.blind
+    assert second.blind == ()
+    assert "symbol_error" in second.values

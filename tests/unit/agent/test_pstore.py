@@ -1,8 +1,6 @@
 """Crash records: whose boot they belong to, what they say, and what cannot be read."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from everstep_agent.detectors.kernel.pstore import CrashRecord, PstoreReading, j
 from everstep_agent.probes.pstore import read_pstore
 from everstep_common.clock import Stamp
 from everstep_common.findings import Severity
+from fakes.nobody import nobody
 
 _HOUR = 3600 * 10**9
 # Two hours after a boot that began at hour 100.
@@ -67,23 +66,10 @@ def test_records_are_read_where_the_kernel_and_systemd_keep_them(tmp_path: Path)
     assert any(record.text.endswith("the end") for record in records)
 
 
-@contextmanager
-def _nobody() -> Iterator[None]:
-    """Have no rights for a moment: root may read everything."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-
-
 def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "pstore"
     folder.mkdir(mode=0)
-    with _nobody():
+    with nobody():
         assert "may not be read" in read_pstore((folder,)).denied
 
 

@@ -110,3 +110,21 @@ def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
 
 def test_every_key_is_documented() -> None:
     assert all(setting.help for setting in document(AgentConfig))
+
+
+def test_mistakes_in_how_parts_go_together_name_the_next_step(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        'data_folder = "/one"\n[jobs]\nruntime_folder = "/one"\n'
+        '[signals.modes]\nXidFatall = "enforce"\n'
+        "[signals.accelerators]\nmemory_kept_ratio = 7\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(AgentConfig, file)
+    assert [problem.removeprefix(f"{file}: ") for problem in caught.value.problems] == [
+        "data_folder: must be another folder than jobs.runtime_folder",
+        "signals.modes.XidFatall: no condition has this name; did you mean XidFatal? "
+        "docs/signals.md lists them",
+        "signals.accelerators.memory_kept_ratio: must be above 0 and at most 1, got 7",
+    ]

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from everstep_cli.admin import AdminError
+from everstep_cli.cli import everstep
 from everstep_cli.main import run, screen
 from everstep_cli.printable import make_printable
 from everstep_cli.session import Session
@@ -207,3 +208,13 @@ def test_an_injection_that_cannot_be_says_why(
 ) -> None:
     assert call("inject", *arguments)[0] == code
     assert told in capsys.readouterr().err
+
+
+def test_the_examples_of_every_command_stand_in_lines_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in everstep.commands:
+        call(command, "--help")
+        assert "\\b" not in capsys.readouterr().out, command
+    call("inject", "--help")
+    assert "\n    xid:79[@PCI]  " in capsys.readouterr().out

@@ -153,3 +153,47 @@ def test_the_reference_shows_every_key_with_unit_and_default() -> None:
         "limits.slots": ("a whole number", "3", ""),
         "limits.wait_s": ("a number", "5.0", "seconds"),
     }
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_what_is_no_number_is_no_number(tmp_path: Path, number: str) -> None:
+    (problem,) = _numbers(tmp_path, f"each = [{{ share = {number} }}]")
+    assert problem.endswith(f"each[0].share: expected a number, got {number}")
+
+
+def test_one_wrong_key_in_a_list_of_tables_hides_no_other_mistake(tmp_path: Path) -> None:
+    told = _numbers(tmp_path, 'each = [{ share = "much" }, { share = -1.0 }]')
+    assert [problem.partition(": ")[2] for problem in told] == [
+        "each[0].share: expected a number, got 'much'",
+        "each[1].share: must be 0 or more",
+    ]
+
+
+def test_a_file_nested_without_end_is_no_configuration(tmp_path: Path) -> None:
+    (problem,) = _numbers(tmp_path, "each = " + "[" * 5000)
+    assert problem.endswith("nested too deeply to be a configuration")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    each: tuple[_Share, ...] = ()
+
+    def problems(self) -> list[str]:
+        return [
+            f"each[{i}].share: must be 0 or more"
+            for i, one in enumerate(self.each)
+            if one.share < 0
+        ]
+
+
+def _numbers(folder: Path, text: str) -> list[str]:
+    file = folder / "numbers.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(_Shares, file)
+    return caught.value.problems

@@ -87,7 +87,7 @@ class GpuLimits:
         ):
             if (value := getattr(self, name)) > most:
                 found.append(f"signals.gpu.{name}: must be at most {most}, got {value}")
-        if self.ecc_storm_per_s < self.ecc_corrected_per_s:
+        if 0 < self.ecc_storm_per_s < self.ecc_corrected_per_s:
             found.append("signals.gpu.ecc_storm_per_s: must not be below ecc_corrected_per_s")
         return found
 
