@@ -1,15 +1,26 @@
 """What a job's launcher and training processes say to the agent of their node, and its answers.
 
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time.
-Trainer:   Attach → Attached | Refused, Restore → Restored | NothingToRestore | RestoreFailed,
-           Reserve → Reserved | Refused, Begin → Slot | Skip, Commit → Committed | Refused; Progress
-           is not answered.
+Trainer:   Attach → Attached | Refused, Describe → Described | NothingToRestore | RestoreFailed,
+           Restore → Restored | NothingToRestore | RestoreFailed, Reserve → Reserved | Refused,
+           Begin → Slot | Skip | Unplanned, Commit → Committed | Refused; Progress is not answered.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
 from dataclasses import dataclass
 
 # --- launcher to agent ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where and how often the state is brought to storage: a folder or ``s3://bucket/prefix``."""
+
+    path: str
+    every_steps: int = 0
+    every_s: float = 0.0
+    # Whole steps that are kept, at least 2.
+    keep: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +38,12 @@ class Join:
     restarts_max: int
     free_port: int
     running_generation: int = 0
+    storage: Storage | None = None
+    # Memory that each rank's state will need, to be refused before anything starts; 0: unknown.
+    snapshot_bytes: int = 0
+    # Least and most steps from one snapshot to the next; 0 leaves it to the controller.
+    snapshot_every_min: int = 0
+    snapshot_every_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +179,13 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Describe:
+    """Ask which shards the plan's restore step has: of this rank's own copy, or of ``everyone``."""
+
+    everyone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """This process has its state (restored, or its own start) and begins to train."""
 
@@ -180,17 +204,27 @@ class Begin:
     """Ask for a slot to copy the state after ``step`` into."""
 
     step: int
+    # How long the answer may wait for a free slot: 0 skips, None leaves it to the agent.
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One logical shard inside a slot; ``format`` and ``shape`` are the trainer's own words."""
+    """One logical shard inside a slot; ``name`` is unique in the job's state."""
 
     name: str
     offset_bytes: int
     size_bytes: int
+    # A dtype of safetensors ("F32", "BF16", "U8" …), or the trainer's own word for another one.
     format: str = ""
     shape: tuple[int, ...] = ()
+    # The tensor that it is a part of; "": the shard is a whole tensor of this name.
+    tensor: str = ""
+    # Where it begins in the whole tensor, and the whole tensor's shape; () for a whole tensor.
+    begins: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
+    # xxh3-128 that the trainer took of its own memory before the copy; b"" when it took none.
+    digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +274,14 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
+class Described:
+    """The shards of the state after ``step``, each once; offsets mean nothing here."""
+
+    step: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NothingToRestore:
     """The plan starts from the beginning."""
 
@@ -275,6 +317,13 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Unplanned:
+    """This step is not one of those that are snapshotted; the next one is ``next_step``."""
+
+    next_step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The agent owns the copy now."""
 
@@ -283,15 +332,17 @@ class Committed:
 
 FROM_LAUNCHER = (Join, Started, Exited, Stopped, Finished, Leave)
 TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Notice)
-FROM_TRAINER = (Attach, Restore, Ready, Reserve, Begin, Commit, Progress)
+FROM_TRAINER = (Attach, Describe, Restore, Ready, Reserve, Begin, Commit, Progress)
 TO_TRAINER = (
     Attached,
     Refused,
+    Described,
     Restored,
     NothingToRestore,
     RestoreFailed,
     Reserved,
     Slot,
     Skip,
+    Unplanned,
     Committed,
 )

@@ -855,6 +855,10 @@ class LauncherJoined(_message.Message):
     RESTARTS_MAX_FIELD_NUMBER: _builtins.int
     FREE_PORT_FIELD_NUMBER: _builtins.int
     RUNNING_GENERATION_FIELD_NUMBER: _builtins.int
+    STORAGE_FIELD_NUMBER: _builtins.int
+    LATEST_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_EVERY_MIN_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_EVERY_MAX_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     token_sha256: _builtins.str
@@ -875,6 +879,18 @@ class LauncherJoined(_message.Message):
     """A TCP port that was free on this node, for the rendezvous of the next generation."""
     running_generation: _builtins.int
     """Generation whose processes this launcher has running, 0 for none."""
+    snapshot_every_min: _builtins.int
+    """Least and most steps from one snapshot to the next; 0 leaves it to the controller."""
+    snapshot_every_max: _builtins.int
+    """See snapshot_every_min."""
+    @_builtins.property
+    def storage(self) -> Global___Storage:
+        """Where and how often the state is brought to storage; not set: never."""
+
+    @_builtins.property
+    def latest(self) -> Global___StoredStep:
+        """Where `latest` in that folder points to, when this node can read it."""
+
     def __init__(
         self,
         *,
@@ -888,14 +904,52 @@ class LauncherJoined(_message.Message):
         restarts_max: _builtins.int = ...,
         free_port: _builtins.int = ...,
         running_generation: _builtins.int = ...,
+        storage: Global___Storage | None = ...,
+        latest: Global___StoredStep | None = ...,
+        snapshot_every_min: _builtins.int = ...,
+        snapshot_every_max: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "job", b"job", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LauncherJoined: _TypeAlias = LauncherJoined  # noqa: Y015
+
+@_typing.final
+class Storage(_message.Message):
+    """Where and how often a job's state is brought to storage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    EVERY_STEPS_FIELD_NUMBER: _builtins.int
+    EVERY_NS_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Folder, or s3://bucket/prefix."""
+    every_steps: _builtins.int
+    """After so many steps; 0: not by steps."""
+    every_ns: _builtins.int
+    """After so long; 0: not by time."""
+    keep: _builtins.int
+    """How many whole steps are kept, at least 2."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        every_steps: _builtins.int = ...,
+        every_ns: _builtins.int = ...,
+        keep: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_ns", b"every_ns", "every_steps", b"every_steps", "keep", b"keep", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Storage: _TypeAlias = Storage  # noqa: Y015
 
 @_typing.final
 class LauncherLeft(_message.Message):
@@ -1287,6 +1341,8 @@ class VaultReport(_message.Message):
     COPIES_FIELD_NUMBER: _builtins.int
     SETTLED_GENERATION_FIELD_NUMBER: _builtins.int
     BAD_COPIES_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    PERSIST_FAILURES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -1299,6 +1355,14 @@ class VaultReport(_message.Message):
     def bad_copies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Bad copies seen since the last report, as sentences."""
 
+    @_builtins.property
+    def stored(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredStep]:
+        """Whole steps in the job's storage folder that this node can read."""
+
+    @_builtins.property
+    def persist_failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PersistFailure]:
+        """Why a step that was ordered could not be brought to storage, by step; empty when all could."""
+
     def __init__(
         self,
         *,
@@ -1306,14 +1370,84 @@ class VaultReport(_message.Message):
         copies: _abc.Iterable[Global___Copy] | None = ...,
         settled_generation: _builtins.int = ...,
         bad_copies: _abc.Iterable[_builtins.str] | None = ...,
+        stored: _abc.Iterable[Global___StoredStep] | None = ...,
+        persist_failures: _abc.Iterable[Global___PersistFailure] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "copies", b"copies", "job", b"job", "settled_generation", b"settled_generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "copies", b"copies", "job", b"job", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultReport: _TypeAlias = VaultReport  # noqa: Y015
+
+@_typing.final
+class StoredStep(_message.Message):
+    """A whole step in the job's storage folder: every rank's file is there, and a manifest names them all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    MANIFEST_HASH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation that wrote it."""
+    step: _builtins.int
+    """The state after this step."""
+    world_size: _builtins.int
+    """Processes whose state it is."""
+    manifest_hash: _builtins.bytes
+    """xxh3-128 of the manifest, which has the hash of every file."""
+    size_bytes: _builtins.int
+    """Bytes of all files."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        world_size: _builtins.int = ...,
+        manifest_hash: _builtins.bytes = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "manifest_hash", b"manifest_hash", "size_bytes", b"size_bytes", "step", b"step", "world_size", b"world_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredStep: _TypeAlias = StoredStep  # noqa: Y015
+
+@_typing.final
+class PersistFailure(_message.Message):
+    """A step could not be brought to storage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation that wrote it."""
+    step: _builtins.int
+    """The step."""
+    reason: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "reason", b"reason", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PersistFailure: _TypeAlias = PersistFailure  # noqa: Y015
 
 @_typing.final
 class Copy(_message.Message):
@@ -1328,6 +1462,8 @@ class Copy(_message.Message):
     ROOT_HASH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    ON_DISK_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation that wrote it."""
     rank: _builtins.int
@@ -1340,6 +1476,12 @@ class Copy(_message.Message):
     """xxh3-128 over the chunk hashes."""
     size_bytes: _builtins.int
     """Size of the state in bytes."""
+    layout: _builtins.bytes
+    """xxh3-128 over the sorted names of the logical shards inside: copies with the same layout are equal copies of the
+    same part of the state.
+    """
+    on_disk: _builtins.bool
+    """A file in storage, not memory."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of the logical shards inside."""
@@ -1354,10 +1496,12 @@ class Copy(_message.Message):
         root_hash: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
         shards: _abc.Iterable[_builtins.str] | None = ...,
+        layout: _builtins.bytes = ...,
+        on_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "rank", b"rank", "replica", b"replica", "root_hash", b"root_hash", "shards", b"shards", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "layout", b"layout", "on_disk", b"on_disk", "rank", b"rank", "replica", b"replica", "root_hash", b"root_hash", "shards", b"shards", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1520,6 +1664,7 @@ class Order(_message.Message):
     HOLD_LAUNCHER_FIELD_NUMBER: _builtins.int
     INJECT_FIELD_NUMBER: _builtins.int
     CLEAR_INJECTION_FIELD_NUMBER: _builtins.int
+    FORGET_JOB_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     """Id of the order; the same whenever it is sent again."""
     term: _builtins.int
@@ -1558,6 +1703,10 @@ class Order(_message.Message):
     def clear_injection(self) -> Global___ClearInjection:
         """End a fault that was made on purpose; answer with InjectionChanged."""
 
+    @_builtins.property
+    def forget_job(self) -> Global___ForgetJob:
+        """Drop the memory that is kept of a job that has ended."""
+
     def __init__(
         self,
         *,
@@ -1572,12 +1721,13 @@ class Order(_message.Message):
         hold_launcher: Global___HoldLauncher | None = ...,
         inject: Global___Inject | None = ...,
         clear_injection: Global___ClearInjection | None = ...,
+        forget_job: Global___ForgetJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection", "forget_job"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1602,6 +1752,7 @@ class StartGeneration(_message.Message):
     RESTORE_STEP_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     TRANSFER_KEY_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1630,6 +1781,10 @@ class StartGeneration(_message.Message):
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """Where each shard of that state is."""
 
+    @_builtins.property
+    def stored(self) -> Global___StoredStep:
+        """The step that is restored is also whole in the job's storage folder, there."""
+
     def __init__(
         self,
         *,
@@ -1646,10 +1801,11 @@ class StartGeneration(_message.Message):
         restore_step: _builtins.int = ...,
         sources: _abc.Iterable[Global___ShardSource] | None = ...,
         transfer_key: _builtins.bytes = ...,
+        stored: Global___StoredStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "sources", b"sources", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1669,6 +1825,8 @@ class ShardSource(_message.Message):
     ROOT_HASH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    ON_DISK_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node that holds the copy."""
     bulk_address: _builtins.str
@@ -1683,6 +1841,10 @@ class ShardSource(_message.Message):
     """Expected hash."""
     size_bytes: _builtins.int
     """Size in bytes."""
+    layout: _builtins.bytes
+    """The part of the state that it is; see Copy.layout."""
+    on_disk: _builtins.bool
+    """A file in the node's storage, not memory."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Shards inside."""
@@ -1698,10 +1860,12 @@ class ShardSource(_message.Message):
         root_hash: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
         shards: _abc.Iterable[_builtins.str] | None = ...,
+        layout: _builtins.bytes = ...,
+        on_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_address", b"bulk_address", "generation", b"generation", "node", b"node", "rank", b"rank", "root_hash", b"root_hash", "shards", b"shards", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_address", b"bulk_address", "generation", b"generation", "layout", b"layout", "node", b"node", "on_disk", b"on_disk", "rank", b"rank", "root_hash", b"root_hash", "shards", b"shards", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1762,6 +1926,28 @@ class EndJob(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndJob: _TypeAlias = EndJob  # noqa: Y015
+
+@_typing.final
+class ForgetJob(_message.Message):
+    """Drop the memory that is kept of a job that has ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetJob: _TypeAlias = ForgetJob  # noqa: Y015
 
 @_typing.final
 class RunCheck(_message.Message):
@@ -1990,6 +2176,10 @@ class VaultDirective(_message.Message):
     REPLICA_BULK_ADDRESS_FIELD_NUMBER: _builtins.int
     TRANSFER_KEY_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    PERSIST_STEPS_FIELD_NUMBER: _builtins.int
+    PUBLISH_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_EVERY_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FROM_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2004,6 +2194,10 @@ class VaultDirective(_message.Message):
     """Key for bulk transfers of this job between agents."""
     term: _builtins.int
     """Term of the controller."""
+    snapshot_every: _builtins.int
+    """From step snapshot_from on, only steps that are a multiple of this are snapshotted; 0 and 1: every step."""
+    snapshot_from: _builtins.int
+    """See snapshot_every; ahead of all ranks, so that all take the same steps."""
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
@@ -2011,6 +2205,14 @@ class VaultDirective(_message.Message):
     @_builtins.property
     def replica_target(self) -> Global___Peer:
         """Where to replicate the own slots to; absent on a job of one node."""
+
+    @_builtins.property
+    def persist_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Steps of this generation to bring to storage, oldest first; each stays in memory until it is there."""
+
+    @_builtins.property
+    def publish(self) -> Global___Publish:
+        """This node, and no other, moves `latest` in the job's storage folder."""
 
     def __init__(
         self,
@@ -2024,11 +2226,89 @@ class VaultDirective(_message.Message):
         replica_bulk_address: _builtins.str = ...,
         transfer_key: _builtins.bytes = ...,
         term: _builtins.int = ...,
+        persist_steps: _abc.Iterable[_builtins.int] | None = ...,
+        publish: Global___Publish | None = ...,
+        snapshot_every: _builtins.int = ...,
+        snapshot_from: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["replica_target", b"replica_target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "replica_target", b"replica_target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "job", b"job", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "job", b"job", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultDirective: _TypeAlias = VaultDirective  # noqa: Y015
+
+@_typing.final
+class Publish(_message.Message):
+    """What `latest` in the job's storage folder shall point to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The generation on whose behalf; `latest` that a newer one has written is never touched again."""
+    @_builtins.property
+    def target(self) -> Global___StoredStep:
+        """The step that `latest` shall point to; not set: only fence older generations off."""
+
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredFile]:
+        """Every file of the step, when its manifest is still to be written."""
+
+    @_builtins.property
+    def keep(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredStep]:
+        """Whole steps to keep; all other steps of the folder that older generations or this one wrote are removed."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        target: Global___StoredStep | None = ...,
+        files: _abc.Iterable[Global___StoredFile] | None = ...,
+        keep: _abc.Iterable[Global___StoredStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "generation", b"generation", "keep", b"keep", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Publish: _TypeAlias = Publish  # noqa: Y015
+
+@_typing.final
+class StoredFile(_message.Message):
+    """One rank's file of a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    ROOT_HASH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """The rank."""
+    root_hash: _builtins.bytes
+    """Root hash of the state, as of its copy in memory."""
+    size_bytes: _builtins.int
+    """Size of the state in bytes."""
+    layout: _builtins.bytes
+    """The part of the state that it is; see Copy.layout."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        root_hash: _builtins.bytes = ...,
+        size_bytes: _builtins.int = ...,
+        layout: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "rank", b"rank", "root_hash", b"root_hash", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredFile: _TypeAlias = StoredFile  # noqa: Y015
