@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+# torch is no dependency, but tests and types need it: the version that constraints.txt names.
+TORCH := $(VENV)/.torch
 REPORTS := $(VENV)/reports
 PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli \
 	everstep_sim
@@ -32,24 +34,30 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 	@echo "Installed."
 
+$(TORCH): $(READY)
+	@echo "Installing torch into $(VENV), for tests and types (the CPU build is enough) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt torch torchdata
+	@touch $@
+
 demo: $(READY) ## Run the demonstration: a small cluster on this machine, three failures, their cost.
 	@$(BIN)/everstep demo
 
-test: $(READY) ## Run the tests that need only Python packages (up to 8 minutes).
+test: $(TORCH) ## Run the tests that need only Python packages (about 10 minutes).
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
 		--junitxml=$(REPORTS)/test.xml tests
 
-test-real: $(READY) ## Run the tests with real servers; as root, install those by apt first.
+test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first.
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'real and not long' --junitxml=$(REPORTS)/test-real.xml tests
 
-test-long: $(READY) ## Run the long seeded tests.
+test-long: $(TORCH) ## Run the long seeded tests.
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m long --junitxml=$(REPORTS)/test-long.xml tests
 
-check: $(READY) ## Run what CI runs before the tests: style, types, layers, generated files.
+check: $(TORCH) ## Run what CI runs before the tests: style, types, layers, generated files.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(MAKE) --no-print-directory check-types
@@ -59,7 +67,7 @@ check: $(READY) ## Run what CI runs before the tests: style, types, layers, gene
 	$(BIN)/lint-imports
 	$(PYTEST) -q tests/unit/proto tests/unit/docs
 
-check-types: $(READY) ## Run mypy over every package, test and script.
+check-types: $(TORCH) ## Run mypy over every package, test and script.
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	$(BIN)/mypy tests bench docs examples .ci/no_skips.py
 

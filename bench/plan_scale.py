@@ -12,10 +12,12 @@ from table import Row, arguments, row, show
 
 from everstep_controller.core import events
 from everstep_controller.core.catalogue import Catalogue
+from everstep_controller.core.choosing import Question, choose
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import BranchPoint, Phase
+from everstep_controller.job_vault import Directive, Report
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.vault_service import Directive, VaultService
+from everstep_controller.vault_service import VaultService
 
 STEPS_KEPT = (10, 11)
 
@@ -36,6 +38,13 @@ class Recorder:
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """See VaultPort."""
         self.waiting.append(callback)
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """See VaultPort."""
+
+    def now_ns(self) -> int:
+        """See VaultPort."""
+        return 0
 
 
 def timed(work: Callable[[], object], repeats: int, scale: float = 1e6) -> list[float]:
@@ -118,11 +127,12 @@ def catalogue_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     members, world = bench.members, bench.world_size
     questions: dict[str, Callable[[], object]] = {
         "recoverable": lambda: catalogue.recoverable(1, members, world),
-        "layout": lambda: catalogue.layout(1, world),
+        "layouts": lambda: catalogue.layouts(1, world),
     }
-    point = BranchPoint(1, None, world, catalogue.layout(1, world))
+    point = BranchPoint(1, None, world, catalogue.layouts(1, world))
     addresses = dict.fromkeys(members, "a:1")
-    questions["choose"] = lambda: catalogue.choose([point], addresses, expected=True)
+    asked = Question([point], addresses, expected=True)
+    questions["choose"] = lambda: choose(catalogue, asked)
     for name, question in questions.items():
         yield row(f"catalogue: {name}", timed(question, repeats), "µs", bare)
     yield from _service_rows(bench, repeats, bare)
@@ -136,7 +146,8 @@ def _service_rows(bench: Bench, repeats: int, bare: Row) -> Iterator[Row]:
         reports = [copies(bench, i, (step, step + 1)) for i in range(len(bench.members))]
         began = time.perf_counter()
         for name, report in zip(bench.members, reports, strict=True):
-            service.report(JOB, name, report, 0)
+            named = {repr(copy).encode(): copy for copy in report}
+            service.report(JOB, name, Report(named, 0))
         per_report.append((time.perf_counter() - began) / len(reports) * 1e6)
         refresh = port.waiting.pop()
         per_step += timed(refresh, 1)

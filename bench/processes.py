@@ -33,6 +33,9 @@ def running(
             if process.poll() is not None:
                 errors.seek(0)
                 raise SystemExit(f"{command[0]} ended early: {errors.read()[-2000:]}")
+        except SystemExit as end:
+            errors.seek(0)
+            raise SystemExit(f"{end}\n{errors.read()[-2000:]}".rstrip()) from end
         finally:
             _end(process)
 
@@ -46,7 +49,8 @@ def _end(process: subprocess.Popen[str]) -> None:
             break
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 def tree(pid: int) -> list[int]:

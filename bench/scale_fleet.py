@@ -103,7 +103,7 @@ def copies(bench: Bench, index: int, steps: Sequence[int]) -> list[Copy]:
     return [
         Copy(
             bench.members[index], 1, home * RANKS_PER_NODE + rank, step, home != index, "f" * 32,
-            1 << 30, (f"shard-{home * RANKS_PER_NODE + rank}",),
+            1 << 30, f"shard-{home * RANKS_PER_NODE + rank}",
         )
         for home in (index, (index - 1) % len(bench.members))
         for rank in range(RANKS_PER_NODE)

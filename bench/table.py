@@ -3,7 +3,7 @@
 import argparse
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 
@@ -46,11 +46,23 @@ def show(rows: Sequence[Row], as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(entry) for entry in rows], indent=1))
         return
-    cells = [_HEAD, *(_cells(entry) for entry in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
+    for line in lines(_HEAD, [_cells(entry) for entry in rows], _NUMERIC):
+        print(line)
+
+
+def lines(
+    head: Sequence[str], body: Sequence[Sequence[str]], numeric: Sequence[int]
+) -> Iterator[str]:
+    """Yield a Markdown table; the columns with these numbers are aligned to the right."""
+    cells = [head, *body]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
     rule = ["-" * width for width in widths]
-    for line in (cells[0], rule, *cells[1:]):
-        print("| " + " | ".join(map(_aligned, line, widths, range(len(line)))) + " |")
+    for line in (head, rule, *body):
+        padded = (
+            text.rjust(width) if column in numeric else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "| " + " | ".join(padded) + " |"
 
 
 _HEAD = ("what", "value", "unit", "spread", "ratio", "against")
@@ -71,7 +83,3 @@ def _cells(entry: Row) -> tuple[str, ...]:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _aligned(text: str, width: int, column: int) -> str:
-    return text.rjust(width) if column in _NUMERIC else text.ljust(width)

@@ -207,6 +207,7 @@ class Daemon:
                 [
                     judge_store(str(self._config.state_folder), self._store.trouble()),
                     judge_backlog(dropped - self._dropped_before),
+                    *self._jobs.judgements(self._findings.book.open_keys),
                 ]
             )
             self._dropped_before = dropped

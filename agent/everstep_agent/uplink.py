@@ -12,6 +12,7 @@ import grpc
 from everstep_agent.backoff import Backoff
 from everstep_agent.outbox import Outbox
 from everstep_agent.supervise import first_to_end
+from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
 from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
@@ -76,7 +77,7 @@ class Uplink:
         self._stamp = stamp
         self._backoff = backoff
         self._urgent: deque[AgentMessage] = deque(maxlen=_URGENT_MAX)
-        self._vault: dict[str, fleet_pb2.VaultReport] = {}
+        self._vault = VaultReports()
         self._samples: fleet_pb2.SampleBatch | None = None
         self._kernel: fleet_pb2.KernelMessages | None = None
         self._kernel_is_new = False
@@ -88,7 +89,7 @@ class Uplink:
 
     def vault_report(self, report: fleet_pb2.VaultReport) -> None:
         """See Outlet."""
-        self._vault[report.job] = report
+        self._vault.put(report)
         self._wake.set()
 
     def samples(self, batch: fleet_pb2.SampleBatch) -> None:
@@ -164,6 +165,7 @@ class Uplink:
         self._outbox.rewind()
         forgotten = self._outbox.welcome(welcome.acknowledged)
         self._urgent.clear()
+        self._vault.begin(changes=welcome.takes_vault_changes)
         self._kernel_is_new = True
         self.connected = True
         self.streams += 1
@@ -215,8 +217,8 @@ class Uplink:
             return self._urgent.popleft()
         if record := self._outbox.take():
             return AgentMessage(record=record)
-        if self._vault:
-            return AgentMessage(vault=self._vault.pop(next(iter(self._vault))))
+        if report := self._vault.take():
+            return AgentMessage(vault=report)
         if self._kernel and self._kernel_is_new:
             self._kernel_is_new = False
             return AgentMessage(kernel=self._kernel)

@@ -4,6 +4,7 @@ A frame is a 4-byte big-endian length and a JSON object ``{"type": "Begin", ...f
 Descriptors travel as SCM_RIGHTS beside the first byte of their frame.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -88,6 +89,11 @@ class Channel:
     def fileno(self) -> int:
         """Return the descriptor, for a selector."""
         return self._socket.fileno()
+
+    def hang_up(self) -> None:
+        """End the connection both ways, also for a thread that reads; `close` comes later."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection, and descriptors that came with a frame that never ended."""

@@ -7,7 +7,7 @@ Trainer:   Attach → Attached | Refused, Describe → Described | NothingToRest
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # --- launcher to agent ---------------------------------------------------------------------------
 
@@ -21,6 +21,8 @@ class Storage:
     every_s: float = 0.0
     # Whole steps that are kept, at least 2.
     keep: int = 2
+    # What lets the user into a bucket (AWS_…); never written anywhere.
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

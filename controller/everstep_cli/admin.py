@@ -53,6 +53,14 @@ class Reader(Protocol):
         """Return where the time of a job went."""
         ...
 
+    def snapshots(self, job: str) -> admin_pb2.Snapshots:
+        """Return every step of a job of which there is a copy, and which would be restored now."""
+        ...
+
+    def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
+        """Yield the single copies of a job, of one step or node where it is named."""
+        ...
+
     def injections(self, node: str) -> admin_pb2.InjectionsReply:
         """Return what is and lately was injected into a node."""
         ...
@@ -79,6 +87,10 @@ class Operator(Protocol):
 
     def resume(self, subject: str) -> admin_pb2.AutomationReply:
         """Let automation go on for a node, a job, or everything."""
+        ...
+
+    def forget(self, job: str) -> admin_pb2.ForgetJobReply:
+        """Drop the memory that is kept of a job that has ended."""
         ...
 
     def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:

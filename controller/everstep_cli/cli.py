@@ -8,6 +8,7 @@ from everstep_cli.commands.jobs import ettr, job, jobs
 from everstep_cli.commands.nodes import events, findings, node, nodes, why
 from everstep_cli.commands.operate import isolate, pause, release, resume
 from everstep_cli.commands.run import run
+from everstep_cli.commands.snapshots import snapshots
 from everstep_cli.commands.version import version
 from everstep_cli.completion import completion
 
@@ -28,6 +29,7 @@ def everstep() -> None:
       everstep demo                      the whole loop on this machine, in a minute
       everstep nodes                     what the controller knows of every node
       everstep why NAME                  why a node or job is in its state
+      everstep snapshots JOB             what a job would go back to, and where that is
       everstep ettr JOB                  where the time of a job went
 
     Every command takes --json and --controller HOST:PORT (or EVERSTEP_CONTROLLER), and ends with
@@ -37,7 +39,7 @@ def everstep() -> None:
 
 
 for _command in (
-    demo, nodes, node, why, findings, events, jobs, job, ettr,
+    demo, nodes, node, why, findings, events, jobs, job, snapshots, ettr,
     isolate, release, pause, resume, inject, run, version, completion,
 ):  # fmt: skip
     everstep.add_command(_command)

@@ -10,13 +10,16 @@ _OPTIONAL = {
     "has_step": "step",
     "has_recoverable": "recoverable_step",
     "has_restored": "step_restored",
+    "has_restore": "restore_step",
 }
 
 
 def to_dict(message: Message) -> dict[str, object]:
-    """Return every field of a message, also those that hold their default."""
-    names = [field.name for field in message.DESCRIPTOR.fields]
-    record = {name: _plain(getattr(message, name)) for name in names}
+    """Return every field of a message, also those that hold their default; None for no value."""
+    record: dict[str, object] = {}
+    for field in message.DESCRIPTOR.fields:
+        absent = field.has_presence and not message.HasField(field.name)
+        record[field.name] = None if absent else _plain(getattr(message, field.name))
     for flag, name in _OPTIONAL.items():
         if record.pop(flag, True) is False:
             record[name] = None

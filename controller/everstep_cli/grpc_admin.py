@@ -2,7 +2,7 @@
 
 import difflib
 import getpass
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from everstep_cli.admin import AdminError, UnknownNameError, UnusableError
 from everstep_cli.connection import Connection
+from everstep_cli.grpc_trouble import status, unreachable
 from everstep_cli.printable import make_printable
 from everstep_common.config import ConfigError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
@@ -18,8 +19,6 @@ from everstep_proto.tls import ChannelOptions, channel_credentials, channel_opti
 
 Reply = TypeVar("Reply", bound=Message)
 
-# What gRPC says of a failed handshake; the last is a server with TLS to a client without.
-_DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
 # A follower must notice a controller that vanished without closing the connection.
@@ -82,12 +81,17 @@ class GrpcAdmin:
         """See Reader. A following stream has no deadline; keepalive notices a dead controller."""
         request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
         deadline_s = None if follow else self._timeout_s
-        try:
-            for event in self._stub.WatchEvents(request, timeout=deadline_s):
-                make_printable(event)
-                yield event
-        except grpc.RpcError as error:
-            raise self._sentence(error, subject) from error
+        yield from self._stream(self._stub.WatchEvents(request, timeout=deadline_s), subject)
+
+    def snapshots(self, job: str) -> admin_pb2.Snapshots:
+        """See Reader."""
+        request = admin_pb2.GetSnapshotsRequest(job=job)
+        return self._ask(job, lambda: self._stub.GetSnapshots(request, timeout=self._timeout_s))
+
+    def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
+        """See Reader."""
+        request = admin_pb2.ListCopiesRequest(job=job, step=step, node=node)
+        yield from self._stream(self._stub.ListCopies(request, timeout=self._timeout_s), job)
 
     def jobs(self) -> admin_pb2.ListJobsReply:
         """See Reader."""
@@ -113,6 +117,11 @@ class GrpcAdmin:
         """See Reader."""
         request = admin_pb2.ListInjectionsRequest(node=node)
         return self._ask(node, lambda: self._stub.ListInjections(request, timeout=self._timeout_s))
+
+    def forget(self, job: str) -> admin_pb2.ForgetJobReply:
+        """See Operator."""
+        request = admin_pb2.ForgetJobRequest(job=job, operator=getpass.getuser())
+        return self._ask(job, lambda: self._stub.ForgetJob(request, timeout=self._timeout_s))
 
     def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
         """See Operator."""
@@ -169,12 +178,20 @@ class GrpcAdmin:
         make_printable(reply)
         return reply
 
+    def _stream(self, replies: Iterable[Reply], name: str) -> Iterator[Reply]:
+        try:
+            for reply in replies:
+                make_printable(reply)
+                yield reply
+        except grpc.RpcError as error:
+            raise self._sentence(error, name) from error
+
     def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
-        code, details = _status(error)
+        code, details = status(error)
         if code is grpc.StatusCode.NOT_FOUND:
             return UnknownNameError(f"{details or f'no {name!r} here'}; {self._nearest(name)}")
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return AdminError(_unreachable(self._connection, code, details))
+            return AdminError(unreachable(self._connection, code, details))
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
             return AdminError(
                 f"{details or 'not allowed'}; ask again with the certificate of an operator: "
@@ -196,40 +213,3 @@ class GrpcAdmin:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return f"{hint}'everstep nodes' and 'everstep jobs' list the names"
-
-
-def _status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
-    # Every error of a call is a grpc.Call too; the stubs do not know it.
-    code, details = getattr(error, "code", None), getattr(error, "details", None)
-    if code is None or details is None:
-        return grpc.StatusCode.UNKNOWN, str(error)
-    return code(), details() or ""
-
-
-def _unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> str:
-    address = connection.address
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return (
-            f"the controller at {address} did not answer within {connection.timeout_s:g} s; "
-            "try again with --timeout, or look at 'systemctl status everstep-controller'"
-        )
-    if "hostname verification" in details.lower():
-        return (
-            f"the certificate of the controller at {address} is for another name; "
-            "give the name in it with --tls-server-name, or connect to that name"
-        )
-    distrust = any(word in details.lower() for word in _DISTRUST)
-    if distrust and not connection.tls.enabled:
-        return (
-            f"the controller at {address} closed the connection: it went away, or it wants "
-            "certificates; try again, or give --tls-ca, --tls-certificate and --tls-key"
-        )
-    if distrust:
-        return (
-            f"the controller at {address} and this command do not trust each other; "
-            "give --tls-ca, --tls-certificate and --tls-key of the controller's authority"
-        )
-    return (
-        f"no controller answers at {address}; start one with 'everstep-controller', "
-        "or name another with --controller HOST:PORT"
-    )

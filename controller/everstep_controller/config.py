@@ -85,6 +85,40 @@ class CoreSettings:
     probation_s: float = setting(
         600.0, unit="s", help="How long a repaired or returned node is the last choice for ranks."
     )
+    probation_steps: int = setting(
+        10,
+        unit="steps",
+        help="A job that crashes twice within this many steps of the state that it was restored "
+        "from goes on from an older state: a spoiled state shows within a few steps.",
+    )
+    breakpoint_s: float = setting(
+        120.0,
+        unit="s",
+        help="How long the end of a job with storage waits for its last step to be there: 100 GB "
+        "a node at 1 GB/s, and slack.",
+    )
+    snapshot_every_min: int = setting(
+        1, unit="steps", help="Jobs are snapshotted at every so many steps, at least."
+    )
+    snapshot_every_max: int = setting(
+        0,
+        unit="steps",
+        help="And at most; 0 leaves it to what a snapshot costs: every sqrt(2 w M) of training "
+        "(w: what a snapshot stalls it, M: mean time between the job's faults), but for the next "
+        "two.",
+    )
+    snapshot_cost_ignored_ratio: float = setting(
+        0.005,
+        help="A snapshot that stalls a job for less than this share of its step is taken at every "
+        "step: half a per cent is what one step more or less to repeat may cost. 0 leaves it to "
+        "the formula alone.",
+    )
+    snapshot_gap_max_s: float = setting(
+        60.0,
+        unit="s",
+        help="No more training than this lies between two snapshots, whatever they cost: a fault "
+        "that repeats more is felt by people. 0 leaves it to the formula alone.",
+    )
     job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
     )
@@ -110,27 +144,59 @@ class CoreSettings:
             forming_ns=round(self.forming_s * _S),
             stop_grace_ns=round(self.stop_grace_s * _S),
             probation_ns=round(self.probation_s * _S),
+            probation_steps=self.probation_steps,
+            breakpoint_ns=round(self.breakpoint_s * _S),
+            snapshot_every_min=self.snapshot_every_min,
+            snapshot_every_max=self.snapshot_every_max,
+            snapshot_cost_ignored_ratio=self.snapshot_cost_ignored_ratio,
+            snapshot_gap_ns_max=round(self.snapshot_gap_max_s * _S),
             job_retention_ns=round(self.job_retention_s * _S),
         )
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
-        found = []
-        for name in ("isolation_budget_ratio", "self_suspicion_ratio"):
-            if not 0 <= getattr(self, name) <= 1:
-                found.append(f"core.{name}: must be from 0 to 1, got {getattr(self, name)}")
-        for name in ("stream_silence_s", "confirm_s", "recovery_s", "job_retention_s"):
-            if getattr(self, name) <= 0:
-                found.append(f"core.{name}: must be above 0, got {getattr(self, name)}")
-        for name in ("restart_grace_s", "forming_s", "stop_grace_s", "probation_s"):
-            if getattr(self, name) < 0:
-                found.append(f"core.{name}: must not be below 0, got {getattr(self, name)}")
-        if self.isolation_budget_nodes < 0:
-            found.append("core.isolation_budget_nodes: must not be below 0")
+        found = [
+            f"core.{name}: must be from 0 to 1, got {getattr(self, name)}"
+            for name in ("isolation_budget_ratio", "self_suspicion_ratio")
+            if not 0 <= getattr(self, name) <= 1
+        ]
+        found += [
+            f"core.{name}: must be above 0, got {getattr(self, name)}"
+            for name in _ABOVE_ZERO
+            if getattr(self, name) <= 0
+        ]
+        found += [
+            f"core.{name}: must not be below 0, got {getattr(self, name)}"
+            for name in _NOT_BELOW_ZERO
+            if getattr(self, name) < 0
+        ]
+        if 0 < self.snapshot_every_max < self.snapshot_every_min:
+            found.append("core.snapshot_every_max: must not be below snapshot_every_min")
         listed = [*self.observe, *self.advise, *self.enforce]
         twice = sorted({name for name in listed if listed.count(name) > 1})
         found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]
         return found
+
+
+_ABOVE_ZERO = (
+    "stream_silence_s",
+    "confirm_s",
+    "recovery_s",
+    "job_retention_s",
+    "snapshot_every_min",
+)
+_NOT_BELOW_ZERO = (
+    "restart_grace_s",
+    "forming_s",
+    "stop_grace_s",
+    "probation_s",
+    "probation_steps",
+    "breakpoint_s",
+    "snapshot_every_max",
+    "snapshot_cost_ignored_ratio",
+    "snapshot_gap_max_s",
+    "isolation_budget_nodes",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

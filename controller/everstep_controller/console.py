@@ -21,8 +21,10 @@ from everstep_controller.injection_desk import InjectionDesk
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Announcement, JournalStore
 from everstep_controller.kernel_messages import KernelMessages
+from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.own_findings import own_findings
 from everstep_controller.runtime import Runtime
+from everstep_controller.snapshot_answers import SnapshotAnswers, SnapshotSource
 from everstep_proto.generated import admin_pb2
 
 _EVENTS_DEFAULT = 100
@@ -32,10 +34,6 @@ _DECISIONS = 10
 _RECENT = 1000
 # A follower that reads slower than this is cut off rather than kept in memory.
 _FOLLOWER_LAG = 10_000
-
-
-class UnknownNameError(LookupError):
-    """No node or job of this name; the message is one sentence."""
 
 
 class FollowerTooSlowError(Exception):
@@ -50,6 +48,7 @@ class ConsoleParts:
     sessions: Sessions
     kernel: KernelMessages
     history: JournalStore
+    vault: SnapshotSource
     journal_full: Callable[[], JournalFull | None]
 
 
@@ -66,6 +65,7 @@ class Console:
         self._followers: set[asyncio.Queue[Announcement]] = set()
         self._started_ns = parts.runtime.now_ns()
         self.injections = InjectionDesk(parts.runtime)
+        self.snapshots = SnapshotAnswers(parts.runtime, parts.vault)
         parts.runtime.on_announcement(self._announced)
 
     def nodes(self) -> admin_pb2.ListNodesReply:
@@ -122,8 +122,10 @@ class Console:
 
     def job(self, name: str) -> admin_pb2.JobDetail:
         """Return one job."""
-        runtime = self._runtime
-        return to_admin.job_detail(runtime.state, self._job(name), runtime.now_ns())
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        detail = to_admin.job_detail(state, self._job(name), now_ns)
+        self.snapshots.complete(detail)
+        return detail
 
     def ledger(self, name: str) -> admin_pb2.Ledger:
         """Return where a job's time went."""
@@ -199,16 +201,10 @@ class Console:
         return subject
 
     def _node(self, name: str) -> NodeRecord:
-        node = self._runtime.state.nodes.get(name)
-        if node is None:
-            raise UnknownNameError(f"no node named {name!r}")
-        return node
+        return node_named(self._runtime.state, name)
 
     def _job(self, name: str) -> JobRecord:
-        job = self._runtime.state.jobs.get(name)
-        if job is None:
-            raise UnknownNameError(f"no job named {name!r}")
-        return job
+        return job_named(self._runtime.state, name)
 
     def _lines(self, subject: str, limit: int) -> list[Announcement]:
         """Return lines of the event list, those that are still on their way to the journal too."""

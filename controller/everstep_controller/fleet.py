@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import grpc
 
 from everstep_common.version import VERSION
-from everstep_controller.api import from_agent, to_agent
+from everstep_controller.api import from_agent, names, to_agent, vault_reports
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.facts import Origin
@@ -83,6 +83,7 @@ class Fleet:
                     term=self._runtime.state.term,
                     controller_version=VERSION,
                     acknowledged=self._intake.journaled(event.outbox),
+                    takes_vault_changes=True,
                 )
             )
         )
@@ -181,9 +182,15 @@ class Fleet:
         self._kernel.replace(session.node, kernel_messages(message.kernel))
 
     def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        report = message.vault
-        copies = from_agent.copies(session.node, report)
-        self._vault.report(report.job, session.node, copies, report.settled_generation)
+        report, node = message.vault, session.node
+        if report.change:
+            told = vault_reports.changed(node, report, session.copies.get(report.job))
+        else:
+            told = vault_reports.vault_report(node, report, self._vault.held(report.job, node))
+            session.copies[report.job] = told.copies
+        if not told.copies:
+            session.copies.pop(report.job, None)
+        self._vault.report(report.job, node, told)
         for sentence in report.bad_copies[:16]:
             self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
 
@@ -195,12 +202,12 @@ class Fleet:
             session.clock.reply(stamp.boot_id, stamp.boot_ns, reply.sent_ns, now_ns)
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        peer = from_agent.name(message.peer.peer, "peer")
+        peer = names.name(message.peer.peer, "peer")
         self._hint(PeerReported(session.node, peer, message.peer.silent))
 
     def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         verdict = message.verdict
-        peer = from_agent.name(verdict.peer, "peer")
+        peer = names.name(verdict.peer, "peer")
         self._hint(PeerJudged(session.node, peer, verdict.confirm_id, verdict.alive))
 
     def _hint(self, event: Event) -> None:

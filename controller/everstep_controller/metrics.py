@@ -12,7 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from everstep_common.version import VERSION
+from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobRecord, JobState, NodeState, State
+from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
@@ -37,10 +39,12 @@ class ControllerCollector(Collector):
         self,
         state: Callable[[], State],
         counts: Callable[[], Counts],
+        snapshots: Callable[[str], SnapshotNumbers | None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._state = state
         self._counts = counts
+        self._snapshots = snapshots
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
@@ -48,9 +52,19 @@ class ControllerCollector(Collector):
 
         async def read() -> list[Metric]:
             state, counts = self._state(), self._counts()
-            return [*_controller(state, counts), *_nodes(state), *_jobs(state, counts.now_ns)]
+            return [
+                *_controller(state, counts),
+                *_nodes(state),
+                *_jobs(state, counts.now_ns),
+                *self._of_snapshots(state, counts.now_ns),
+            ]
 
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
+
+    def _of_snapshots(self, state: State, now_ns: int) -> Iterator[Metric]:
+        running = (job.name for job in state.jobs.values() if job.state is not JobState.ENDED)
+        known = (numbers for name in running if (numbers := self._snapshots(name)) is not None)
+        return snapshot_metrics(known, now_ns)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -114,14 +128,20 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
             family.add_metric([job.name], value(job))
         yield family
     incidents = CounterMetricFamily("everstep_job_incidents", "Incidents of a job.", labels=["job"])
+    skipped = CounterMetricFamily(
+        "everstep_job_snapshots_skipped",
+        "Snapshots that were skipped because no slot was free, since the generation began.",
+        labels=["job"],
+    )
     time_s = GaugeMetricFamily(
         "everstep_job_time_seconds", "Where a job's time went.", labels=["job", "category"]
     )
     for job in running:
         incidents.add_metric([job.name], len(job.incidents))
+        skipped.add_metric([job.name], job.snapshots_skipped)
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
-    yield from (incidents, time_s)
+    yield from (incidents, skipped, time_s)
 
 
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (

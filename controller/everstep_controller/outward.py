@@ -11,11 +11,15 @@ from everstep_controller.api.sessions import Sessions
 from everstep_controller.core import actions
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event, NodeConnected, NodeDisconnected
+from everstep_controller.core.facts import ShardSource
+from everstep_controller.core.sourcing import Sources, sources
 from everstep_controller.core.state import State
 from everstep_controller.drivers.isolator import Isolator
 from everstep_controller.fold import Turn
+from everstep_controller.job_vault import Directive
+from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
-from everstep_controller.vault_service import Directive, VaultService, transfer_key
+from everstep_controller.vault_service import VaultService, transfer_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Outward:
         self._state = state
         self._secret = secret
         self._hands = hands
+        # Of the job that was started last.
+        self._sources: Sources | None = None
 
     def act(self, wanted: Sequence[Action]) -> None:
         """Carry out actions in their order. One for a node that is away is due when it is back."""
@@ -65,8 +71,18 @@ class Outward:
     def _order(self, action: actions.Order) -> None:
         job: str = getattr(action, "job", "")
         key = transfer_key(self._secret, job)
-        message = to_agent.order(action, self._state().term, key)
+        term = self._state().term
+        message = to_agent.order(action, term, key, self._sources_for(action))
         self._hands.sessions.send(action.node, message)
+
+    def _sources_for(self, action: actions.Order) -> tuple[ShardSource, ...]:
+        """Return what a member is told of the state that it restores; grouped once for all."""
+        if not isinstance(action, actions.StartGeneration):
+            return ()
+        job = self._state().jobs[action.job]
+        if self._sources is None or self._sources.all is not job.sources:
+            self._sources = sources(job)
+        return self._sources.of(action.node)
 
 
 class VaultLink:
@@ -77,12 +93,12 @@ class VaultLink:
         state: Callable[[], State],
         secret: bytes,
         sessions: Sessions,
-        post: Callable[[Event], None],
+        runtime: Runtime,
     ) -> None:
         self._state = state
         self._secret = secret
         self._sessions = sessions
-        self._post = post
+        self._runtime = runtime
 
     def direct(self, node: str, directive: Directive) -> bool:
         """See VaultPort."""
@@ -95,7 +111,15 @@ class VaultLink:
 
     def post(self, event: Event) -> None:
         """See VaultPort."""
-        self._post(event)
+        self._runtime.post(event)
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """See VaultPort."""
+        self._runtime.tell(subject, reason, message)
+
+    def now_ns(self) -> int:
+        """See VaultPort."""
+        return self._runtime.now_ns()
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """See VaultPort."""

@@ -69,8 +69,8 @@ class Controller:
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
         sessions = self._sessions = Sessions()
-        link = VaultLink(self._state, secret, sessions, runtime.post)
-        vault = VaultService(self._state, link)
+        link = VaultLink(self._state, secret, sessions, runtime)
+        vault = self._vault = VaultService(self._state, link)
         self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
         isolators = (BuiltInIsolator(), *options.isolators)
         hands = Hands(sessions, self._timers, isolators, vault)
@@ -82,7 +82,7 @@ class Controller:
         follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
         runtime.listen(follower.turned)
         journal, history = self._journal, self._history
-        parts = ConsoleParts(runtime, sessions, kernel, history, lambda: journal.full)
+        parts = ConsoleParts(runtime, sessions, kernel, history, vault, lambda: journal.full)
         self._server, self.port = make_server(
             config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
         )
@@ -151,7 +151,9 @@ class Controller:
     def _start_metrics(self) -> None:
         if not self._config.metrics:
             return
-        collector = ControllerCollector(self._state, self._counts, asyncio.get_running_loop())
+        collector = ControllerCollector(
+            self._state, self._counts, self._vault.numbers, asyncio.get_running_loop()
+        )
         self._metrics = MetricsServer(self._config.metrics, self._config.tls, collector)
         self.metrics_port = self._metrics.port
 

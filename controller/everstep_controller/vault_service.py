@@ -2,31 +2,27 @@
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.catalogue import Catalogue, Copy, Recoverable
-from everstep_controller.core.events import Event, LayoutLearned, RecoveryStepChosen
-from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.catalogue import Catalogue, Copy
+from everstep_controller.core.choosing import Question, choose
+from everstep_controller.core.events import (
+    BreakpointReached,
+    Event,
+    LayoutLearned,
+    RecoveryStepChosen,
+)
+from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
+from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobRecord, JobState, State
-from everstep_controller.replica_ring import replica_targets
-
-
-@dataclass(frozen=True, slots=True)
-class Directive:
-    """What the vault of one node shall do for one job."""
-
-    job: str
-    generation: int
-    recoverable_step: int | None
-    dead_steps: tuple[int, ...]
-    replica_target: str
+from everstep_controller.job_vault import Directive, JobVault, Report
 
 
 class VaultPort(Protocol):
-    """How the service reaches nodes and core."""
+    """How the service reaches nodes, core, people and time."""
 
     def direct(self, node: str, directive: Directive) -> bool:
         """Send a directive; return whether the node is connected."""
@@ -36,30 +32,20 @@ class VaultPort(Protocol):
         """Journal an event and hand it to the core."""
         ...
 
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """Tell people."""
+        ...
+
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call back after a while."""
         ...
 
-
-@dataclass(slots=True)
-class _Vault:
-    """What is known of one job's snapshots."""
-
-    catalogue: Catalogue = field(default_factory=Catalogue)
-    holders: set[str] = field(default_factory=set)
-    # The generation that runs or ran last: its ring stays until the next one starts.
-    generation: int = 0
-    members: tuple[str, ...] = ()
-    targets: Mapping[str, str] = field(default_factory=dict)
-    world_size: int = 0
-    recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
-    layout_told: int = -1
-    choice: ChooseRecoveryStep | None = None
-    refresh_waits: bool = False
-    sent: dict[str, Directive] = field(default_factory=dict)
+    def now_ns(self) -> int:
+        """Return the time on the controller's timeline."""
+        ...
 
 
-# Computing over all copies of a job on each report would cost a large job too much.
+# Directing all members of a large job on each report would cost too much.
 _REFRESH_S_PER_MEMBER = 0.0005
 _REFRESH_S_MAX = 0.25
 
@@ -70,15 +56,21 @@ class VaultService:
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
         self._port = port
-        self._vaults: dict[str, _Vault] = {}
+        self._vaults: dict[str, JobVault] = {}
 
-    def report(self, job: str, node: str, copies: Iterable[Copy], settled_generation: int) -> None:
-        """Take the complete list of copies that a node holds of a job."""
-        vault = self._vaults.setdefault(job, _Vault())
-        held = tuple(copies)
-        vault.catalogue.replace(node, held, settled_generation)
-        (vault.holders.add if held else vault.holders.discard)(node)
-        self._refresh_soon(job, vault)
+    def held(self, job: str, node: str) -> Mapping[bytes, Copy]:
+        """Return what a node's last report of a job was, by the names of the copies."""
+        vault = self._vaults.get(job)
+        return {} if vault is None else vault.catalogue.held(node)
+
+    def report(self, job: str, node: str, report: Report) -> None:
+        """Take what a node says of a job."""
+        vault = self._vault(job)
+        vault.take(node, report)
+        if not vault.holders and job not in self._state().jobs:
+            del self._vaults[job]
+            return
+        self._refresh_soon(job)
         self._try_choice(job)
 
     def connected(self, node: str, jobs: Iterable[str]) -> None:
@@ -90,50 +82,77 @@ class VaultService:
                 record = self._state().jobs.get(job)
                 vault.catalogue.replace(node, (), record.generation if record else 0)
                 vault.holders.discard(node)
-            self._refresh_soon(job, vault)
+            self._refresh_soon(job)
             self._try_choice(job)
 
     def forget_node(self, node: str) -> None:
         """A node is lost: nothing that it holds can be reached."""
         for job, vault in self._vaults.items():
-            vault.catalogue.forget(node)
-            vault.holders.discard(node)
-            self._refresh_soon(job, vault)
+            vault.forget(node)
+            self._refresh_soon(job)
             self._try_choice(job)
 
     def choose(self, action: ChooseRecoveryStep) -> None:
         """Answer with RecoveryStepChosen as soon as all holders have settled or are lost."""
-        self._vaults.setdefault(action.job, _Vault()).choice = action
+        self._vault(action.job).choice = action
         self._try_choice(action.job)
 
     def job_changed(self, job: str) -> None:
         """Something happened to a job: its ring or its end may follow."""
         record = self._state().jobs.get(job)
-        if record is None or record.state is JobState.ENDED:
+        if record is None:
             self._vaults.pop(job, None)
             return
-        vault = self._vaults.setdefault(job, _Vault())
-        if self._adopt_plan(record, vault):
-            self._refresh_soon(job, vault)
+        if record.state is JobState.ENDED:
+            self._vault(job).end()
+            return
+        self._vault(job).adopt_plan(record, self._state())
+        self._refresh_soon(job)
+
+    # --- what is known ---------------------------------------------------------------------------
 
     def recoverable_step(self, job: str) -> int | None:
         """Return the newest step that is recoverable without any one node."""
         vault = self._vaults.get(job)
         return vault.recoverable.step if vault else None
 
+    def recoverable_age_ns(self, job: str) -> int | None:
+        """Return how long ago that step was made; None when there is none, or nobody knows."""
+        record, step = self._state().jobs.get(job), self.recoverable_step(job)
+        if record is None or step is None:
+            return None
+        return age_ns(record, step, self._port.now_ns())
+
+    def view(self, job: str) -> View | None:
+        """Return what is known of a job's snapshots now; None for no job."""
+        record = self._state().jobs.get(job)
+        if record is None:
+            return None
+        vault = self._vaults.get(job) or JobVault(job)
+        return vault.view(record, self._state(), self._reachable(), self._port.now_ns())
+
+    def numbers(self, job: str) -> SnapshotNumbers | None:
+        """Return what can be said of a job's snapshots in numbers; None for no job."""
+        view = self.view(job)
+        return None if view is None else snapshot_numbers(view)
+
+    def copies(self, job: str) -> Iterable[Copy]:
+        """Yield the single copies of a job, newest step first."""
+        vault = self._vaults.get(job)
+        return vault.catalogue.copies() if vault else ()
+
+    def memory_bytes(self, job: str) -> Counter[str]:
+        """Return how much memory each node has in use for a job's snapshots."""
+        vault = self._vaults.get(job)
+        return vault.catalogue.memory_bytes() if vault else Counter()
+
     # --- directives ------------------------------------------------------------------------------
 
-    def _adopt_plan(self, record: JobRecord, vault: _Vault) -> bool:
-        runs = record.state in ACTIVE or record.state is JobState.STOPPING
-        if not runs or record.generation == vault.generation:
-            return False
-        vault.generation, vault.members = record.generation, tuple(record.members)
-        vault.world_size = record.world_size
-        domains = {name: node.domain for name, node in self._state().nodes.items()}
-        vault.targets = replica_targets(vault.members, domains)
-        return True
+    def _vault(self, job: str) -> JobVault:
+        return self._vaults.setdefault(job, JobVault(job))
 
-    def _refresh_soon(self, job: str, vault: _Vault) -> None:
+    def _refresh_soon(self, job: str) -> None:
+        vault = self._vaults[job]
         if not vault.refresh_waits:
             vault.refresh_waits = True
             delay_s = min(_REFRESH_S_MAX, (len(vault.members) - 16) * _REFRESH_S_PER_MEMBER)
@@ -144,42 +163,53 @@ class VaultService:
         if vault is None:
             return
         vault.refresh_waits = False
-        record = self._state().jobs.get(job)
+        record, state = self._state().jobs.get(job), self._state()
         if record is not None:
             # After a restart nothing else may ever tell of a generation that just runs on.
-            self._adopt_plan(record, vault)
-        if not vault.members:
+            vault.adopt_plan(record, state)
+        if not vault.members or record is None:
             return
-        vault.recoverable = vault.catalogue.recoverable(
-            vault.generation, vault.members, vault.world_size
-        )
+        before = vault.recoverable.step, vault.cadence
+        vault.refresh(record, state, self._port.now_ns())
         for node in sorted(vault.holders.union(vault.members)):
-            self._direct(job, vault, node)
-        self._tell_layout(job, vault)
+            self._direct(vault, node)
+        if vault.recoverable.step != before[0] or not vault.learned:
+            self._tell_layouts(vault)
+        if vault.cadence is not before[1]:
+            self._port.tell(job, "SnapshotCadence", f"{job}: {vault.cadence.reason}")
+        self._tell_of_storage(vault, record)
 
-    def _direct(self, job: str, vault: _Vault, node: str) -> None:
-        directive = Directive(
-            job,
-            vault.generation,
-            vault.recoverable.step,
-            vault.recoverable.dead_steps,
-            vault.targets.get(node, ""),
-        )
+    def _direct(self, vault: JobVault, node: str) -> None:
+        directive = vault.directive(node)
         if vault.sent.get(node) != directive and self._port.direct(node, directive):
             vault.sent[node] = directive
 
-    def _tell_layout(self, job: str, vault: _Vault) -> None:
-        if vault.layout_told == vault.generation:
+    def _tell_layouts(self, vault: JobVault) -> None:
+        layouts = vault.unlearned()
+        if layouts and vault.layouts_told != (vault.generation, layouts):
+            vault.layouts_told = (vault.generation, layouts)
+            self._port.post(LayoutLearned(vault.job, vault.generation, layouts=layouts))
+
+    def _tell_of_storage(self, vault: JobVault, record: JobRecord) -> None:
+        failures = vault.persisting.failures
+        last = failures[max(failures)] if failures else ""
+        if last and last != vault.told:
+            self._port.tell(vault.job, "NotStored", f"step {max(failures)[1]}: {last}")
+        vault.told = last
+        if not record.closing or record.breakpoint_over:
             return
-        record = self._state().jobs.get(job)
-        points = record.branch if record else ()
-        if any(p.generation == vault.generation and not p.shards for p in points):
-            shards = vault.catalogue.layout(vault.generation, vault.world_size)
-            if shards:
-                vault.layout_told = vault.generation
-                self._port.post(LayoutLearned(job, vault.generation, shards))
+        sight = vault.sight(record, self._state(), self._port.now_ns())
+        if sentence := vault.persisting.over(sight):
+            self._port.post(BreakpointReached(vault.job, record.generation, sentence))
 
     # --- choices ---------------------------------------------------------------------------------
+
+    def _reachable(self) -> dict[str, str]:
+        return {
+            name: node.bulk_address
+            for name, node in self._state().nodes.items()
+            if node.connected and node.bulk_address and not node.gone
+        }
 
     def _try_choice(self, job: str) -> None:
         vault = self._vaults[job]
@@ -187,13 +217,7 @@ class VaultService:
         if action is None or not self._all_have_spoken(action, vault.catalogue):
             return
         vault.choice = None
-        nodes = self._state().nodes
-        reachable = {
-            name: node.bulk_address
-            for name, node in nodes.items()
-            if node.connected and node.bulk_address and not node.gone
-        }
-        choice = vault.catalogue.choose(action.branch, reachable, expected=action.expected)
+        choice = choose(vault.catalogue, question(action, self._reachable()))
         self._port.post(
             RecoveryStepChosen(
                 job=job,
@@ -202,6 +226,8 @@ class VaultService:
                 sources=choice.sources,
                 lost=choice.lost,
                 reason=choice.reason,
+                step_generation=choice.generation,
+                stored=choice.stored,
             )
         )
 
@@ -214,6 +240,11 @@ class VaultService:
             name not in nodes or nodes[name].gone or catalogue.settled(name) >= generation
             for name, generation in needed.items()
         )
+
+
+def question(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
+    """Return what the catalogue is asked on behalf of the core."""
+    return Question(action.branch, reachable, action.expected, action.avoided, stored=action.stored)
 
 
 def transfer_key(secret: bytes, job: str) -> bytes:

@@ -10,13 +10,14 @@ from functools import partial
 from everstep_common.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Origin, Settings
+from everstep_controller.core.facts import Origin, Settings, Storage
 from everstep_controller.core.state import JobRecord, JobState
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, Fleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
 from everstep_sim.timeline import SECOND, Timeline
+from everstep_sim.vault import Vaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class Shape:
     steps: int = 40
     # Chance of a controller crash between the journal and each single action.
     crash_chance: float = 0.0
+    # Different parts of the state, each on several ranks; 0: every rank has one of its own.
+    model_parts: int = 0
+    storage: Storage | None = None
 
 
 class Cluster:
@@ -38,6 +42,7 @@ class Cluster:
         self, seed: int, shape: Shape, check: "Callable[[Cluster, events.Event], None]"
     ) -> None:
         self.shape = shape
+        self.flipped = False
         self.time = Timeline(seed)
         settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=20 * SECOND)
 
@@ -54,9 +59,11 @@ class Cluster:
         )
         names = [f"n{i}" for i in range(shape.nodes)]
         self.fleet = Fleet(names, self.time, self.controller)
-        self.fleet.on_report(self._direct)
+        self.vaults = Vaults(self.fleet, self.time, self.controller)
+        self.controller.started, self.controller.followed = self.vaults.restart, self._followed
+        self.fleet.on_vault(self._opened, self.vaults.report)
         self.fleet.on_amnesia(lambda node: self.fleet.record(node, self._joined))
-        self.ranks = Ranks(self.fleet, self.time, shape.steps)
+        self.ranks = Ranks(self.fleet, self.time, shape.steps, shape.model_parts)
 
     def run(self, until_s: float) -> None:
         """Let time pass until the job has ended or the limit is reached."""
@@ -91,6 +98,26 @@ class Cluster:
         if was_connected:
             self.fleet.stream_ends(node, 0.01, 0.1)
         self.ranks.break_collectives(generation, but=name)
+
+    def interrupt(self, name: str) -> None:
+        """Let the user end a node's launcher, which takes its processes with it."""
+        node = self.fleet.nodes[name]
+        generation, node.launcher, node.running = node.running, False, 0
+        at_ns = self.time.now_ns
+        self.fleet.record(
+            node, lambda origin: events.LauncherLeft(origin, JOB, "interrupted", True, at_ns)
+        )
+        node.settled = max(node.settled, generation)
+        self.vaults.report(node)
+        self.ranks.break_collectives(generation, but=name)
+
+    def flip(self, name: str) -> None:
+        """Let a node find one of its copies bad."""
+        node = self.fleet.nodes[name]
+        if node.alive and node.copies:
+            node.copies.remove(self.time.rng.choice(node.copies))
+            self.flipped = True
+            self.vaults.report(node)
 
     def cut_off(self, name: str) -> None:
         """Silence a node that goes on living; the end of its stream is noticed late."""
@@ -155,7 +182,7 @@ class Cluster:
                 wait_s = max(0, action.at_ns - self.time.now_ns) / SECOND
                 self.time.after(wait_s, partial(self._timer, action))
             case actions.ChooseRecoveryStep():
-                self.time.after(0.01, partial(self._choose, action))
+                self.vaults.choose(action)
             case actions.ConfirmSilence():
                 self.time.soon(0.2, 1, partial(self._confirm, action))
             case actions.RunCheck() | actions.StartGeneration() | actions.StopGeneration():
@@ -166,31 +193,6 @@ class Cluster:
     def _timer(self, action: actions.SetTimer) -> None:
         if self.controller.core.state.timers.get(action.timer) == action.at_ns:
             self.fleet.submit(events.TimerDue(action.timer))
-
-    def _choose(self, action: actions.ChooseRecoveryStep) -> None:
-        job, known = self.job, self.controller.core.state.nodes
-        if not self.controller.up or job is None or job.generation != action.generation:
-            return
-        settled = self.controller.catalogue.settled
-        needed = dict.fromkeys(action.others, 0)
-        needed |= dict.fromkeys(action.holders, action.settled_generation)
-        if any(settled(name) < least for name, least in needed.items() if not known[name].gone):
-            self.time.after(0.1, partial(self._choose, action))
-            return
-        reachable = {name: f"{name}:1" for name, node in known.items() if node.connected}
-        choice = self.controller.catalogue.choose(
-            action.branch, reachable, expected=action.expected
-        )
-        self.fleet.submit(
-            events.RecoveryStepChosen(
-                job=JOB,
-                generation=action.generation,
-                step=choice.step,
-                sources=choice.sources,
-                lost=choice.lost,
-                reason=choice.reason,
-            )
-        )
 
     def _confirm(self, action: actions.ConfirmSilence) -> None:
         if self.fleet.nodes[action.node].connected:
@@ -213,21 +215,13 @@ class Cluster:
             case actions.StopGeneration():
                 self.ranks.stop(node, order)
 
-    def _direct(self) -> None:
-        """Tell the members what they may free, and the core what a whole state consists of."""
-        job, catalogue = self.job, self.controller.catalogue
-        if not self.controller.up or job is None or not job.members:
-            return
-        layout = catalogue.layout(job.generation, job.world_size)
-        known = any(p.generation == job.generation and p.shards == layout for p in job.branch)
-        if layout and not known:
-            self.fleet.submit(events.LayoutLearned(JOB, job.generation, layout))
-        found = catalogue.recoverable(job.generation, job.members, job.world_size)
-        if found.step is not None:
-            self.ranks.recoverable_step = found.step
-            for name in job.holders:
-                if self.fleet.nodes[name].connected:
-                    self.fleet.nodes[name].free_below(job.generation, found.step)
+    def _opened(self, node: SimulatedNode) -> None:
+        known = [seen.job for seen in node.hello(JOB).jobs]
+        self.vaults.service.connected(node.name, known)
+
+    def _followed(self) -> None:
+        self.vaults.changed()
+        self.ranks.recoverable_step = self.vaults.service.recoverable_step(JOB)
 
     def _join(self, node: SimulatedNode) -> None:
         if node.alive and not node.launcher:
@@ -249,4 +243,6 @@ class Cluster:
             free_port=20000 + origin.sequence,
             running_generation=self.fleet.nodes[origin.node].running,
             at_ns=self.time.now_ns,
+            storage=self.shape.storage,
+            latest=self.vaults.folder.latest if self.shape.storage else None,
         )

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import Settings
 
@@ -31,16 +30,19 @@ class SimulatedController:
     check: Check
     journal: Journal = field(default_factory=list)
     core: Core = field(default_factory=Core)
-    catalogue: Catalogue = field(default_factory=Catalogue)
     up: bool = False
     # Chance to be killed after an event was journaled, before all of its actions were sent.
     crash_chance: float = 0.0
     crashed: Callable[[], None] = lambda: None
+    # What else begins anew with the process, and what looks at the state after each event.
+    started: Callable[[], None] = lambda: None
+    followed: Callable[[], None] = lambda: None
     sent: dict[str, actions.Action] = field(default_factory=dict)
 
     def start(self, now_ns: int) -> None:
         """Replay the journal, begin a term, and send whatever is due."""
-        self.core, self.catalogue, self.up = fold(self.journal), Catalogue(), True
+        self.core, self.up = fold(self.journal), True
+        self.started()
         self.submit(events.ControllerStarted("0.1.0"), now_ns)
         if self.up and self.core.state.settings != self.settings:
             self.submit(events.SettingsApplied(self.settings), now_ns)
@@ -55,6 +57,8 @@ class SimulatedController:
         called_for = self.core.handle(event, now_ns)
         self.check(self.core, event, now_ns)
         self._send(called_for)
+        if self.up:
+            self.followed()
         return self.up
 
     def kill(self) -> None:

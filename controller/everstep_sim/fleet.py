@@ -21,12 +21,15 @@ class Fleet:
         self.nodes = {name: SimulatedNode(name) for name in names}
         self._time = time
         self._controller = controller
-        self._directed: Callable[[], None] = lambda: None
+        self._reported: Callable[[SimulatedNode], None] = lambda node: None
+        self._opened: Callable[[SimulatedNode], None] = lambda node: None
         self._rejoin: Callable[[SimulatedNode], None] = lambda node: None
 
-    def on_report(self, then: Callable[[], None]) -> None:
-        """Have something done after every vault report."""
-        self._directed = then
+    def on_vault(
+        self, opened: Callable[[SimulatedNode], None], report: Callable[[SimulatedNode], None]
+    ) -> None:
+        """Have something done when a stream opens, and when a node tells what it holds."""
+        self._opened, self._reported = opened, report
 
     def submit(self, event: events.Event) -> bool:
         """Hand an event to the controller; False when it is away."""
@@ -37,6 +40,7 @@ class Fleet:
         if not node.alive or node.cut_off or node.connected or not self._controller.up:
             return
         node.connected, node.streams = True, node.streams + 1
+        self._opened(node)
         self.submit(node.hello(JOB))
         if self._controller.up:
             node.highest_term = max(node.highest_term, self._controller.core.state.term)
@@ -81,9 +85,7 @@ class Fleet:
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller which copies a node holds."""
-        if node.connected and self._controller.up:
-            self._controller.catalogue.replace(node.name, node.copies, node.settled)
-            self._time.after(0.01, self._directed)
+        self._reported(node)
 
     def watch(self) -> None:
         """Let every node look at its two neighbours, as the UDP probes do; once a second."""

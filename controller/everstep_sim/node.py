@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.catalogue import Copy
-from everstep_controller.core.facts import JobOnNode, Origin
+from everstep_controller.core.facts import JobOnNode, Origin, StepKey
+from everstep_controller.core.persisting import Publish
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3
@@ -32,6 +33,13 @@ class SimulatedNode:
     acknowledged: int = 0
     unacknowledged: list[events.Event] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
+    # Newest generation of a directive, its steps that must stay in memory, and what follows.
+    directed: int = 0
+    pinned: set[int] = field(default_factory=set)
+    writing: list[Copy] = field(default_factory=list)
+    files: list[Copy] = field(default_factory=list)
+    write_faults: set[StepKey] = field(default_factory=set)
+    published: Publish | None = None
 
     @property
     def outbox_id(self) -> str:
@@ -64,6 +72,9 @@ class SimulatedNode:
         self.alive = self.connected = self.launcher = False
         self.running, self.newest, self.settled = 0, 0, 0
         self.copies.clear()
+        self.directed, self.published = 0, None
+        for memory in (self.pinned, self.writing, self.files, self.write_faults):
+            memory.clear()
         self.unacknowledged.clear()
 
     def boot_again(self) -> None:
@@ -81,7 +92,8 @@ class SimulatedNode:
         self.copies = [
             copy
             for copy in self.copies
-            if (copy.generation == generation and copy.step >= step) or copy.generation > generation
+            if (copy.generation == generation and (copy.step >= step or copy.step in self.pinned))
+            or copy.generation > generation
         ]
 
     def accepts(self, order: actions.StartGeneration) -> bool:

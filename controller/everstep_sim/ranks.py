@@ -34,10 +34,11 @@ class Generation:
 class Ranks:
     """Runs what the controller orders, and nothing else."""
 
-    def __init__(self, fleet: Fleet, time: Timeline, steps: int) -> None:
+    def __init__(self, fleet: Fleet, time: Timeline, steps: int, parts: int = 0) -> None:
         self._fleet = fleet
         self._time = time
         self._steps = steps
+        self._parts = parts
         self.generations: dict[int, Generation] = {}
         # Which generations completed a step; a rolled back step has more than one.
         self.completed: dict[int, list[int]] = {}
@@ -150,7 +151,7 @@ class Ranks:
         if node.running != generation:
             return
         order, step = ours.orders[name], ours.step
-        copy = _snapshot(order, step)
+        copy = _snapshot(order, step, self._parts)
         node.keep(copy)
         self._fleet.report(node)
         row = events.JobProgressed(
@@ -174,7 +175,7 @@ class Ranks:
         source, target = self._fleet.nodes[copy.node], self._fleet.nodes[peer]
         joined = not self._fleet.silent(copy.node) and not self._fleet.silent(peer)
         if joined and copy in source.copies and target.newest <= copy.generation:
-            target.keep(replace(copy, node=peer, replica=True))
+            target.keep(copy._replace(node=peer, replica=True))
             self._fleet.report(target)
 
     def _exited(self, origin: Origin, *, generation: int, signal: int) -> events.RankExited:
@@ -190,7 +191,10 @@ class Ranks:
         )
 
 
-def _snapshot(order: actions.StartGeneration, step: int) -> Copy:
+def _snapshot(order: actions.StartGeneration, step: int, parts: int) -> Copy:
     owned = [i for i in range(SHARDS) if i * order.node_count // SHARDS == order.node_rank]
-    shards = tuple(f"s{i:02}" for i in owned)
-    return Copy(order.node, order.generation, order.node_rank, step, False, f"{step}", 1, shards)
+    layout = ",".join(f"s{i:02}" for i in owned)
+    if parts:
+        layout = f"part-{order.node_rank % parts}"
+    rank, root_hash = order.node_rank, f"{step:04}"
+    return Copy(order.node, order.generation, rank, step, False, root_hash, 1, layout)

@@ -1,4 +1,4 @@
-"""A fleet of five nodes and a job, as the command line would be told of it."""
+"""The controller as the command line sees it: answers from a fleet of five nodes and a job."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,127 +6,10 @@ from contextlib import contextmanager
 from everstep_cli.admin import AdminError, UnknownNameError
 from everstep_cli.connection import Connection
 from everstep_proto.generated import admin_pb2
+from fakes import cli_fleet, cli_snapshots
+from fakes.cli_fleet import EVENTS, FINDING, JOB, LEDGER, NOW_NS
 
-NOW_NS = 1_800_000_000_000_000_000
-_SECOND = 1_000_000_000
-XID = "Xid 79: GPU has fallen off the bus."
-
-FINDING = admin_pb2.FindingLine(
-    node="node-3",
-    component="gpu/0000:3b:00.0",
-    condition="XidFatal",
-    severity="fatal",
-    message=XID,
-    evidence="NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
-    suggested_action="reboot_node",
-    rule="xid-table-1",
-    since_ns=NOW_NS - 20 * _SECOND,
-    injected=True,
-)
-
-
-def _node(name: str) -> admin_pb2.NodeSummary:
-    return admin_pb2.NodeSummary(
-        node=name,
-        state="healthy",
-        connected=True,
-        jobs=["demo"],
-        cpu_count=2,
-        memory_bytes=24 << 30,
-        accelerators="none",
-        reason="its checks passed",
-        since_ns=NOW_NS - 200 * _SECOND,
-    )
-
-
-def _nodes() -> list[admin_pb2.NodeSummary]:
-    nodes = [_node(f"node-{n}") for n in range(1, 6)]
-    nodes[1].state, nodes[1].connected = "lost", False
-    nodes[1].reason = "node-1 and node-3 did not hear from it, and its stream is closed"
-    nodes[1].claims.add(owner="automation", reason=nodes[1].reason, since_ns=NOW_NS - 9 * _SECOND)
-    nodes[2].state, nodes[2].findings, nodes[2].reason = "repairing", 1, XID
-    nodes[2].claims.add(owner="automation", reason=XID, since_ns=NOW_NS - 20 * _SECOND)
-    return nodes
-
-
-INCIDENT = admin_pb2.Incident(
-    incident="demo-1",
-    onset_ns=NOW_NS - 60 * _SECOND,
-    over_ns=NOW_NS - 58 * _SECOND,
-    cause="process",
-    node="node-2",
-    message="rank 1 on node-2 was killed by signal 9",
-    plan="in_place",
-    step_before=120,
-    step_restored=120,
-    has_restored=True,
-    costs=[
-        admin_pb2.Category(name="inc.detect", time_ns=12_000_000),
-        admin_pb2.Category(name="inc.drain", time_ns=180_000_000),
-        admin_pb2.Category(name="inc.init", time_ns=1_400_000_000),
-    ],
-)
-
-LEDGER = admin_pb2.Ledger(
-    job="demo",
-    wall_ns=100 * _SECOND,
-    categories=[
-        admin_pb2.Category(name="init.queue", time_ns=2 * _SECOND),
-        admin_pb2.Category(name="productive", time_ns=95 * _SECOND + 500_000_000),
-        admin_pb2.Category(name="inc.init", time_ns=2_500_000_000),
-    ],
-    ettr_time=0.955,
-    ettr_work=0.95,
-    incidents=[INCIDENT],
-    steps=400,
-    budget_per_failure_s=0.5,
-)
-
-JOB = admin_pb2.JobDetail(
-    summary=admin_pb2.JobSummary(
-        job="demo",
-        state="running",
-        generation=2,
-        step=130,
-        has_step=True,
-        members=["node-1", "node-2", "node-3", "node-4"],
-        spares=["node-5"],
-        ettr_time=0.955,
-        reason="all ranks make steps",
-        uid=1000,
-    ),
-    nodes_min=3,
-    nodes_max=4,
-    processes_per_node=1,
-    recoverable_step=129,
-    has_recoverable=True,
-    restarts=1,
-    incidents=[INCIDENT],
-)
-
-EVENTS = [
-    admin_pb2.Event(
-        id=1, at_ns=NOW_NS - 60 * _SECOND, reason="RankExited", subject="demo",
-        message="rank 1 on node-2 was killed by signal 9",
-    ),
-    admin_pb2.Event(
-        id=2, at_ns=NOW_NS - 9 * _SECOND, reason="NodeLost", subject="node-2",
-        message="node-1 and node-3 did not hear from it, and its stream is closed",
-    ),
-]  # fmt: skip
-
-
-def _injection(spec: str) -> admin_pb2.InjectionLine:
-    return admin_pb2.InjectionLine(
-        injection="node-1/inject/1",
-        spec=spec,
-        state="active",
-        message=f"{spec} is injected for 60 s",
-        operator="ann",
-        reason="drill",
-        ordered_ns=NOW_NS - 9 * _SECOND,
-        duration_ns=60 * _SECOND,
-    )
+__all__ = ["EVENTS", "FINDING", "JOB", "LEDGER", "NOW_NS", "FakeAdmin"]
 
 
 class FakeAdmin:
@@ -145,11 +28,11 @@ class FakeAdmin:
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         self._fail()
-        return admin_pb2.ListNodesReply(nodes=_nodes())
+        return admin_pb2.ListNodesReply(nodes=cli_fleet.nodes())
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         self._fail()
-        for node in _nodes():
+        for node in cli_fleet.nodes():
             if node.node == name:
                 return admin_pb2.NodeDetail(
                     summary=node,
@@ -210,8 +93,21 @@ class FakeAdmin:
         self._fail()
         return admin_pb2.ControllerDetail(
             version="0.1.0", term=3, mode="enforce", journal_events=812,
-            started_ns=NOW_NS - 300 * _SECOND,
+            started_ns=NOW_NS - 300_000_000_000,
         )  # fmt: skip
+
+    def snapshots(self, job: str) -> admin_pb2.Snapshots:
+        self.job(job)
+        return cli_snapshots.SNAPSHOTS
+
+    def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
+        self.job(job)
+        yield from cli_snapshots.copies(step, node)
+
+    def forget(self, job: str) -> admin_pb2.ForgetJobReply:
+        self.told.append(("forget", job))
+        self.job(job)
+        return cli_snapshots.FORGOTTEN
 
     def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         self.told.append(("isolate", node, reason))
@@ -234,7 +130,7 @@ class FakeAdmin:
     def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
         self.told.append(("inject", node, spec, f"{seconds:g}", reason))
         self.node(node)
-        line = _injection(spec)
+        line = cli_fleet.injection(spec)
         if spec.startswith("xyz"):
             line.state, line.message = "refused", "there is no injection 'xyz'"
         return line
@@ -245,7 +141,7 @@ class FakeAdmin:
 
     def injections(self, node: str) -> admin_pb2.InjectionsReply:
         self.node(node)
-        return admin_pb2.InjectionsReply(injections=[_injection("xid:79")])
+        return admin_pb2.InjectionsReply(injections=[cli_fleet.injection("xid:79")])
 
     def _fail(self) -> None:
         if self._trouble is not None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +19,24 @@ from everstep_cli.demo.janitor import Identity
 from everstep_cli.demo.processes import Child, Household
 from everstep_cli.grpc_admin import GrpcAdmin, connect
 from everstep_proto.generated import admin_pb2
+from everstep_proto.tls import TlsSettings
 from fakes.ports import reserved_port
 
 JOB = "train"
 _TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
 # Each generation writes a file of its own, so that it can be told which computed what.
 _PER_GENERATION = 'exec "$@" --losses "$LOSSES/$EVERSTEP_GENERATION.tsv"'
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the processes of a node or of the controller run, if not beside all others."""
+
+    host: str = "127.0.0.1"
+    # The command that runs another one there.
+    enter: tuple[str, ...] = ()
+    # The table of its configuration that names its certificate.
+    tls: str = ""
 
 
 @dataclass(slots=True)
@@ -40,6 +52,10 @@ class RealFleet:
     agent_lines: tuple[str, ...] = ()
     # More variables for every process.
     variables: Mapping[str, str] = field(default_factory=dict)
+    # More options for every launcher.
+    launcher_options: tuple[str, ...] = ()
+    # By the name of the node, and "controller".
+    places: Mapping[str, Place] = field(default_factory=dict)
     controller: Child | None = None
     agents: dict[str, Child] = field(default_factory=dict)
     launchers: dict[str, Child] = field(default_factory=dict)
@@ -51,11 +67,11 @@ class RealFleet:
 
     def start_controller(self, *command: str) -> None:
         """Start the controller, or one of its commands."""
-        config = self.folder / "controller.toml"
+        config, place = self.folder / "controller.toml", self._place("controller")
         config.write_text(
-            f'listen = "127.0.0.1:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
+            f'listen = "{place.host}:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
             f'journal = "{self.journal}"\n[core]\nmode = "enforce"\n'
-            "restart_grace_s = 20.0\nrecovery_s = 6.0\n"
+            "restart_grace_s = 20.0\nrecovery_s = 6.0\n" + place.tls
         )
         line = ["-m", "everstep_controller.main", *command, "--config", str(config)]
         self.controller = self._start("controller", *line)
@@ -74,12 +90,15 @@ class RealFleet:
         (folder / "kernel.log").touch()
         config = self.folder / f"{name}.toml"
         lines = "".join(f"{line}\n" for line in self.agent_lines)
+        place, controller = self._place(name), self._place("controller").host
         config.write_text(
-            lines + f'node = "{name}"\ncontroller = "127.0.0.1:{self.port}"\nhost = "127.0.0.1"\n'
+            lines + f'node = "{name}"\ncontroller = "{controller}:{self.port}"\n'
+            f'host = "{place.host}"\nliveness_address = "{place.host}:0"\n'
             f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
-            'metrics_address = "127.0.0.1:0"\nliveness_address = "127.0.0.1:0"\n'
+            'metrics_address = "127.0.0.1:0"\n'
             f'kernel_log = "{folder / "kernel.log"}"\nlog_style = "text"\n'
             f'[jobs]\nruntime_folder = "{folder / "run"}"\nbulk_port = 0\n'
+            f'bulk_host = "{place.host}"\n{place.tls}'
         )
         self.agents[name] = self._start(
             f"{name}-agent", "-m", "everstep_agent.main", "--config", str(config)
@@ -87,12 +106,19 @@ class RealFleet:
 
     def launch(self, steps: int, step_s: float) -> None:
         """Start the job on all nodes."""
+        self.launch_script(
+            [str(_TRAINING), "--steps", str(steps), "--step-seconds-min", str(step_s)]
+        )
+
+    def launch_script(self, arguments: Sequence[str], processes: int = 1, nodes: str = "") -> None:
+        """Start a job of this script on all nodes."""
         for name in self.nodes:
-            options = ["--job", JOB, "--nnodes", str(len(self.nodes)), "--nproc-per-node", "1"]
+            options = ["--job", JOB, "--nnodes", nodes or str(len(self.nodes))]
+            options += ["--nproc-per-node", str(processes)]
             options += ["--token-file", str(self.folder / "token")]
             options += ["--socket", str(self.folder / name / "run" / "agent.sock")]
-            script = [sys.executable, str(_TRAINING), "--steps", str(steps)]
-            script = ["sh", "-c", _PER_GENERATION, "sh", *script, "--step-seconds-min", str(step_s)]
+            options += self.launcher_options
+            script = ["sh", "-c", _PER_GENERATION, "sh", sys.executable, *arguments]
             line = ["-m", "everstep.entry", "run", *options, "--", *script]
             self.launchers[name] = self._start(f"{name}-launcher", *line)
 
@@ -193,8 +219,13 @@ class RealFleet:
         ends = [f"== {child.name}\n{_tail(child.log)}" for child in self.household.children]
         return "\n".join([*ends, json.dumps(str(self.job()))])
 
+    def _place(self, name: str) -> Place:
+        return self.places.get(name, Place())
+
     def _start(self, name: str, *arguments: str) -> Child:
-        return self.household.start(name, [sys.executable, *arguments], self._environ())
+        place = self._place(name.removesuffix("-agent").removesuffix("-launcher"))
+        line = [*place.enter, sys.executable, *arguments]
+        return self.household.start(name, line, self._environ())
 
     def _environ(self) -> dict[str, str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
@@ -205,19 +236,26 @@ class RealFleet:
 
 @contextmanager
 def running_fleet(
-    *nodes: str, agent_lines: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+    *nodes: str,
+    agent_lines: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
+    places: Mapping[str, Place] | None = None,
+    tls: TlsSettings | None = None,
 ) -> Iterator[RealFleet]:
     """Yield a fleet whose controller and agents run."""
     # A short path: the name of a socket in it has 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="es"))
     (folder / "losses").mkdir()
     household = Household(folder, keep=False)
+    places, tls = places or {}, tls or TlsSettings()
+    host = places.get("controller", Place()).host
     try:
         with (
             reserved_port() as port,
-            connect(Connection(address=f"127.0.0.1:{port}", timeout_s=5.0)) as admin,
+            connect(Connection(address=f"{host}:{port}", tls=tls, timeout_s=5.0)) as admin,
         ):
             fleet = RealFleet(folder, household, admin, port, nodes, agent_lines, variables or {})
+            fleet.places = places
             fleet.start_controller()
             for name in nodes:
                 fleet.start_agent(name)

@@ -69,6 +69,7 @@ def _answers(folder: Path, answer: Callable[[socket.socket], None]) -> threading
 
     def serve() -> None:
         with listener, listener.accept()[0] as connection, contextlib.suppress(OSError):
+            connection.recv(4096)  # who has gone before the question came would be another story
             answer(connection)
 
     thread = threading.Thread(target=serve)

@@ -138,6 +138,8 @@ def test_events_tell_the_story_of_a_node(address: str, capsys: pytest.CaptureFix
         (["pause", "gpu-042", "--reason", "x"], "did you mean 'gpu-0042'?"),
         (["job", "llama"], "'everstep jobs'"),
         (["ettr", "llama"], "'everstep jobs'"),
+        (["snapshots", "llama"], "'everstep jobs'"),
+        (["job", "llama", "forget"], "'everstep jobs'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )

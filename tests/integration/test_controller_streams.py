@@ -67,7 +67,7 @@ async def run_to_step(agent: AgentStream, step: int) -> fleet_pb2.VaultDirective
     )
     await agent.record(6, progress=progress)
     copy = fleet_pb2.Copy(
-        generation=1, rank=0, step=step, root_hash=b"hash", size_bytes=8, shards=["w"]
+        generation=1, rank=0, step=step, root_hash=b"hash", size_bytes=8, layout=b"w"
     )
     await agent.send(vault=fleet_pb2.VaultReport(job="train", copies=[copy]))
     while not (directive := (await agent.wait_for("vault")).vault).has_recoverable:
@@ -86,7 +86,7 @@ def test_a_job_goes_back_to_the_newest_step_that_its_vaults_hold(tmp_path: Path)
             await agent.record(7, rank_exited=exited)
             await agent.order("stop_generation")
             copy = fleet_pb2.Copy(
-                generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, shards=["w"]
+                generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, layout=b"w"
             )
             report = fleet_pb2.VaultReport(job="train", copies=[copy], settled_generation=1)
             await agent.send(vault=report)
@@ -276,7 +276,7 @@ def test_a_restart_in_the_middle_of_a_recovery_ends_at_the_same_step(tmp_path: P
             await agent.record(8, generation_stopped=stopped)
             await agent.acknowledged(8)
             copy = fleet_pb2.Copy(
-                generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, shards=["w"]
+                generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, layout=b"w"
             )
             report = fleet_pb2.VaultReport(job="train", copies=[copy], settled_generation=1)
             await agent.send(vault=report)

@@ -5,33 +5,15 @@ from pathlib import Path
 
 import grpc
 import pytest
-import trustme
 
 from everstep_controller.service import Controller
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc
-from everstep_proto.tls import TlsSettings, aio_channel
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
+from everstep_proto.tls import aio_channel
 from fakes.agent_stream import agent_stream
+from fakes.authority import Authority
 from fakes.controllers import controller
 
 pytestmark = pytest.mark.timeout(60)
-
-
-class Authority:
-    """A test CA that writes its certificates to files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ca = trustme.CA()
-        self._folder = folder
-        self._ca.cert_pem.write_to_path(str(folder / "ca.pem"))
-
-    def issue(self, name: str, role: str, file: str = "") -> TlsSettings:
-        """Write a certificate and return the settings that use it."""
-        issued = self._ca.issue_cert("localhost", common_name=name, organization_unit_name=role)
-        stem = self._folder / (file or name)
-        certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
-        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-        issued.private_key_pem.write_to_path(str(key))
-        return TlsSettings(ca=self._folder / "ca.pem", certificate=certificate, key=key)
 
 
 def with_controller(folder: Path, act: Callable[[Controller, Authority], Awaitable[None]]) -> None:
@@ -78,6 +60,36 @@ def test_a_viewer_may_look_but_not_isolate(tmp_path: Path) -> None:
                 isolated = await admin_pb2_grpc.AdminStub(channel).Isolate(request)
         (claim,) = isolated.summary.claims
         assert claim.reason == "ann: noise"
+
+    with_controller(tmp_path, act)
+
+
+def test_a_viewer_may_see_snapshots_but_not_have_a_job_forgotten(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        agent_tls = authority.issue("node-1", "agent")
+        viewer, operator = authority.issue("eve", "viewer"), authority.issue("ann", "operator")
+        joined = fleet_pb2.LauncherJoined(
+            job="train", token_sha256="00", nodes_min=2, nodes_max=2, processes_per_node=1
+        )
+        left = fleet_pb2.LauncherLeft(job="train", reason="interrupted", by_user=True)
+        forget = admin_pb2.ForgetJobRequest(job="train", operator="somebody")
+        async with agent_stream(running.port, "node-1", agent_tls) as agent:
+            await agent.healthy()
+            await agent.record(2, launcher_joined=joined)
+            await agent.record(3, launcher_left=left)
+            await agent.acknowledged(3)
+            async with aio_channel(f"localhost:{running.port}", viewer) as channel:
+                admin = admin_pb2_grpc.AdminStub(channel)
+                shown = await admin.GetSnapshots(admin_pb2.GetSnapshotsRequest(job="train"))
+                assert shown.state == "ended"
+                request = admin_pb2.ListCopiesRequest(job="train")
+                assert [copy async for copy in admin.ListCopies(request)] == []
+                with pytest.raises(grpc.aio.AioRpcError, match="eve is viewer"):
+                    await admin.ForgetJob(forget)
+            assert running.runtime.state.jobs["train"].forgotten_by == ""
+            async with aio_channel(f"localhost:{running.port}", operator) as channel:
+                assert not (await admin_pb2_grpc.AdminStub(channel).ForgetJob(forget)).dropped
+        assert running.runtime.state.jobs["train"].forgotten_by == "ann"
 
     with_controller(tmp_path, act)
 

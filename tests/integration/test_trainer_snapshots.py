@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,51 +12,20 @@ import pytest
 import everstep
 from everstep.agent_link import AgentLink
 from everstep.environment import membership
-from everstep.memory import Copier
-from everstep.snapshots import Deadlines, Snapshots
-from integration.trainer_agent import TrainerAgent, Vault
-
-
-@dataclass(slots=True)
-class Node:
-    """An agent that a test can restart, and the environment of a rank beside it."""
-
-    path: Path
-    vault: Vault
-    agent: TrainerAgent
-
-    def environ(self, **more: str) -> dict[str, str]:
-        """Return a rank's environment."""
-        return {
-            "EVERSTEP_SOCKET": str(self.path),
-            "EVERSTEP_JOB": "test",
-            "EVERSTEP_GENERATION": str(self.vault.generation),
-            "EVERSTEP_TOKEN": self.vault.token,
-            "RANK": "0",
-            "WORLD_SIZE": "1",
-        } | more
-
-    def restart(self) -> None:
-        """Kill the agent and start the next one, which knows what the vault knows."""
-        self.agent.close()
-        self.agent = TrainerAgent(self.path, self.vault)
+from everstep.saving.memory import Copier
+from everstep.saving.policy import Deadlines
+from everstep.saving.snapshotter import Snapshots
+from everstep.saving.step_saving import Tools
+from everstep.state.plain import PlainCapture
+from integration.trainer_agent import TrainerAgent
+from integration.trainer_node import Node, until
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    path, vault = tmp_path / "agent.sock", Vault(generation=1)
-    node = Node(path, vault, TrainerAgent(path, vault))
+    node = Node.begin(tmp_path)
     yield node
-    node.agent.close()
-    vault.close()
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Return when the condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    node.close()
 
 
 def test_what_was_saved_comes_back_into_the_same_arrays(node: Node) -> None:
@@ -140,9 +109,9 @@ def test_a_hung_agent_costs_its_deadline_once(node: Node) -> None:
     assert member
     link = AgentLink(member)
     assert link.attach(30.0)
-    snapshots = Snapshots(
-        {"a": np.zeros(1)}, link, Copier(1), deadlines=Deadlines(begin_s=2.0, commit_s=2.0)
-    )
+    state = PlainCapture({"a": np.zeros(1)})
+    limits = Deadlines(begin_s=2.0, commit_s=2.0)
+    snapshots = Snapshots(state, link, Tools(Copier(1)), deadlines=limits)
     snapshots.restore()
     assert snapshots.snapshot(0)
     with node.agent.hung():
@@ -157,11 +126,12 @@ def test_training_from_the_beginning_does_not_need_the_agent(tmp_path: Path) -> 
     environ = {"EVERSTEP_SOCKET": str(tmp_path / "none"), "EVERSTEP_GENERATION": "1"}
     member = membership(environ | {"EVERSTEP_RESTORE_STEP": "none"})
     assert member
-    link, copier, limits = AgentLink(member), Copier(1), Deadlines(restore_s=0.1, fresh_s=0.1)
-    state = {"a": np.zeros(1)}
-    fresh = Snapshots(state, link, copier, starts_fresh=True, deadlines=limits)
+    tools, limits = Tools(Copier(1)), Deadlines(restore_s=0.1, fresh_s=0.1)
+    state = PlainCapture({"a": np.zeros(1)})
+    fresh = Snapshots(state, AgentLink(member), tools, deadlines=limits)
     assert fresh.restore() is None
-    unknown = Snapshots(state, link, copier, deadlines=limits)
+    link = AgentLink(replace(member, starts_fresh=False))
+    unknown = Snapshots(state, link, tools, deadlines=limits)
     with pytest.raises(everstep.RestoreError, match="did not answer"):
         unknown.restore()
 

@@ -176,7 +176,6 @@ class Cluster:
                 step=copy.step,
                 root_hash=copy.root_hash,
                 size_bytes=copy.size_bytes,
-                shards=copy.shards,
             )
             for node in self.nodes
             for copy in node.copies

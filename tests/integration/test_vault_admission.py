@@ -1,6 +1,5 @@
 """Who may not, is told why in one sentence, and nothing changes."""
 
-import asyncio
 import contextlib
 import os
 from pathlib import Path
@@ -25,6 +24,7 @@ from integration.vault_world import (
     attach_message,
     join_message,
     launcher,
+    lived,
     plan,
     running,
     settings,
@@ -44,85 +44,75 @@ from integration.vault_world import (
         ({"protocol": 99}, "install a matching everstep"),
     ],
 )
-def test_a_process_that_does_not_belong_is_refused(
+@lived
+async def test_a_process_that_does_not_belong_is_refused(
     tmp_path: Path, change: dict[str, object], sentence: str
 ) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, training(node):
-            said = len(node.outlet.records)
-            stranger = await Client.connect(node, TO_TRAINER)
-            refused = await stranger.ask(attach_message(**change))
-            assert isinstance(refused, Refused)
-            assert sentence in refused.reason
-            stranger.close()
-            assert len(node.outlet.records) == said
-            assert [job.job for job in node.jobs.jobs()] == ["demo"]
-
-    asyncio.run(life())
+    async with running(settings(tmp_path)) as node, training(node):
+        said = len(node.outlet.records)
+        stranger = await Client.connect(node, TO_TRAINER)
+        refused = await stranger.ask(attach_message(**change))
+        assert isinstance(refused, Refused)
+        assert sentence in refused.reason
+        stranger.close()
+        assert len(node.outlet.records) == said
+        assert [job.job for job in node.jobs.jobs()] == ["demo"]
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"token": "guessed"}, "another token"),
-        ({"token": ""}, "needs a name"),
+        ({"token": ""}, "needs a name and a token"),
         ({"protocol": 99}, "install a matching everstep"),
         ({}, "has a launcher on this node already"),
     ],
 )
-def test_a_launcher_that_does_not_belong_is_refused(
+@lived
+async def test_a_launcher_that_does_not_belong_is_refused(
     tmp_path: Path, change: dict[str, object], sentence: str
 ) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, launcher(node):
-            stranger = await Client.connect(node, TO_LAUNCHER)
-            refused = await stranger.ask(join_message(**change))
-            assert isinstance(refused, Refused)
-            assert sentence in refused.reason
-            stranger.close()
-            assert len(node.outlet.bodies("launcher_joined")) == 1
-
-    asyncio.run(life())
+    async with running(settings(tmp_path)) as node, launcher(node):
+        stranger = await Client.connect(node, TO_LAUNCHER)
+        refused = await stranger.ask(join_message(**change))
+        assert isinstance(refused, Refused)
+        assert sentence in refused.reason
+        stranger.close()
+        assert len(node.outlet.bodies("launcher_joined")) == 1
 
 
-def test_a_second_process_of_a_rank_is_refused(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, training(node):
-            twin = await Client.connect(node, TO_TRAINER)
-            refused = await twin.ask(attach_message())
-            assert isinstance(refused, Refused)
-            assert "attached already" in refused.reason
-            twin.close()
-
-    asyncio.run(life())
+@lived
+async def test_a_second_process_of_a_rank_is_refused(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, training(node):
+        twin = await Client.connect(node, TO_TRAINER)
+        refused = await twin.ask(attach_message())
+        assert isinstance(refused, Refused)
+        assert "attached already" in refused.reason
+        twin.close()
 
 
-def test_a_launcher_that_the_controller_refuses_is_told_and_leaves_no_trace(
+@lived
+async def test_a_launcher_that_the_controller_refuses_is_told_and_leaves_no_trace(
     tmp_path: Path,
 ) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node:
-            async with launcher(node) as control:
-                node.order(refuse_launcher=fleet_pb2.RefuseLauncher(job="demo"))
-                assert await control.hear() == Refused("test")
-            # Its place is free for anybody's next try.
-            async with launcher(node, token="another"):
-                assert not node.outlet.bodies("launcher_left")
-
-    asyncio.run(life())
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node) as control:
+            node.order(refuse_launcher=fleet_pb2.RefuseLauncher(job="demo"))
+            assert await control.hear() == Refused("test")
+        # Its place is free for anybody's next try.
+        async with launcher(node, token="another"):
+            assert not node.outlet.bodies("launcher_left")
 
 
-def test_leaving_is_told_once_and_ends_with_the_job(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, launcher(node) as control:
-            await control.tell(Leave("interrupted by its user"))
-            await node.outlet.until(lambda: node.outlet.bodies("launcher_left"))
-            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
-            assert await control.hear() == End(succeeded=False, reason="test")
-            (left,) = node.outlet.bodies("launcher_left")
-            assert left.launcher_left.by_user
-
-    asyncio.run(life())
+@lived
+async def test_leaving_is_told_once_and_ends_with_the_job(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        await control.tell(Leave("interrupted by its user"))
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_left"))
+        node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+        assert await control.hear() == End(succeeded=False, reason="test")
+        (left,) = node.outlet.bodies("launcher_left")
+        assert left.launcher_left.by_user
 
 
 class _Gauge:
@@ -133,63 +123,55 @@ class _Gauge:
         return self.size_bytes
 
 
-def test_memory_that_is_not_there_is_refused_with_what_would_fit(tmp_path: Path) -> None:
-    async def life() -> None:
-        world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Gauge(96 * 1024))
-        async with running(settings(tmp_path), world=world) as node, launcher(node) as control:
-            node.order(start_generation=plan(1))
-            await control.hear()
-            async with trainer(node, 0) as rank:
-                refused = await rank.ask(Reserve(64 * 1024))
-                assert isinstance(refused, Refused)
-                assert "3 x 32.0 KiB would fit" in refused.reason
-                assert await rank.ask(Begin(1)) == Skip("reserve slots first")
-                await rank.reserve(32 * 1024)
-
-    asyncio.run(life())
-
-
-def test_the_memory_of_a_failed_job_makes_way_for_another(tmp_path: Path) -> None:
-    async def life() -> None:
-        chosen = settings(tmp_path, memory_bytes_max=3 * 4096)
-        async with running(chosen) as node:
-            async with training(node) as rank:
-                await rank.save(1, b"kept for a while")
-                await node.outlet.until(lambda: node.outlet.copies())
-            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
-            assert node.outlet.copies() == {(1, 0, 1, False)}
-            async with launcher(node, job="next") as control:
-                following = plan(1)
-                following.job = "next"
-                node.order(start_generation=following)
-                await control.hear()
-                async with trainer(node, job="next"):
-                    await node.outlet.until(lambda: not node.outlet.copies())
-
-    asyncio.run(life())
-
-
-def test_two_agents_do_not_share_a_folder(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)):
-            with pytest.raises(OSError, match="another agent uses this folder"):
-                async with running(settings(tmp_path)):
-                    pass
-
-    asyncio.run(life())
-
-
-def test_one_user_cannot_take_all_connections(tmp_path: Path) -> None:
-    async def life() -> None:
-        chosen = settings(tmp_path, connections_per_user_max=2)
-        async with running(chosen) as node, training(node):
-            third = await Client.connect(node, TO_TRAINER)
-            refused = await third.hear()
+@lived
+async def test_memory_that_is_not_there_is_refused_with_what_would_fit(tmp_path: Path) -> None:
+    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Gauge(96 * 1024))
+    async with running(settings(tmp_path), world=world) as node, launcher(node) as control:
+        node.order(start_generation=plan(1))
+        await control.hear()
+        async with trainer(node, 0) as rank:
+            refused = await rank.ask(Reserve(64 * 1024))
             assert isinstance(refused, Refused)
-            assert "too many connections" in refused.reason
-            third.close()
+            assert "3 x 32.0 KiB would fit" in refused.reason
+            assert await rank.ask(Begin(1)) == Skip("reserve slots first")
+            await rank.reserve(32 * 1024)
 
-    asyncio.run(life())
+
+@lived
+async def test_the_memory_of_a_failed_job_makes_way_for_another(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, memory_bytes_max=3 * 4096)
+    async with running(chosen) as node:
+        async with training(node) as rank:
+            await rank.save(1, b"kept for a while")
+            await node.outlet.until(lambda: node.outlet.copies())
+        node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+        assert node.outlet.copies() == {(1, 0, 1, False)}
+        async with launcher(node, job="next") as control:
+            following = plan(1)
+            following.job = "next"
+            node.order(start_generation=following)
+            await control.hear()
+            async with trainer(node, job="next"):
+                await node.outlet.until(lambda: not node.outlet.copies())
+
+
+@lived
+async def test_two_agents_do_not_share_a_folder(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)):
+        with pytest.raises(OSError, match="another agent uses this folder"):
+            async with running(settings(tmp_path)):
+                pass
+
+
+@lived
+async def test_one_user_cannot_take_all_connections(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, connections_per_user_max=2)
+    async with running(chosen) as node, training(node):
+        third = await Client.connect(node, TO_TRAINER)
+        refused = await third.hear()
+        assert isinstance(refused, Refused)
+        assert "too many connections" in refused.reason
+        third.close()
 
 
 def _open_inodes() -> set[int]:
@@ -200,15 +182,13 @@ def _open_inodes() -> set[int]:
     return found
 
 
-def test_descriptors_that_nobody_knows_are_closed(tmp_path: Path) -> None:
-    async def life() -> None:
-        kept = Kept()
-        unknown = os.memfd_create("left", os.MFD_CLOEXEC)
-        inode = os.fstat(unknown).st_ino
-        kept.store("vault-unknown", unknown)
-        world = Surroundings(stored_fds={"vault-unknown": unknown}, keeper=kept)
-        async with running(settings(tmp_path), world=world):
-            assert inode not in _open_inodes()
-        assert not kept.fds
-
-    asyncio.run(life())
+@lived
+async def test_descriptors_that_nobody_knows_are_closed(tmp_path: Path) -> None:
+    kept = Kept()
+    unknown = os.memfd_create("left", os.MFD_CLOEXEC)
+    inode = os.fstat(unknown).st_ino
+    kept.store("vault-unknown", unknown)
+    world = Surroundings(stored_fds={"vault-unknown": unknown}, keeper=kept)
+    async with running(settings(tmp_path), world=world):
+        assert inode not in _open_inodes()
+    assert not kept.fds

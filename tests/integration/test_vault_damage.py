@@ -132,6 +132,7 @@ def test_a_replica_that_changed_at_rest_is_not_used(tmp_path: Path) -> None:
                 first.direct(1, target=second)
                 await rank.save(1, b"good bytes")
                 await second.outlet.until(lambda: second.outlet.copies())
+                await first.outlet.until(lambda: first.outlet.copies())
                 sources = (second.source(second, 1), first.source(first, 1))
                 _rot(second, CopyKey(1, 0, 1))
                 async with launcher(third) as control:

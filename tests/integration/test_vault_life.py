@@ -1,6 +1,6 @@
 """A job's whole life at one agent, as the controller, the launcher and the ranks see it."""
 
-import asyncio
+import os
 from pathlib import Path
 
 from everstep_common.trainer_messages import (
@@ -19,155 +19,150 @@ from everstep_common.trainer_messages import (
     Stopped,
 )
 from everstep_proto.generated import fleet_pb2
-from integration.vault_world import launcher, plan, running, settings, trainer, training
+from integration.vault_world import launcher, lived, plan, running, settings, trainer, training
 
 
-def test_a_generation_runs_stops_and_the_next_one_restores_from_this_node(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, launcher(node) as control:
-            await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-            node.order(start_generation=plan(1))
-            start = await control.hear()
-            assert isinstance(start, Start)
-            assert start.restore_step is None
-            await control.tell(Started(1, (RankProcess(0, 1),), 5))
-            async with trainer(node) as rank:
-                assert await rank.ask(Restore(())) == NothingToRestore()
-                await rank.tell(Ready(7))
-                for step in (0, 1):
-                    await rank.save(step, f"state after {step}".encode())
-                    await rank.tell(Progress(step, 10 + step, 1))
-                await node.outlet.until(lambda: node.outlet.copies() >= {(1, 0, 1, False)})
-                node.direct(1, 1)
-                await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 1, False)})
-            node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
-            assert await control.hear() == Stop(1, 0.0, "test")
-            await control.tell(Stopped(1, 29501, 99))
-            await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
-            assert node.outlet.reports["demo"].settled_generation == 1
-
-            source = node.source(node, 1)
-            node.order(start_generation=plan(2, (source,), step=1))
-            again = await control.hear()
-            assert isinstance(again, Start)
-            assert again.restore_step == 1
-            async with trainer(node, 0, generation=2) as rank:
-                assert await rank.restore() == b"state after 1"
-            await control.tell(Finished(2, 120))
-            await node.outlet.until(lambda: node.outlet.bodies("generation_finished"))
-            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
-            assert await control.hear() == End(succeeded=True, reason="test")
-            await node.outlet.until(lambda: not node.outlet.copies())
-            phases = [record.phase_reached.phase for record in node.outlet.bodies("phase_reached")]
-            assert phases[:3] == [1, 2, 3]
-            steps = [record.progress for record in node.outlet.bodies("progress")]
-            assert steps[0].first_step == 0
-
-    asyncio.run(life())
-
-
-def test_the_last_steps_of_a_rank_are_told_before_its_end(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, launcher(node) as control:
-            node.order(start_generation=plan(1))
-            assert isinstance(await control.hear(), Start)
-            async with trainer(node) as rank:
-                # Faster than progress is sent, which is five times a second.
-                for step in range(20):
-                    await rank.tell(Progress(step, 10 + step, 0))
-            await control.tell(
-                Exited(generation=1, rank=0, exit_code=0, signal=9, at_boot_ns=40, last_line="")
-            )
-            await node.outlet.until(lambda: node.outlet.bodies("rank_exited"))
-            kinds = [record.WhichOneof("body") for record in node.outlet.records]
-            told = [record.progress for record in node.outlet.bodies("progress")]
-            assert sum(len(steps.end_boot_ns) for steps in told) == 20
-            assert kinds[-1] == "rank_exited"
-
-    asyncio.run(life())
-
-
-def test_after_the_end_the_name_serves_another_job_from_its_first_generation(
+@lived
+async def test_a_generation_runs_and_stops_and_the_next_one_restores_here(
     tmp_path: Path,
 ) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node:
-            async with launcher(node) as control:
-                node.order(start_generation=plan(5))
-                await control.hear()
-                async with trainer(node, generation=5) as rank:
-                    await rank.save(1, b"of the first job")
-                    await node.outlet.until(lambda: node.outlet.copies())
-                node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
-                assert isinstance(await control.hear(), End)
-            async with launcher(node, token="another") as control:
-                node.order(start_generation=plan(1))
-                assert isinstance(await control.hear(), Start)
-                await node.outlet.until(lambda: not node.outlet.copies())
-                async with trainer(node, token="another") as rank:
-                    await rank.save(0, b"of the second")
-                    await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 0, False)})
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+        node.order(start_generation=plan(1))
+        start = await control.hear()
+        assert isinstance(start, Start)
+        assert start.restore_step is None
+        await control.tell(Started(1, (RankProcess(0, os.getpid()),), 5))
+        async with trainer(node) as rank:
+            assert await rank.ask(Restore(())) == NothingToRestore()
+            await rank.tell(Ready(7))
+            for step in (0, 1):
+                await rank.save(step, f"state after {step}".encode())
+                await rank.tell(Progress(step, 10 + step, 1))
+            await node.outlet.until(lambda: node.outlet.copies() >= {(1, 0, 1, False)})
+            node.direct(1, 1)
+            await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 1, False)})
+        node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
+        assert await control.hear() == Stop(1, 0.0, "test")
+        await control.tell(Stopped(1, 29501, 99))
+        await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
+        assert node.outlet.reports["demo"].settled_generation == 1
 
-    asyncio.run(life())
-
-
-def test_a_start_or_stop_that_comes_again_does_nothing_or_answers_again(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, launcher(node) as control:
-            for _ in range(2):
-                node.order(start_generation=plan(1))
-            assert isinstance(await control.hear(), Start)
-            stop = fleet_pb2.StopGeneration(job="demo", generation=1)
-            node.order(stop_generation=stop)
-            assert isinstance(await control.hear(), Stop)
-            await control.tell(Stopped(1, 29501, 99))
-            await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
-            node.order(stop_generation=stop)
-            node.order(start_generation=plan(1))
-            node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
-            assert await control.hear() == Notice("test")
-            stopped = [
-                record.generation_stopped for record in node.outlet.bodies("generation_stopped")
-            ]
-            assert [(one.generation, one.free_port) for one in stopped] == [(1, 29501)] * 2
-
-    asyncio.run(life())
+        source = node.source(node, 1)
+        node.order(start_generation=plan(2, (source,), step=1))
+        again = await control.hear()
+        assert isinstance(again, Start)
+        assert again.restore_step == 1
+        async with trainer(node, 0, generation=2) as rank:
+            assert await rank.restore() == b"state after 1"
+        await control.tell(Finished(2, 120))
+        await node.outlet.until(lambda: node.outlet.bodies("generation_finished"))
+        node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
+        assert await control.hear() == End(succeeded=True, reason="test")
+        await node.outlet.until(lambda: not node.outlet.copies())
+        phases = [record.phase_reached.phase for record in node.outlet.bodies("phase_reached")]
+        assert phases[:3] == [1, 2, 3]
+        steps = [record.progress for record in node.outlet.bodies("progress")]
+        assert steps[0].first_step == 0
 
 
-def test_a_stop_without_a_launcher_is_answered_by_the_agent(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node:
-            node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=4))
-            await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
-            assert node.outlet.reports["demo"].settled_generation == 4
+@lived
+async def test_the_last_steps_of_a_rank_are_told_before_its_end(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        node.order(start_generation=plan(1))
+        assert isinstance(await control.hear(), Start)
+        async with trainer(node) as rank:
+            # Faster than progress is sent, which is five times a second.
+            for step in range(20):
+                await rank.tell(Progress(step, 10 + step, 0))
+        await control.tell(
+            Exited(generation=1, rank=0, exit_code=0, signal=9, at_boot_ns=40, last_line="")
+        )
+        await node.outlet.until(lambda: node.outlet.bodies("rank_exited"))
+        kinds = [record.WhichOneof("body") for record in node.outlet.records]
+        told = [record.progress for record in node.outlet.bodies("progress")]
+        assert sum(len(steps.end_boot_ns) for steps in told) == 20
+        assert kinds[-1] == "rank_exited"
 
-    asyncio.run(life())
 
-
-def test_a_generation_is_settled_only_after_its_last_commit_is_verified(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, launcher(node) as control:
-            node.order(start_generation=plan(1))
+@lived
+async def test_after_the_end_the_name_serves_another_job_from_its_first_generation(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node) as control:
+            node.order(start_generation=plan(5))
             await control.hear()
-            async with trainer(node, 8 << 20) as rank:
-                await rank.save(1, bytes(8 << 20))
-            await control.tell(Stopped(1, 29501, 99))
-            await node.outlet.until(lambda: node.outlet.reports["demo"].settled_generation == 1)
-            assert node.outlet.copies() == {(1, 0, 1, False)}
+            async with trainer(node, generation=5) as rank:
+                await rank.save(1, b"of the first job")
+                await node.outlet.until(lambda: node.outlet.copies())
+            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+            assert isinstance(await control.hear(), End)
+        async with launcher(node, token="another") as control:
+            node.order(start_generation=plan(1))
+            assert isinstance(await control.hear(), Start)
+            await node.outlet.until(lambda: not node.outlet.copies())
+            async with trainer(node, token="another") as rank:
+                await rank.save(0, b"of the second")
+                await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 0, False)})
 
-    asyncio.run(life())
+
+@lived
+async def test_an_order_that_comes_again_does_nothing_or_is_answered_again(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        for _ in range(2):
+            node.order(start_generation=plan(1))
+        assert isinstance(await control.hear(), Start)
+        stop = fleet_pb2.StopGeneration(job="demo", generation=1)
+        node.order(stop_generation=stop)
+        assert isinstance(await control.hear(), Stop)
+        await control.tell(Stopped(1, 29501, 99))
+        await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
+        node.order(stop_generation=stop)
+        node.order(start_generation=plan(1))
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
+        assert await control.hear() == Notice("test")
+        stopped = [record.generation_stopped for record in node.outlet.bodies("generation_stopped")]
+        assert [(one.generation, one.free_port) for one in stopped] == [(1, 29501)] * 2
 
 
-def test_a_state_that_grew_gets_larger_slots_and_keeps_its_copies(tmp_path: Path) -> None:
-    async def life() -> None:
-        async with running(settings(tmp_path)) as node, training(node) as rank:
-            await rank.save(1, b"small")
-            await node.outlet.until(lambda: node.outlet.copies())
-            await rank.reserve(3 * 4096)
-            await rank.save(2, bytes(3 * 4096))
-            await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
-            node.direct(1, 2)
-            await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 2, False)})
-            assert node.jobs.metrics().vault_memory_bytes == 3 * 3 * 4096
+@lived
+async def test_a_stop_without_a_launcher_is_answered_by_the_agent(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=4))
+        await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
+        assert node.outlet.reports["demo"].settled_generation == 4
 
-    asyncio.run(life())
+
+@lived
+async def test_a_generation_is_settled_once_its_last_commit_is_verified(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        node.order(start_generation=plan(1))
+        await control.hear()
+        async with trainer(node, 8 << 20) as rank:
+            await rank.save(1, bytes(8 << 20))
+        await control.tell(Stopped(1, 29501, 99))
+        await node.outlet.until(
+            lambda: (
+                "demo" in node.outlet.reports
+                and node.outlet.reports["demo"].settled_generation == 1
+            )
+        )
+        assert node.outlet.copies() == {(1, 0, 1, False)}
+
+
+@lived
+async def test_a_state_that_grew_gets_larger_slots_and_keeps_its_copies(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        await rank.save(1, b"small")
+        await node.outlet.until(lambda: node.outlet.copies())
+        await rank.reserve(3 * 4096)
+        await rank.save(2, bytes(3 * 4096))
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
+        node.direct(1, 2)
+        await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 2, False)})
+        assert node.jobs.metrics().vault_memory_bytes == 3 * 3 * 4096

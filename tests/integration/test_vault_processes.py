@@ -85,7 +85,9 @@ def test_a_stopped_process_that_goes_on_changes_nothing_of_the_next_generation(
                     # And nobody restores from the memory that was scribbled on.
                     failed = await rank.ask_restore()
                     assert "is bad" in failed
-            assert any("changed after it was verified" in bad for bad in node.outlet.bad)
+            await node.outlet.until(
+                lambda: any("changed after it was verified" in bad for bad in node.outlet.bad)
+            )
 
     asyncio.run(life())
 
@@ -114,7 +116,7 @@ from everstep_common.frames import Channel
 from everstep_common.trainer_messages import *
 from everstep_common.trainer_messages import TO_LAUNCHER
 channel = Channel.connect(sys.argv[1], TO_LAUNCHER, 20)
-channel.send(Join(protocol=1, version="0.1.0", job="demo", token="secret", nodes_min=1, nodes_max=1,
+channel.send(Join(protocol=2, version="0.1.0", job="demo", token="secret", nodes_min=1, nodes_max=1,
                   processes_per_node=1, reform=True, restarts_max=3, free_port=29500))
 print(type(channel.receive(20)[0]).__name__, flush=True)
 print(type(channel.receive(20)[0]).__name__, flush=True)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk_client import RefusedError, Remote, get, put
+from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.bulk.client import get, put
+from everstep_agent.vault.bulk.dialing import RefusedError, Remote
+from everstep_agent.vault.bulk.wire import BulkError
 from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.wire import BulkError
 from everstep_common.trainer_messages import Begin, Skip, Start
 from integration.vault_world import (
     KEY,
@@ -215,11 +217,12 @@ def test_nobody_stores_or_fetches_without_the_transfer_key(tmp_path: Path) -> No
             await node.outlet.until(lambda: node.outlet.copies())
             job = node.jobs.known("demo")
             assert job is not None
-            site = job.vault.site
-            wanted = job.vault.holdings.facts()[0][0]
+            vault = job.vault
+            facts = vault.holdings.facts()[0][0]
+            wanted = Expected(facts.key, facts.size_bytes, facts.root_hash)
             for name, key in (("demo", b"w" * 32), ("other", KEY)):
                 remote = Remote(node.jobs.bulk_address, name, key)
                 with pytest.raises(BulkError, match="transfer key"):
-                    await get(remote, wanted, site.allocator, site.incoming, 0)
+                    await get(remote, wanted, vault.arrivals, vault.site.incoming)
 
     asyncio.run(life())

@@ -1,5 +1,6 @@
 """A small agent for tests of the trainer: the real protocol over a real socket, no controller."""
 
+import contextlib
 import fcntl
 import os
 import queue
@@ -17,6 +18,8 @@ from everstep_common.trainer_messages import (
     Begin,
     Commit,
     Committed,
+    Describe,
+    Described,
     Entry,
     Join,
     Joined,
@@ -32,6 +35,7 @@ from everstep_common.trainer_messages import (
     RestoreFailed,
     Skip,
     Slot,
+    Unplanned,
 )
 
 _KNOWN = {kind.__name__: kind for kind in FROM_LAUNCHER + FROM_TRAINER}
@@ -74,6 +78,13 @@ class TrainerAgent:
         self.from_trainer: queue.Queue[object] = queue.Queue()
         self.refuse_restore = ""
         self.skip_reason = ""
+        # The first step that is wanted.
+        self.planned_from = 0
+        # What is heard and never answered.
+        self.silent: tuple[type, ...] = ()
+        # While it is not set, slots are being made.
+        self.slots_made = threading.Event()
+        self.slots_made.set()
         self._lock = threading.Lock()
         self._launcher: socket.socket | None = None
         self._connections: list[socket.socket] = []
@@ -99,16 +110,18 @@ class TrainerAgent:
         """Return what, while it is held, keeps every answer to a trainer back."""
         return self._lock
 
+    def hang_up(self) -> None:
+        """End all connections."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Go away as a killed agent does."""
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with self._lock:
-            for connection in self._connections:
-                try:
-                    connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    continue
+            self.hang_up()
         for thread in self._threads:
             thread.join(timeout=5)
 
@@ -140,6 +153,8 @@ class TrainerAgent:
                 if member is None:
                     return
                 self.from_trainer.put(message)
+                if isinstance(message, self.silent):
+                    continue
                 with self._lock:
                     answer, fds = self._answer(member, message)
                 if answer is not None and not _sent(connection, answer, fds):
@@ -155,17 +170,18 @@ class TrainerAgent:
 
     def _answer(self, member: Attach, message: object) -> tuple[object | None, list[int]]:
         match message:
-            case Attach(token=token, generation=generation):
-                if token != self.vault.token or generation != self.vault.generation:
-                    return Refused("not of this job's running generation"), []
-                return Attached("node-1", self.vault.restore_step), []
+            case Attach():
+                return self._attach(message), []
+            case Describe():
+                return self._describe(), []
             case Restore(names):
                 return self._restore(names)
             case Reserve(size_bytes):
+                self.slots_made.wait()
                 rank = self._reserve(member, size_bytes)
                 return Reserved(_SLOTS, rank.slot_bytes), rank.slots
-            case Begin():
-                return (Skip(self.skip_reason) if self.skip_reason else Slot(0, 1)), []
+            case Begin(step=step):
+                return self._slot(step), []
             case Commit():
                 return self._commit(member, message), []
             case Progress(step=step):
@@ -173,6 +189,16 @@ class TrainerAgent:
             case Ready() | _:
                 pass
         return None, []
+
+    def _attach(self, message: Attach) -> object:
+        if (message.token, message.generation) != (self.vault.token, self.vault.generation):
+            return Refused("not of this job's running generation")
+        return Attached("node-1", self.vault.restore_step)
+
+    def _slot(self, step: int) -> object:
+        if step < self.planned_from:
+            return Unplanned(self.planned_from)
+        return Skip(self.skip_reason) if self.skip_reason else Slot(0, 1)
 
     def _reserve(self, member: Attach, size_bytes: int) -> _Rank:
         key = (member.generation, member.rank)
@@ -195,6 +221,12 @@ class TrainerAgent:
         for entry in commit.entries:
             shards[entry.name] = (copy, entry, rank.slot_bytes)
         return Committed(commit.step)
+
+    def _describe(self) -> object:
+        step = self.vault.restore_step
+        if step is None:
+            return NothingToRestore()
+        return Described(step, tuple(entry for _, entry, _ in self.vault.saved[step].values()))
 
     def _restore(self, names: tuple[str, ...]) -> tuple[object, list[int]]:
         step = self.vault.restore_step

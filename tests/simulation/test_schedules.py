@@ -9,6 +9,7 @@ import pytest
 
 from everstep_controller.core import actions, claims, events
 from everstep_controller.core.catalogue import Catalogue
+from everstep_controller.core.choosing import Question, choose
 from everstep_controller.core.core import Core
 from everstep_controller.core.state import AUTOMATION, OPERATOR, JobState
 from everstep_sim.cluster import Cluster, Shape
@@ -71,7 +72,7 @@ class Invariants:
         for dead in job.members:
             alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
             alive.pop(dead, None)
-            assert truth.choose(job.branch, alive, expected=True).step is not None
+            assert choose(truth, Question(job.branch, alive, expected=True)).step is not None
             self.common_steps_checked += 1
 
 

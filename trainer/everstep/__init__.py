@@ -1,33 +1,38 @@
 """Everstep inside a training process: step progress and step-level snapshots.
 
-    run = everstep.init()
-    snapshots = run.snapshots({"model": weights, "momentum": momentum})
+    snapshots = everstep.snapshots({"model": model, "optimizer": optimizer})
     last = snapshots.restore()
     for step in range(0 if last is None else last + 1, steps):
         ...
         snapshots.snapshot(step)
-        run.step(step)
+        everstep.step(step)
 
 Outside a job (without ``everstep run``) the same lines work and do nothing.
 """
 
 from everstep.agent_link import RefusedError
-from everstep.restoring import RestoreError
+from everstep.process import snapshots, step
 from everstep.run import Run, init
-from everstep.snapshots import Snapshots
-from everstep.state import Shard, State, StateError
+from everstep.saving.digest import DigestError
+from everstep.saving.snapshotter import SnapshotError, Snapshots
+from everstep.state.random_state import RandomState
+from everstep.state.views import RestoreError, State, StateError
 from everstep_common.version import VERSION
 
 __version__ = VERSION
 
 __all__ = [
+    "DigestError",
+    "RandomState",
     "RefusedError",
     "RestoreError",
     "Run",
-    "Shard",
+    "SnapshotError",
     "Snapshots",
     "State",
     "StateError",
     "__version__",
     "init",
+    "snapshots",
+    "step",
 ]

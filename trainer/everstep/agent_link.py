@@ -6,11 +6,13 @@ A lost agent is ``None`` from `ask` to the training loop; the link attaches agai
 import logging
 import os
 import select
+import threading
 import time
 import weakref
-from typing import Protocol
 
+from everstep.clock import Clock
 from everstep.environment import Membership
+from everstep.sparing import Sparing
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Ready, Refused
@@ -23,26 +25,19 @@ QUICK_ATTACH_S = 0.25
 # After an attempt that took t seconds, none follows for 40 t: at most 2.5 % of the time is lost.
 PAUSE_PER_ATTEMPT = 40.0
 PAUSE_MIN_S = 0.05
+_LOST = "the agent is lost (%s); training goes on without snapshots"
 
 
 class RefusedError(RuntimeError):
     """The agent does not take this process: a wrong token, another user, an older generation."""
 
 
-class Clock(Protocol):
-    """Seconds that only grow, and a way to let some of them pass."""
-
-    def monotonic(self) -> float:
-        """Return seconds since some moment."""
-        ...
-
-    def sleep(self, seconds: float, /) -> None:
-        """Return that much later."""
-        ...
-
-
 class AgentLink:
-    """One rank's connection. Not for use by several threads at once, nor by forked children."""
+    """One rank's connection. Not for use by forked children.
+
+    One thread at a time has its turn: it asks, attaches and closes. During the turn of a snapshot
+    or a reservation in the background the training thread can still `tell`, and nothing else.
+    """
 
     def __init__(self, member: Membership, clock: Clock = time) -> None:
         self._member = member
@@ -51,6 +46,9 @@ class AgentLink:
         self._pid = os.getpid()
         self._not_before_s = 0.0
         self._ready = False
+        self._log = Sparing(logger)
+        self._new_locks()
+        self.reservations = 0  # how often slots were given; only the newest are the agent's
         self.session = 0  # grows with every Attached; what came from an older one is void
         self.node = ""
         self.restore_step: int | None = None
@@ -62,9 +60,14 @@ class AgentLink:
         return os.getpid() == self._pid
 
     @property
+    def starts_fresh(self) -> bool:
+        """Whether this generation begins with nothing to restore."""
+        return self._member.starts_fresh
+
+    @property
     def attached(self) -> bool:
         """Whether the connection stands, as far as is known."""
-        return self._channel is not None
+        return self._channel is not None and not self._hung_up
 
     def attach(self, deadline_s: float) -> bool:
         """Attach, with retries until the deadline (seconds from now). Raises RefusedError."""
@@ -79,13 +82,21 @@ class AgentLink:
         """Return whether the connection stands, after one short attempt if one is due."""
         if self.attached:
             return True
+        if not self.usable or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return self.attached or self._attach_if_due()
+        finally:
+            self._turn.release()
+
+    def _attach_if_due(self) -> bool:
         started = self._clock.monotonic()
-        if not self.usable or started < self._not_before_s:
+        if started < self._not_before_s:
             return False
         try:
             attached = self._attach_once(QUICK_ATTACH_S)
         except RefusedError as error:
-            logger.warning("the agent refused to attach again: %s", error)
+            self._log.warn("the agent refused to attach again: %s", error)
             attached = False
         now = self._clock.monotonic()
         self._not_before_s = now + max(PAUSE_MIN_S, PAUSE_PER_ATTEMPT * (now - started))
@@ -98,35 +109,47 @@ class AgentLink:
 
         The answer is one of the ``expected`` types or Refused.
         """
-        if not self.usable or self._channel is None:
+        if not self.usable:
             return None, []
-        try:
-            self._channel.send(message)
-            answer, fds = self._channel.receive(timeout_s)
-        except OSError as error:
-            self._lose(error)
+        with self._turn:
+            if self._channel is None:
+                return None, []
+            try:
+                with self._sending:
+                    self._channel.send(message)
+                answer, fds = self._channel.receive(timeout_s)
+            except OSError as error:
+                self._lose(error)
+                return None, []
+            except BaseException:  # Ctrl-C: its answer must not be taken for the next one's
+                self.drop()
+                raise
+            if isinstance(answer, (*expected, Refused)):
+                return answer, fds
+            for fd in fds:
+                os.close(fd)
+            self._lose(ConnectionError(f"an unexpected {type(answer).__name__}"))
             return None, []
-        if isinstance(answer, (*expected, Refused)):
-            return answer, fds
-        for fd in fds:
-            os.close(fd)
-        self._lose(ConnectionError(f"an unexpected {type(answer).__name__}"))
-        return None, []
 
     def tell(self, message: object) -> bool:
-        """Send what is not answered; return whether it could be sent."""
-        if not self.usable or self._channel is None:
+        """Send what is not answered; return whether it could be sent. Any thread, at any time."""
+        channel = self._channel
+        if not self.usable or channel is None or self._hung_up:
+            return False
+        if not self._sending.acquire(timeout=QUICK_ATTACH_S):
             return False
         try:
             # A hung agent's socket fills up; training does not wait for room in it.
             room = select.poll()
-            room.register(self._channel, select.POLLOUT)
+            room.register(channel, select.POLLOUT)
             if not room.poll(QUICK_ATTACH_S * 1000):
                 raise TimeoutError("the agent does not read")
-            self._channel.send(message)
-        except OSError as error:
-            self._lose(error)
+            channel.send(message)
+        except (OSError, ValueError) as error:  # ValueError: closed in somebody's turn just now
+            self._hang_up(channel, error)
             return False
+        finally:
+            self._sending.release()
         return True
 
     def ready(self) -> None:
@@ -136,10 +159,15 @@ class AgentLink:
             self.tell(Ready(boot_ns()))
 
     def drop(self) -> None:
-        """Close the connection, without a word."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        """Close the connection, without a word; only in one's turn."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def forget(self) -> None:
+        """Close a forked child's copy; a thread that only its parent has may hold the locks."""
+        self._new_locks()
+        self.drop()
 
     def __del__(self) -> None:
         """A training script need not close anything."""
@@ -155,10 +183,16 @@ class AgentLink:
             generation=member.generation,
             rank=member.rank,
         )
-        try:
-            self._channel = Channel.connect(member.socket, TO_TRAINER, timeout_s)
-        except OSError:
-            return False
+        with self._turn:
+            self.drop()
+            try:
+                self._channel = Channel.connect(member.socket, TO_TRAINER, timeout_s)
+            except OSError:
+                return False
+            self._hung_up = False
+            return self._introduce(hello, timeout_s)
+
+    def _introduce(self, hello: Attach, timeout_s: float) -> bool:
         answer, _ = self.ask(hello, (Attached,), timeout_s)
         if not isinstance(answer, Attached):
             self.drop()
@@ -173,14 +207,29 @@ class AgentLink:
         self.node = answer.node
         self.restore_step = answer.restore_step
         if self.session > 1:
-            logger.warning("attached to the agent again")
+            self._log.warn("attached to the agent again")
         if self._ready:  # an agent that restarted may not know
             self.tell(Ready(boot_ns()))
 
     def _lose(self, error: OSError) -> None:
         if self.attached:
-            logger.warning("the agent is lost (%s); training goes on without snapshots", error)
+            self._log.warn(_LOST, error)
         self.drop()
+
+    def _hang_up(self, channel: Channel, error: Exception) -> None:
+        """End a connection that another thread may be reading: whose turn it is closes it.
+
+        A descriptor that is closed under a reader may be somebody else's file the next moment.
+        """
+        if channel is self._channel and not self._hung_up:
+            self._log.warn(_LOST, error)
+            self._hung_up = True
+            channel.hang_up()
+
+    def _new_locks(self) -> None:
+        self._turn = threading.RLock()
+        self._sending = threading.Lock()
+        self._hung_up = False
 
 
 def _close_in_children(link: AgentLink) -> None:
@@ -189,6 +238,6 @@ def _close_in_children(link: AgentLink) -> None:
 
     def close() -> None:
         if (inherited := reference()) is not None:
-            inherited.drop()
+            inherited.forget()
 
     os.register_at_fork(after_in_child=close)

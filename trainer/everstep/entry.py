@@ -41,7 +41,9 @@ def main() -> int:
     if "_EVERSTEP_COMPLETE" in os.environ:  # set by the shell completion of the CLI
         return _dispatch("cli", "cli", "shell completion")
     if arguments[:1] == ["run"]:
-        from everstep.launcher import main as run  # the other commands start faster without it
+        from everstep.launch.launcher import (
+            main as run,  # the other commands start faster without it
+        )
 
         return run(arguments[1:])
     if arguments[:1] in ([], ["--help"], ["-h"], ["help"]):

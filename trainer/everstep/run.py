@@ -2,13 +2,24 @@
 
 import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 
 from everstep.agent_link import AgentLink
 from everstep.environment import Membership, local_world_size, membership, rank, world_size
-from everstep.memory import Copier
-from everstep.snapshots import Snapshots
-from everstep.state import State
+from everstep.saving.digest import xxh3_128
+from everstep.saving.early import Early
+from everstep.saving.memory import Copier
+from everstep.saving.optimizers import settle_before_updates
+from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
+from everstep.saving.restoring import Restorer
+from everstep.saving.snapshotter import Snapshots
+from everstep.saving.step_saving import Tools
+from everstep.saving.steps import StepError, step_number
+from everstep.sparing import Sparing
+from everstep.state.capture import capture_of
+from everstep.state.parts import Place
+from everstep.state.views import Capture, State
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import Progress
 
@@ -24,9 +35,9 @@ class Run:
     def __init__(
         self, member: Membership | None, link: AgentLink | None, environ: Mapping[str, str]
     ) -> None:
-        self._member = member
         self._link = link
         self._snapshots: Snapshots | None = None
+        self._lines = Sparing(logger)
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
@@ -54,13 +65,55 @@ class Run:
             return
         link.ready()
         stall_ns = self._snapshots.take_stall_ns() if self._snapshots else 0
-        link.tell(Progress(step, boot_ns(), stall_ns))
+        try:
+            number = step_number(step)
+        except StepError as error:
+            self._lines.warn("progress is not told: %s", error)
+            return
+        link.tell(Progress(number, boot_ns(), stall_ns))
 
-    def snapshots(self, state: State) -> Snapshots:
-        """Return the snapshots of ``state``: the shards of this rank by their names in the job."""
-        starts_fresh = self._member is not None and self._member.starts_fresh
-        self._snapshots = Snapshots(state, self._link, self._copier, starts_fresh=starts_fresh)
+    def snapshots(
+        self,
+        state: State | Capture,
+        *,
+        overlap: bool = False,
+        on_full: OnFull = "block",
+        wait_s: float | None = None,
+        hash: Hasher = "agent",
+        raises: bool = False,
+        equal: Collection[str] = (),
+    ) -> Snapshots:
+        """Return the snapshots of ``state``: the shards of this rank by their names in the job.
+
+        ``overlap`` copies while the next step computes; ``on_full`` and ``wait_s`` (seconds) say
+        what happens with no slot free; ``hash="trainer"`` covers the copy too; ``equal`` names what
+        is the same on every rank, of which each saves its share. Raises StateError, ValueError,
+        DigestError.
+        """
+        policy = Policy(overlap=overlap, on_full=on_full, wait_s=wait_s, hash=hash, raises=raises)
+        digest = xxh3_128() if policy.hash == "trainer" and self._link else None
+        parts = state if isinstance(state, Mapping) else {}
+        capture = capture_of(state, Place(self.rank, self.world_size), equal)
+        if self._snapshots is not None:
+            self._snapshots.replace()
+        self._snapshots = Snapshots(
+            capture,
+            self._link,
+            Tools(self._copier, digest, Early(parts)),
+            policy=policy,
+        )
+        if overlap:
+            settle_before_updates(parts.values(), self._snapshots)
         return self._snapshots
+
+    def restorer(self) -> Restorer | None:
+        """Return what reads the plan's step shard by shard; None: this process is in no job."""
+        link = self._link
+        if link is None or not link.usable:
+            return None
+        limits, fresh = Deadlines(), link.starts_fresh
+        patience_s = limits.fresh_s if fresh else limits.restore_s
+        return Restorer(link, self._copier, time, patience_s, fresh)
 
 
 def init(environ: Mapping[str, str] = os.environ) -> Run:

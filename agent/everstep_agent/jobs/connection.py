@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
+import struct
+import termios
 from collections.abc import Iterable, Sequence
 
 from everstep_agent.jobs.processes import Peer
 from everstep_common import frames
+
+# A Join with a long environment; thousands of connections of this size cost nobody his memory.
+SMALL_BYTES_MAX = 256 * 1024
+_COUNT = struct.Struct("i")
 
 
 class Connection:
@@ -31,10 +38,15 @@ class Connection:
         with contextlib.suppress(OSError):  # the other side was faster
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    async def receive(self, known: Iterable[type]) -> object:
+    async def receive(
+        self, known: Iterable[type], most_bytes: int = frames.FRAME_BYTES_MAX
+    ) -> object:
         """Return the next message. Raises FrameError for what is none, ConnectionError at EOF."""
         await self._fill(frames.HEADER_BYTES)
-        end = frames.HEADER_BYTES + frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
+        length = frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
+        if length > most_bytes:
+            raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
+        end = frames.HEADER_BYTES + length
         await self._fill(end)
         payload = bytes(self._buffer[frames.HEADER_BYTES : end])
         del self._buffer[:end]
@@ -42,9 +54,17 @@ class Connection:
 
     async def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Send a message with descriptors, which stay the caller's. Raises OSError."""
+        if fds and self._unread():
+            # Descriptors on their way count against all that the agent may send, to anybody.
+            raise frames.FrameError("descriptors go only to one that reads its answers")
         frame = frames.encode(message)
         sent = await self._send_first(frame, fds) if fds else 0
         await asyncio.get_running_loop().sock_sendall(self._socket, frame[sent:])
+
+    def _unread(self) -> int:
+        """Return how much of what was sent the other side has not taken yet."""
+        (count,) = _COUNT.unpack(fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(_COUNT.size)))
+        return int(count)
 
     async def _fill(self, count: int) -> None:
         loop = asyncio.get_running_loop()

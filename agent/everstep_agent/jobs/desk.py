@@ -1,22 +1,26 @@
 """What every job on the node needs of the agent around it."""
 
 import itertools
+import os
 import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.jobs.facts import JobStore
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.allocator import Allocator
+from everstep_agent.vault.allocator import Allocator, Kept
 from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.bulk.pace import Pace
+from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
+from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.shelf import Shelf
 from everstep_agent.vault.site import Site
-from everstep_agent.vault.transfer import Mover
 from everstep_agent.vault.workers import Workers
 
 
@@ -39,6 +43,7 @@ class Desk:
     boot_ns: Callable[[], int]
     jitter: random.Random
     tally: Tally
+    skips: SkipWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Household:
     node: str
     world: Surroundings
     spawn: Spawn
-    evict: Callable[[], bool]
+    kept: Kept
     stack: ExitStack
 
 
@@ -68,6 +73,7 @@ def open_desk(household: Household, database: sqlite3.Connection) -> Desk:
         world.boot_ns,
         world.jitter or random.Random(),
         Tally(),
+        SkipWatch(),
     )
 
 
@@ -81,19 +87,23 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
         settings.memory_bytes_max,
         settings.memory_per_user_bytes_max,
     )
-    allocator = Allocator(workers, world.gauge, limits)
-    allocator.evict = household.evict
+    allocator = Allocator(workers, world.gauge, limits, settings.huge_pages)
+    allocator.kept = household.kept
     timeout_s = settings.transfer_timeout_s
+    asked = settings.transfer_streams
+    for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
+    pace = Pace(settings.replicate_bytes_per_s_max, world.boot_ns)
     return Site(
         node=household.node,
         slots_per_rank=settings.slots_per_rank,
         workers=workers,
-        outgoing=Mover(outgoing, timeout_s, settings.replicate_bytes_per_s_max),
-        incoming=Mover(incoming, timeout_s),
+        outgoing=Mover(outgoing, timeout_s, pace, for_replicas),
+        incoming=Mover(incoming, timeout_s, Pace(0, world.boot_ns), asked or STREAMS),
         allocator=allocator,
         shelf=Shelf(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
+        cut_kept_s=settings.transfer_kept_s,
     )
 
 

@@ -5,11 +5,14 @@ import hmac
 import json
 import logging
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_agent.jobs.ranges import job_problem, number_problem
+from everstep_agent.vault.cadence import Cadence
+from everstep_agent.vault.rows import write
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.trainer_messages import Attach, Join
+from everstep_common.trainer_messages import Attach, Join, Storage
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2
 
@@ -23,7 +26,10 @@ class JobFacts:
     """One job on this node. ``start`` and ``directive`` are the controller's words, encoded."""
 
     job: str
+    # Of the launcher that may come back; -1 when whoever comes is checked by the controller alone.
     uid: int = -1
+    # Whose snapshots are here, also when no launcher is.
+    owner: int = -1
     token_sha256: str = ""
     start: bytes = b""
     directive: bytes = b""
@@ -40,6 +46,13 @@ class JobFacts:
     # It has ended, and a launcher came under its name since: generations may begin again.
     past: bool = False
     transfer_key: bytes = b""
+    # Where the launcher wants its steps, and with which rights its files are opened there.
+    storage: Storage | None = None
+    gid: int = -1
+    groups: tuple[int, ...] = ()
+    umask: int = 0o077
+    # Which steps the controller wants, with the rules that ranks behind the newest one follow.
+    cadence: Cadence = field(default_factory=Cadence)
 
     @property
     def plan(self) -> fleet_pb2.StartGeneration:
@@ -52,31 +65,38 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def join_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
-    """Return why a launcher may not join, or None."""
+def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
+    """Return why a launcher may not join, or None; without facts the job is not known here."""
     problem = _protocol_problem(request.protocol, request.version)
+    problem = problem or job_problem(request.job) or number_problem(request)
     if problem:
         return problem
-    if not request.job or len(request.job) > 200 or not request.token:
-        return "a job needs a name of 1 to 200 characters and a token; see everstep run --help"
-    if facts.uid == -1 or facts.ended:
-        return None
-    if facts.uid != uid:
+    if not request.token:
+        return "a job needs a name and a token; see everstep run --help"
+    return _owner_refusal(facts, request, uid) if facts and not facts.ended else None
+
+
+def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
+    owner = facts.uid
+    if owner == -1 and (facts.start or facts.directive):
+        # Its launcher is gone from here, its snapshots are not.
+        owner = facts.owner
+    if owner not in (-1, uid):
         return (
             f"job {request.job} on this node belongs to another user; "
             "choose another name with --job"
         )
-    if not hmac.compare_digest(facts.token_sha256, token_hash(request.token)):
-        return (
-            f"job {request.job} on this node was begun with another token; give every launcher "
-            "of the job the same token, or choose another name with --job"
-        )
-    return None
+    if facts.uid == -1 or hmac.compare_digest(facts.token_sha256, token_hash(request.token)):
+        return None
+    return (
+        f"job {request.job} on this node was begun with another token; give every launcher "
+        "of the job the same token, or choose another name with --job"
+    )
 
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
     """Return why a process may not attach, or None."""
-    problem = _protocol_problem(request.protocol, request.version)
+    problem = _protocol_problem(request.protocol, request.version) or number_problem(request)
     if problem:
         return problem
     if facts is None or facts.ended or not facts.token_sha256:
@@ -139,18 +159,21 @@ class JobStore:
     def save(self, facts: JobFacts) -> None:
         """Keep the facts of a job."""
         body = json.dumps(to_json(facts), separators=(",", ":"))
-        self._db.execute("INSERT OR REPLACE INTO job VALUES (?, ?)", (facts.job, body))
+        write(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?)", (facts.job, body))
 
     def forget(self, job: str) -> None:
         """Forget a job."""
-        self._db.execute("DELETE FROM job WHERE name = ?", (job,))
+        write(self._db, "DELETE FROM job WHERE name = ?", (job,))
 
     def load(self) -> list[JobFacts]:
         """Return all jobs; a row that cannot be read is dropped with a warning."""
         found = []
         for name, body in self._db.execute("SELECT name, body FROM job").fetchall():
             try:
-                found.append(from_json(JobFacts, json.loads(body)))
+                facts = from_json(JobFacts, json.loads(body))
+                if facts.owner == -1:  # written by an agent that did not tell them apart
+                    facts.owner = facts.uid
+                found.append(facts)
             except (CodecError, ValueError) as error:
                 logger.warning("what was known of job %s cannot be read: %s", name, error)
                 self.forget(name)

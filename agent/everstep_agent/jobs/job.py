@@ -6,25 +6,28 @@ from typing import Protocol
 
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import JobFacts, token_hash
+from everstep_agent.jobs.freshness import Freshness
 from everstep_agent.jobs.phases import PhaseCount
-from everstep_agent.jobs.processes import Peer, ProcessIdentity, alive, identify
+from everstep_agent.jobs.processes import Peer, ProcessIdentity, alive, descends, identify
 from everstep_agent.jobs.progress_flow import ProgressFlow
 from everstep_agent.jobs.records import (
     joined_again_record,
-    joined_record,
     phase_record,
     start_message,
 )
-from everstep_agent.jobs.report import Reporter
+from everstep_agent.jobs.report import Reporter, vault_report
+from everstep_agent.jobs.storing import Storing
 from everstep_agent.vault.bell import Bell
+from everstep_agent.vault.cadence import Cadence
 from everstep_agent.vault.directions import (
+    cadence_from_wire,
     carried_from_wire,
     recoverable_from_wire,
     target_from_wire,
 )
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replicator import Replicator
-from everstep_agent.vault.restore import Restorer
+from everstep_agent.vault.restoring.restore import Restorer
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -43,13 +46,22 @@ class Launcher(Protocol):
         ...
 
 
+class Rank(Protocol):
+    """A connected training process."""
+
+    def hang_up(self) -> None:
+        """End the connection."""
+        ...
+
+
 class NodeJob:
     """What holds a job together here: facts, vault, the launcher, the count of its phases."""
 
     def __init__(self, facts: JobFacts, desk: Desk) -> None:
         self.facts = facts
         self.desk = desk
-        self.reporter = Reporter(desk.outlet)
+        gather_s = desk.settings.report_gather_s
+        self.reporter = Reporter(desk.outlet, gather_s, lambda: vault_report(self.vault))
         self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
         self.restorer = Restorer(self.vault)
         self.launcher: Launcher | None = None
@@ -57,6 +69,7 @@ class NodeJob:
         self.request: messages.Join | None = None
         self.phases = PhaseCount(0)
         self.progress = ProgressFlow(facts.plan, desk.outlet)
+        self.freshness = Freshness()
         # Watches a launcher that is away.
         self.absence: asyncio.Task[None] | None = None
         # Why its launcher is not counted on any more, if so.
@@ -64,13 +77,17 @@ class NodeJob:
         # Process that is connected for a generation and rank.
         self.attached: dict[tuple[int, int], int] = {}
         self.detached = Bell()
+        # Training processes that are connected, and of which job of this name they are.
+        self.ranks: set[Rank] = set()
+        self.life = 0
+        self.storage = Storing(facts, self.vault, desk)
         self._adopt_facts()
         replicator = Replicator(self.vault, desk.spawn, desk.jitter)
         self.replication = desk.spawn(replicator.run(), f"replicator {facts.job}")
 
     def _adopt_facts(self) -> None:
         facts, vault = self.facts, self.vault
-        vault.uid, vault.transfer_key = facts.uid, facts.transfer_key
+        vault.uid, vault.transfer_key = facts.owner, facts.transfer_key
         # Settled again only when all that outlived the restart has been hashed: see settle().
         vault.stopped = facts.stopped
         plan = facts.plan
@@ -82,6 +99,7 @@ class NodeJob:
 
     def _expect(self, plan: fleet_pb2.StartGeneration) -> None:
         self.phases = PhaseCount(plan.processes, set(self.facts.phases))
+        self.storage.files.world_size = self.reporter.ranks = plan.world_size
         self.progress.close()
         self.progress = ProgressFlow(plan, self.desk.outlet)
 
@@ -106,6 +124,7 @@ class NodeJob:
         begins_from = carried_from_wire(plan, self.desk.site.node)
         self.vault.begin_generation(plan.generation, begins_from)
         self.save()
+        self.restorer.prefetch(plan)
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
         if self.launcher:
             self.launcher.tell(start_message(plan, reason))
@@ -116,10 +135,18 @@ class NodeJob:
         self.facts.stopped = max(self.facts.stopped, self.vault.fence)
         self.vault.stopped = self.facts.stopped
         self.save()
+        self.storage.when_done(lambda: self._conclude(reason), self._notice)
+
+    def _conclude(self, reason: str) -> None:
+        succeeded = self.facts.succeeded
         if self.launcher:
-            self.launcher.tell(messages.End(order.succeeded, reason))
-        if order.succeeded:
+            self.launcher.tell(messages.End(succeeded, reason))
+        if succeeded:
             self.vault.close()
+
+    def _notice(self, text: str) -> None:
+        if self.launcher:
+            self.launcher.tell(messages.Notice(text))
 
     def direct(self, directive: fleet_pb2.VaultDirective) -> None:
         """Do as the directive says; one of an older generation is ignored."""
@@ -128,12 +155,17 @@ class NodeJob:
         self.facts.directive = directive.SerializeToString()
         if directive.transfer_key:
             self.facts.transfer_key = directive.transfer_key
+        rule = cadence_from_wire(directive)
+        self.facts.cadence = self.facts.cadence.told(directive.generation, rule)
         self.save()
         self._direct(directive)
 
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
         self.vault.transfer_key = self.facts.transfer_key
-        self.vault.direct(recoverable_from_wire(directive), target_from_wire(directive))
+        recoverable = self.storage.files.direct(directive, recoverable_from_wire(directive))
+        self.vault.cadence = self.facts.cadence
+        self.vault.direct(recoverable, target_from_wire(directive))
+        self.freshness.told(recoverable, self.desk.boot_ns())
 
     # --- what the launcher and its processes say -------------------------------------------------
 
@@ -142,16 +174,22 @@ class NodeJob:
         facts = self.facts
         if facts.ended and (facts.launcher is None or facts.launcher.pid != peer.pid):
             facts.ended, facts.past = False, True
-        facts.uid, facts.token_sha256 = peer.uid, token_hash(request.token)
+        if facts.owner not in (-1, peer.uid):
+            # Nothing of one user's job may reach the next one's, whatever its generations are.
+            self._forget_past()
+            self.storage.forget()
+        facts.uid = facts.owner = peer.uid
+        facts.token_sha256 = token_hash(request.token)
         facts.free_port, facts.launcher = request.free_port, identify(peer.pid)
         self.vault.uid = peer.uid
+        self.vault.spare_slots = int(request.storage is not None)
         self.launcher, self.request, self.reproach = launcher, request, ""
         self.save()
         launcher.tell(messages.Joined(self.desk.site.node))
         if facts.ended:
             launcher.tell(messages.End(facts.succeeded, "the job ended while the agent was away"))
             return
-        self.desk.outlet.record(joined_record(request, facts))
+        self.storage.join(request, peer, lambda: self.launcher is launcher, self._notice)
         plan = facts.plan
         if facts.stop_ordered > facts.stopped:
             launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
@@ -161,22 +199,24 @@ class NodeJob:
     def join_again(self) -> None:
         """Say once more that the launcher takes part: the controller has forgotten it."""
         if self.launcher and self.request and not self.facts.ended:
-            self.desk.outlet.record(joined_again_record(self.request, self.facts))
+            seen = self.storage.files.seen
+            self.desk.outlet.record(joined_again_record(self.request, self.facts, seen))
 
     def started(self, message: messages.Started) -> None:
         """All local processes run."""
         if message.generation != self.facts.plan.generation:
             return
-        found = (identify(process.pid) for process in message.processes)
-        for process in found:
-            if process is not None:
+        launcher = self.facts.launcher
+        for named in message.processes[: self.facts.plan.processes]:
+            process = identify(named.pid)
+            if process and launcher and descends(named.pid, launcher.pid, self.facts.uid):
                 self.watch(process)
         self.reach(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
 
     def watch(self, process: ProcessIdentity) -> None:
         """Count a process among those that must be dead before the generation is."""
         if process not in self.facts.processes:
-            self.facts.processes += (process,)
+            self.facts.processes = (*filter(alive, self.facts.processes), process)
             self.save()
 
     def reach(self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int) -> None:
@@ -221,6 +261,7 @@ class NodeJob:
     def close(self) -> None:
         """Forget the job."""
         self.replication.cancel()
+        self.storage.close()
         self.progress.close()
         self.vault.close()
         self.report()
@@ -228,13 +269,19 @@ class NodeJob:
 
     def report(self) -> None:
         """Tell the controller all copies."""
-        self.reporter.report(self.vault)
+        self.reporter.report()
 
     def _vault_changed(self) -> None:
-        self.reporter.soon(self.vault)
+        self.reporter.soon()
 
     def _forget_past(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
         self.vault.forget()
+        # A process of the one before, perhaps another user's, knows a generation of this one.
+        self.life += 1
+        for rank in self.ranks:
+            rank.hang_up()
         facts = self.facts
         facts.start, facts.directive, facts.stopped, facts.stop_ordered = b"", b"", 0, 0
+        facts.cadence = Cadence()
+        facts.transfer_key = self.vault.transfer_key = b""

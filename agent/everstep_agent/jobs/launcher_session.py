@@ -3,11 +3,13 @@
 import asyncio
 import logging
 
-from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.connection import SMALL_BYTES_MAX, Connection
 from everstep_agent.jobs.ending import hear_out, stopped
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import exited_record, finished_record, left_record
 from everstep_common import trainer_messages as messages
+from everstep_common.frames import FrameError
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,11 @@ class LauncherSession:
         sender = asyncio.create_task(self._send_all(), name="launcher sender")
         try:
             while True:
-                await self._take(await self._connection.receive(messages.FROM_LAUNCHER))
+                known = messages.FROM_LAUNCHER
+                message = await self._connection.receive(known, SMALL_BYTES_MAX)
+                if problem := number_problem(message):
+                    raise FrameError(problem)
+                await self._take(message)
         finally:
             sender.cancel()
             await asyncio.wait([sender])
@@ -48,6 +54,10 @@ class LauncherSession:
                 await self._connection.send(message)
                 if isinstance(message, messages.Refused | messages.End):
                     self._dismiss()
+                if isinstance(message, messages.End) and not self.leaving:
+                    # Its next launcher begins another job; the controller cannot tell them apart.
+                    over = left_record(self._job.facts, "its job is over", by_user=False)
+                    self._job.desk.outlet.record(over)
         except OSError as error:  # the receiving side sees the end as well
             logger.info("launcher of job %s: %s", self._job.facts.job, error)
 
@@ -80,7 +90,8 @@ class LauncherSession:
 
     async def _stopped(self, message: messages.Stopped) -> None:
         facts = self._job.facts
-        generation = message.generation
+        # What it says of one that nobody ordered would fence off those that are still to come.
+        generation = min(message.generation, max(facts.plan.generation, facts.stop_ordered))
         if facts.plan.generation <= generation:
             # The order may have been about a generation that this node never started.
             generation = max(generation, facts.stop_ordered)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.vault.slots import SlotState
 
 
 def _metric(help: str) -> int:
@@ -22,28 +23,76 @@ class JobsMetrics:
     launchers: int = _metric("Launchers that are connected.")
     job_connections: int = _metric("Connections of launchers and training processes.")
     vault_memory_bytes: int = _metric("Memory given to snapshots and replicas.")
+    vault_slot_bytes: int = _metric("Memory of the slots of this node's ranks.")
+    vault_replica_bytes: int = _metric("Memory of replicas held for other nodes.")
+    vault_fetched_bytes: int = _metric("Memory of copies fetched or copied to be restored from.")
+    vault_slots: int = _metric("Slots of this node's ranks.")
+    vault_slots_in_use: int = _metric("Slots with a snapshot in them, or being written.")
+    vault_evictions_total: int = _metric(
+        "Times that the kept memory of a failed job was given to another job."
+    )
+    vault_recoverable_age_seconds: float = _metric(
+        "Time since the newest recoverable step of a job became so; the oldest of all jobs."
+    )
+    vault_recoverable_behind_steps: int = _metric(
+        "Completed steps that a restore would repeat now; the most of all jobs."
+    )
     vault_copies: int = _metric("Verified snapshots that this node's ranks wrote.")
     vault_replicas: int = _metric("Verified snapshots held for other nodes.")
     vault_commits_total: int = _metric("Snapshots committed.")
     vault_skips_total: int = _metric("Snapshots skipped because no slot was free in time.")
     vault_bad_copies_total: int = _metric("Copies whose bytes were not what was hashed.")
+    vault_torn_copies_total: int = _metric(
+        'Copies that were not what the trainer had hashed before it copied (hash="trainer").'
+    )
     vault_replicated_total: int = _metric("Replicas that the other node acknowledged.")
     vault_replicated_bytes_total: int = _metric("Bytes of these replicas.")
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
+    storage_files_total: int = _metric("Files of ranks that were brought to storage.")
+    storage_bytes_total: int = _metric("Bytes of these files.")
+    storage_seconds_total: float = _metric("Time that writing these files took.")
+    storage_failures_total: int = _metric("Attempts to bring a file to storage that failed.")
+    storage_processes_hung: int = _metric(
+        "Storage processes that were killed and do not die, because a file system hangs."
+    )
+    storage_age_seconds: float = _metric(
+        "Time since this node last brought a file to storage; the oldest of all jobs that do."
+    )
     launchers_overruled_total: int = _metric(
         "Generations whose ranks the agent killed because their launcher did not stop them."
     )
 
 
-def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, connections: int) -> JobsMetrics:
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What neither a job nor the desk knows."""
+
+    connections: int
+    evictions: int
+
+
+def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsMetrics:
     """Return the numbers of this moment."""
-    facts = [fact for job in jobs for fact in job.vault.holdings.facts()]
-    counts = desk.site.counts
+    holdings = [job.vault.holdings for job in jobs]
+    facts = [fact for held in holdings for fact in held.facts()]
+    slots = [slot for held in holdings for memory in held.ranks for slot in memory.table.slots]
+    slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
+    running = [job.freshness for job in jobs if not job.facts.ended]
+    counts, now_ns = desk.site.counts, desk.boot_ns()
     return JobsMetrics(
+        vault_slot_bytes=slot_bytes,
+        vault_replica_bytes=replica_bytes,
+        vault_fetched_bytes=max(0, desk.site.allocator.used_bytes - slot_bytes - replica_bytes),
+        vault_slots=len(slots),
+        vault_slots_in_use=sum(slot.state is not SlotState.EMPTY for slot in slots),
+        vault_evictions_total=others.evictions,
+        vault_recoverable_age_seconds=max((f.age_s(now_ns) for f in running), default=0.0),
+        vault_recoverable_behind_steps=max((f.steps_behind() for f in running), default=0),
+        vault_torn_copies_total=counts.torn,
         jobs=len(jobs),
         launchers=sum(job.launcher is not None for job in jobs),
-        job_connections=connections,
+        job_connections=others.connections,
         vault_memory_bytes=desk.site.allocator.used_bytes,
         vault_copies=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),
@@ -54,6 +103,12 @@ def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, connections: int) -> Job
         vault_replicated_bytes_total=counts.replicated_bytes,
         vault_received_bytes_total=counts.received_bytes,
         vault_replication_failures_total=counts.replication_failures,
+        storage_files_total=counts.stored,
+        storage_bytes_total=counts.stored_bytes,
+        storage_seconds_total=counts.stored_s,
+        storage_failures_total=counts.storing_failures,
+        storage_processes_hung=sum(job.storage.files.hung for job in jobs),
+        storage_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
         launchers_overruled_total=desk.tally.launchers_overruled,
     )
 

@@ -1,25 +1,30 @@
 """The jobs of a node: everything that the rest of the agent needs to know of this package."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from everstep_agent.detectors.jobs import SKIPPED
+from everstep_agent.detectors.judgement import Healthy, Judgement
+from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.jobs.desk import Desk, Household, open_desk
 from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
 from everstep_agent.jobs.facts import JobFacts, open_database
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.metrics import JobsMetrics, jobs_metrics, no_metrics
+from everstep_agent.jobs.kept import EndedJobs
+from everstep_agent.jobs.metrics import Counts, JobsMetrics, jobs_metrics, no_metrics
 from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listen_unix
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.adoption import adopt, take_over
-from everstep_agent.vault.bulk_server import BulkServer
+from everstep_agent.vault.bulk.server import BulkServer
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import systemd
 from everstep_common import trainer_messages as messages
+from everstep_common.findings import FindingKey
 from everstep_proto.generated import fleet_pb2
 
 
@@ -40,6 +45,7 @@ class NodeJobs:
         self._node = node
         self._world = surroundings or Surroundings()
         self._jobs: dict[str, NodeJob] = {}
+        self._ended = EndedJobs(self._jobs, settings.memory_kept_s, self.forget_if_over)
         self._group = asyncio.TaskGroup()
         self._desk: Desk | None = None
         self._server: JobServer | None = None
@@ -57,7 +63,7 @@ class NodeJobs:
                 self._node,
                 self._world,
                 self._spawn,
-                self._evict,
+                self._ended,
                 stack,
             )
             desk = self._desk = open_desk(household, database)
@@ -78,10 +84,11 @@ class NodeJobs:
         elif body == "end_job":
             self._end(order.end_job, order.reason)
         elif body == "refuse_launcher":
-            if refused := self._jobs.get(order.refuse_launcher.job):
-                refused.refuse(order.reason)
+            self._refuse(order.refuse_launcher.job, order.reason)
         elif body == "hold_launcher":
             self._hold(order.hold_launcher.job, order.reason)
+        elif body == "forget_job":
+            self._ended.forget(order.forget_job.job)
 
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         """Free and replicate as the controller says."""
@@ -116,7 +123,24 @@ class NodeJobs:
         if self._desk is None:
             return no_metrics()
         connections = self._server.connections.total() if self._server else 0
-        return jobs_metrics(self._jobs.values(), self._desk, connections)
+        counts = Counts(connections, self._ended.evictions)
+        return jobs_metrics(self._jobs.values(), self._desk, counts)
+
+    def judgements(self, open_keys: Iterable[FindingKey]) -> list[Judgement]:
+        """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
+        if self._desk is None:
+            return []
+        gone = [
+            Healthy(key, "the job is not on this node any more")
+            for key in open_keys
+            if key.condition in (SKIPPED, FAILING) and key.component.split("/")[1] not in self._jobs
+        ]
+        storage = [
+            judge_storage(name, job.storage.files.trouble)
+            for name, job in self._jobs.items()
+            if job.storage.files.configured
+        ]
+        return gone + storage + self._desk.skips.judge(self._desk.boot_ns())
 
     # --- the jobs by name (server.Jobs) ----------------------------------------------------------
 
@@ -138,6 +162,7 @@ class NodeJobs:
         if job.launcher is None and job.facts.launcher is None and job.over and empty:
             job.close()
             self._jobs.pop(job.facts.job, None)
+            job.desk.skips.forget(job.facts.job)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -150,9 +175,9 @@ class NodeJobs:
         for facts in desk.store.load():
             job = self._add(facts)
             if facts.launcher is not None:
-                self.watch_absent(job, told=facts.ended)
+                self.watch_absent(job, told=False)
             if facts.ended:
-                self._reap_later(job)
+                self._ended.reap_later(job)
             self._insist(job, facts.stop_ordered, 0.0)
         adopt(found, self._vault, desk.site.shelf)
         for job in self._jobs.values():
@@ -183,7 +208,7 @@ class NodeJobs:
         if job is None:
             return
         job.end(end, reason)
-        self._reap_later(job)
+        self._ended.reap_later(job)
         self.forget_if_over(job)
 
     def _stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
@@ -196,23 +221,13 @@ class NodeJobs:
             patience_s = grace_s + self._settings.stop_patience_s
             self._spawn(overrule(job, generation, patience_s), f"stop {job.facts.job}")
 
-    def _reap_later(self, job: NodeJob) -> None:
-        kept_s = 0.0 if job.facts.succeeded else self._settings.memory_kept_s
-        asyncio.get_running_loop().call_later(kept_s, self._reap, job)
-
     async def _watch(self, job: NodeJob, *, told: bool) -> None:
         await watch_absence(job, self._settings.reconnect_grace_s, told=told)
         self.forget_if_over(job)
 
-    def _reap(self, job: NodeJob) -> bool:
-        if not job.facts.ended or not job.vault.holdings.facts():
-            return False
-        job.vault.close()
-        self.forget_if_over(job)
-        return True
-
-    def _evict(self) -> bool:
-        return any(self._reap(job) for job in list(self._jobs.values()))
+    def _refuse(self, job: str, reason: str) -> None:
+        if refused := self._jobs.get(job):
+            refused.refuse(reason)
 
     def _hold(self, job: str, reason: str) -> None:
         known = self._jobs.get(job)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import struct
@@ -9,6 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+# As they were when the connection was made: /proc could already be about another process.
+_SO_PEERGROUPS = 59
+_GROUP = struct.Struct("I")
+# What socket.getsockopt of Python takes: 256 groups.
+_OPTION_BYTES_MAX = 1024
+# A launcher starts its ranks itself, or through a wrapper or two.
+_ANCESTORS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +25,35 @@ class Peer:
 
     pid: int
     uid: int
+    gid: int = -1
+    groups: tuple[int, ...] = ()
 
 
 def peer_of(connection: socket.socket) -> Peer:
     """Return who connected. Raises OSError."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return Peer(pid, uid)
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    return Peer(pid, uid, gid, _groups_of(connection, pid))
+
+
+def _groups_of(connection: socket.socket, pid: int) -> tuple[int, ...]:
+    try:
+        listed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _OPTION_BYTES_MAX)
+        return tuple(group for (group,) in _GROUP.iter_unpack(listed))
+    except OSError:  # ERANGE: more groups than Python takes from a socket
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^Groups:(.*)$", status, re.MULTILINE)
+        return tuple(map(int, found[1].split())) if found else ()
+
+
+def umask_of(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return the umask of a process; one that keeps others out where it cannot be read."""
+    try:
+        status = (proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^Umask:\s*([0-7]+)$", status, re.MULTILINE)
+    except OSError:
+        return 0o077
+    return int(found[1], 8) if found else 0o077
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +73,25 @@ def identify(pid: int, proc: Path = Path("/proc")) -> ProcessIdentity | None:
         return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
+
+
+def descends(pid: int, ancestor: int, uid: int, proc: Path = Path("/proc")) -> bool:
+    """Return whether a process of this user is another one, or was started by it.
+
+    A number that a launcher names may be anybody's: it lies, or counts in a namespace of its own.
+    """
+    for _ in range(_ANCESTORS_MAX):
+        try:
+            status = (proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        found = re.search(r"^PPid:\s*(\d+)$.*?^Uid:\s*(\d+)\s", status, re.MULTILINE | re.DOTALL)
+        if found is None or int(found[2]) != uid:
+            return False
+        if pid == ancestor:
+            return True
+        pid = int(found[1])
+    return False
 
 
 def alive(process: ProcessIdentity) -> bool:

@@ -3,8 +3,15 @@
 from dataclasses import replace
 
 from everstep_agent.jobs.facts import JobFacts
+from everstep_agent.storage.messages import Seen
+from everstep_agent.storage.records import Latest
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
+
+_PATH_MAX = 4096
+_KEEP_MAX = 10_000
+# A century: whoever wants less often than that wants never.
+_LONG_S = 3e9
 
 
 def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Start:
@@ -23,8 +30,10 @@ def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Star
     )
 
 
-def joined_record(request: messages.Join, facts: JobFacts) -> fleet_pb2.Record:
-    """Return the record of a launcher that joined."""
+def joined_record(
+    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+) -> fleet_pb2.Record:
+    """Return the record of a launcher that joined; ``seen`` is in its storage."""
     body = fleet_pb2.LauncherJoined(
         job=facts.job,
         token_sha256=facts.token_sha256,
@@ -36,15 +45,44 @@ def joined_record(request: messages.Join, facts: JobFacts) -> fleet_pb2.Record:
         restarts_max=request.restarts_max,
         free_port=facts.free_port,
         running_generation=request.running_generation,
+        snapshot_every_min=max(0, request.snapshot_every_min),
+        snapshot_every_max=max(0, request.snapshot_every_max),
+        storage=_storage(request.storage) if request.storage else None,
+        latest=_latest(seen.latest) if seen and seen.latest else None,
+        stored_generation=seen.newest_generation if seen else 0,
     )
     return fleet_pb2.Record(launcher_joined=body)
 
 
-def joined_again_record(request: messages.Join, facts: JobFacts) -> fleet_pb2.Record:
+def _storage(storage: messages.Storage) -> fleet_pb2.Storage:
+    return fleet_pb2.Storage(
+        path=storage.path[:_PATH_MAX],
+        every_steps=max(0, storage.every_steps),
+        # A launcher may say infinity, or that it is no number: max() and min() end both.
+        every_ns=int(min(_LONG_S, max(0.0, storage.every_s)) * 1e9),
+        keep=min(_KEEP_MAX, max(2, storage.keep)),
+    )
+
+
+def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
+    if latest.target is None:
+        return None
+    return fleet_pb2.StoredStep(
+        generation=latest.target.generation,
+        step=latest.target.step,
+        world_size=latest.world_size,
+        manifest_hash=latest.manifest_hash,
+        size_bytes=latest.size_bytes,
+    )
+
+
+def joined_again_record(
+    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+) -> fleet_pb2.Record:
     """Return the record of a launcher that joined before, with what it has been given since."""
     generation = facts.plan.generation
     running = generation if generation > facts.stopped else 0
-    return joined_record(replace(request, running_generation=running), facts)
+    return joined_record(replace(request, running_generation=running), facts, seen)
 
 
 def phase_record(

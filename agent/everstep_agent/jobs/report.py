@@ -1,10 +1,19 @@
 """What the controller is told of a job's copies."""
 
 import asyncio
+from collections.abc import Callable
 
 from everstep_agent.outlet import Outlet
+from everstep_agent.storage.publisher import stored_to_wire
+from everstep_agent.vault.copies import CopyFacts, layout_of
 from everstep_agent.vault.job_vault import JobVault
 from everstep_proto.generated import fleet_pb2
+
+# The controller looks at a job of 16,384 ranks, or more, four times a second; then so do agents.
+_GATHER_S_PER_RANK = 15e-6
+_GATHER_S_MAX = 0.25
+# Nobody waits to hear that a copy was freed: that can wait for the next news, or so long.
+_FREED_S = 1.0
 
 
 def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
@@ -22,38 +31,86 @@ def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
                 replica=replica,
                 root_hash=facts.root_hash,
                 size_bytes=facts.size_bytes,
-                shards=[entry.name for entry in facts.entries],
+                layout=vault.layouts.of(facts),
             )
             for facts, replica in vault.holdings.facts()
+        ]
+        + [_on_disk(facts) for facts in vault.wishes.on_disk.values()],
+        stored=[stored_to_wire(stored) for stored in vault.wishes.stored],
+        persist_failures=[
+            fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
+            for key, reason in vault.wishes.failures.items()
         ],
     )
 
 
+def _on_disk(facts: CopyFacts) -> fleet_pb2.Copy:
+    return fleet_pb2.Copy(
+        generation=facts.key.generation,
+        rank=facts.key.rank,
+        step=facts.key.step,
+        root_hash=facts.root_hash,
+        size_bytes=facts.size_bytes,
+        layout=layout_of(facts.entries),
+        on_disk=True,
+    )
+
+
 class Reporter:
-    """Reports a job's copies: once for all that changed in one turn of the event loop."""
+    """Reports a job's copies: news together with what comes a moment later, the rest with it."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(
+        self, outlet: Outlet, gather_s: float, held: Callable[[], fleet_pb2.VaultReport]
+    ) -> None:
         self._outlet = outlet
-        self._due = False
+        self._gather_s = gather_s
+        # Makes a report, which then has to be told: it takes over the news of bad copies.
+        self._held = held
+        # Of the whole job.
+        self.ranks = 0
         self._last = fleet_pb2.VaultReport()
+        self._gathering: asyncio.TimerHandle | None = None
+        self._freed: asyncio.TimerHandle | None = None
 
-    def report(self, vault: JobVault) -> None:
+    def report(self) -> None:
         """Tell all copies now, news or not."""
-        self._due = False
-        self._last = vault_report(vault)
-        self._outlet.vault_report(self._last)
+        self._tell(self._held())
 
-    def soon(self, vault: JobVault) -> None:
-        """Tell them after this turn of the event loop, if there is news by then."""
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._if_due, vault)
+    def soon(self) -> None:
+        """Tell them in a moment, if there is news by then."""
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            delay_s = max(self._gather_s, min(self.ranks * _GATHER_S_PER_RANK, _GATHER_S_MAX))
+            self._gathering = loop.call_later(delay_s, self._if_news)
 
-    def _if_due(self, vault: JobVault) -> None:
-        if not self._due:
+    def _if_news(self) -> None:
+        self._gathering = None
+        report = self._held()
+        if report == self._last:
             return
-        self._due = False
-        report = vault_report(vault)
-        if report != self._last:
-            self._last = report
-            self._outlet.vault_report(report)
+        if not _only_frees(self._last, report):
+            self._tell(report)
+        elif self._freed is None:
+            self._freed = asyncio.get_running_loop().call_later(_FREED_S, self.report)
+
+    def _tell(self, report: fleet_pb2.VaultReport) -> None:
+        for timer in (self._gathering, self._freed):
+            if timer is not None:
+                timer.cancel()
+        self._gathering = self._freed = None
+        self._last = report
+        self._outlet.vault_report(report)
+
+
+def _only_frees(before: fleet_pb2.VaultReport, report: fleet_pb2.VaultReport) -> bool:
+    """Return whether nothing happened but that some copies, not all, are gone for good reason."""
+    if report.bad_copies or not report.copies:
+        return False
+    rest = fleet_pb2.VaultReport()
+    rest.CopyFrom(before)
+    del rest.bad_copies[:]
+    held = {copy.SerializeToString() for copy in report.copies}
+    kept = [copy for copy in rest.copies if copy.SerializeToString() in held]
+    del rest.copies[:]
+    rest.copies.extend(kept)
+    return rest == report

@@ -6,12 +6,14 @@ import socket
 from collections import Counter
 from typing import Protocol
 
-from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.admission import memory_refusal
+from everstep_agent.jobs.connection import SMALL_BYTES_MAX, Connection
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher_session import LauncherSession
 from everstep_agent.jobs.processes import alive, peer_of
+from everstep_agent.jobs.records import left_record
 from everstep_agent.jobs.trainer_session import TrainerSession
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
@@ -75,7 +77,7 @@ class JobServer:
                 await connection.send(messages.Refused(reason))
                 return
             async with asyncio.timeout(_FIRST_MESSAGE_S):
-                first = await connection.receive((messages.Join, messages.Attach))
+                first = await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
             if isinstance(first, messages.Join):
                 await self._launcher(connection, first)
             elif isinstance(first, messages.Attach):
@@ -103,21 +105,25 @@ class JobServer:
             await connection.send(messages.Refused(reason))
             return
         job.attached[place] = connection.peer.pid
+        job.ranks.add(connection)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:
             del job.attached[place]
+            job.ranks.discard(connection)
             job.detached.ring()
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
         known = self._jobs.known(join.job)
         peer = connection.peer
-        if known is not None:
-            reason = join_refusal(known.facts, join, peer.uid)
+        reason = join_refusal(known.facts if known else None, join, peer.uid)
+        if known is not None and not reason:
+            reason = known.storage.busy_for_another(peer.uid)
             reason = reason or await _other_launcher(known, peer.pid)
-            if reason:
-                await connection.send(messages.Refused(reason))
-                return
+        reason = reason or await memory_refusal(self._desk, known, join, peer.uid)
+        if reason:
+            await connection.send(messages.Refused(reason))
+            return
         job = self._jobs.known_or_new(join.job)
         session = LauncherSession(connection, job)
         job.join(join, peer, session)
@@ -133,6 +139,8 @@ class JobServer:
             return
         job.launcher = None
         if job.facts.ended:
+            if not session.leaving:
+                self._desk.outlet.record(left_record(job.facts, "its job is over", by_user=False))
             job.release_launcher()
             self._jobs.forget_if_over(job)
             return

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_agent.vault.pages import HugePages
 from everstep_common.config import setting
 
 
@@ -46,12 +47,33 @@ class JobsSettings:
     slots_per_rank: int = setting(
         3,
         help="Snapshots of a rank that are kept at once. 3: one recoverable, one being replicated, "
-        "one being written.",
+        "one being written; with 2, training waits in each step until the one before is "
+        "replicated. Jobs with --persist get one more, for the one that is being stored.",
+    )
+    report_gather_s: float = setting(
+        0.02,
+        unit="s",
+        help="How long news of copies wait for more, so that all ranks of the node are one report: "
+        "they commit together and are verified a few milliseconds apart. Jobs of more than 1,300 "
+        "ranks wait longer, up to 0.25 s, as the controller does.",
     )
     begin_wait_s: float = setting(
         5.0,
         unit="s",
         help="How long a snapshot waits for a free slot before the step is skipped and counted.",
+    )
+    begin_wait_max_s: float = setting(
+        60.0,
+        unit="s",
+        help="The longest that a training process may have its snapshots wait for a free slot: "
+        "what stands still for longer looks hung.",
+    )
+    huge_pages: HugePages = setting(
+        HugePages.TRANSPARENT,
+        help='Pages of snapshot memory. "transparent": huge ones if '
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled allows it (advise), else ordinary ones. "
+        '"explicit": 2 MiB pages of the pool (vm.nr_hugepages) while it has room. "none": ordinary '
+        "ones.",
     )
     memory_bytes_max: int = setting(
         0, unit="bytes", help="Most memory for snapshots and replicas; 0 leaves it to the next key."
@@ -72,9 +94,27 @@ class JobsSettings:
         2,
         help="Threads that hash and copy. Two hash 24 GB/s, faster than any network brings bytes.",
     )
-    transfers_max: int = setting(8, help="Replicas sent and received at once, each way.")
+    transfers_max: int = setting(
+        64,
+        help="Connections over which bytes of copies travel at once, each way. Each has a thread "
+        "for as long, so that a slow node holds up no other.",
+    )
+    transfer_streams: int = setting(
+        0,
+        help="Connections of one copy. 0: two, which fill 25 Gbit/s; but one for a replica on a "
+        "node with fewer than 8 processors (on 2 of them a second one brought nothing, and cost "
+        "half as much CPU again). A third helps on faster networks, with cores to spare.",
+    )
+    transfer_kept_s: float = setting(
+        30.0,
+        unit="s",
+        help="How long what a cut transfer has brought is kept, for the next attempt to go on "
+        "there, and memory that a replica has left, for the next replica.",
+    )
     replicate_bytes_per_s_max: int = setting(
-        0, unit="bytes/s", help="Limit for each replica that is sent; 0 is as fast as the network."
+        0,
+        unit="bytes/s",
+        help="Limit for all copies together that this node sends; 0 is as fast as the network.",
     )
     transfer_timeout_s: float = setting(
         5.0, unit="s", help="How long a transfer may bring no byte before it is given up."
@@ -101,6 +141,30 @@ class JobsSettings:
         "before.",
     )
 
+    storage_silence_s: float = setting(
+        60.0,
+        unit="s",
+        help="How long a write to a job's storage may move no byte before its process is given up: "
+        "a shared file system whose server restarts is back within it.",
+    )
+    storage_look_s: float = setting(
+        10.0,
+        unit="s",
+        help="How long storage may take to say what a job has there, before it is asked again. The "
+        "job waits for it: begun without knowing, it would begin from the beginning.",
+    )
+    storage_end_s: float = setting(
+        300.0,
+        unit="s",
+        help="How long the newest step of a job that ends may take to reach storage; its launcher "
+        "waits for it, and its memory is kept.",
+    )
+    storage_processes: int = setting(
+        2,
+        help="Files that are written or read at once for a job. Two fill a disk or a network link; "
+        "more would only take memory bandwidth from training.",
+    )
+
     @property
     def socket_path(self) -> Path:
         """Return where launchers and trainers connect."""
@@ -112,15 +176,25 @@ class JobsSettings:
             f"jobs.{key}: must be above 0, got {getattr(self, key)}"
             for key in (
                 "begin_wait_s",
+                "begin_wait_max_s",
                 "transfer_timeout_s",
                 "settle_timeout_s",
                 "stop_patience_s",
                 "connections_per_user_max",
                 "worker_threads",
+                "storage_silence_s",
+                "storage_look_s",
+                "storage_end_s",
+                "storage_processes",
                 "transfers_max",
+                "transfer_kept_s",
             )
             if getattr(self, key) <= 0
         ]
+        if self.transfer_streams < 0:
+            found.append("jobs.transfer_streams: must not be below 0")
+        if self.report_gather_s < 0:
+            found.append("jobs.report_gather_s: must not be below 0")
         if self.slots_per_rank < 2:
             found.append(f"jobs.slots_per_rank: must be at least 2, got {self.slots_per_rank}")
         if not 0 <= self.bulk_port <= 65535:

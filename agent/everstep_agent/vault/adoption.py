@@ -55,14 +55,16 @@ def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf
 
 
 def _adopt_job(vault: JobVault, kept: Found) -> None:
-    groups: dict[tuple[int, int, int], Found] = defaultdict(dict)
+    groups: dict[tuple[int, ...], Found] = defaultdict(dict)
     for name, (memory, region) in kept.items():
         vault.site.allocator.account(vault.uid, region)
         if memory.replica:
             replica = _adopt_replica(vault, name, memory, region)
             vault.ongoing.hashes(replica, memory.generation)
         else:
-            group = (memory.generation, memory.rank, region.size_bytes)
+            # Two processes of one rank may have had memory of one size: the first one's, retired.
+            made = (memory.lot, memory.holder, region.size_bytes)
+            group = (memory.generation, memory.rank, *made)
             groups[group][name] = (memory, region)
     for slots in groups.values():
         _adopt_slots(vault, slots)
@@ -82,17 +84,18 @@ def _adopt_slots(vault: JobVault, group: Found) -> None:
     regions = {memory.slot: region for memory, region in group.values()}
     names = {memory.slot: name for name, (memory, _) in group.items()}
     adopted = RankMemory(vault.job, table, regions, names)
-    adopted.holder = first.holder
+    adopted.holder, adopted.lot = first.holder, first.lot
+    adopted.slots_made = first.slots or len(slots)
     vault.holdings.ranks.append(adopted)
     for slot in list(table.slots):
         adopted.remember(slot, vault.site.shelf)
     over = first.generation < vault.fence or first.generation <= vault.stopped
     before = vault.current(first.generation, first.rank)
-    if over or len(slots) < vault.site.slots_per_rank:
+    if over or len(slots) < (first.slots or vault.site.slots_per_rank):
         adopted.retire(vault.site.shelf)
     elif before is not None and before is not adopted:
-        smaller = min(before, adopted, key=lambda memory: memory.table.slot_bytes)
-        smaller.retire(vault.site.shelf)
+        older = min(before, adopted, key=lambda memory: (memory.lot, memory.table.slot_bytes))
+        older.retire(vault.site.shelf)
 
 
 def _verify_again(vault: JobVault) -> None:
@@ -126,14 +129,14 @@ def _slot(memory: ShelvedMemory) -> Slot:
 
 
 async def _adopt_replica(vault: JobVault, name: str, memory: ShelvedMemory, region: Region) -> None:
-    size = extent_bytes(memory.entries)
     key = CopyKey(memory.generation, memory.rank, memory.step)
     try:
+        size = extent_bytes(memory.entries)
         root_hash = await vault.site.workers.run(lambda: hash_region(region, size))
     except (OSError, ValueError) as error:
-        root_hash = b""
+        size, root_hash = 0, b""
         logger.warning("replica of %s cannot be read: %s", key, error)
-    if root_hash == memory.root_hash:
+    if root_hash and root_hash == memory.root_hash:
         facts = CopyFacts(key, size, root_hash, memory.entries)
         vault.holdings.add_replica(Replica(facts, region, name))
         vault.changed()

@@ -84,8 +84,19 @@ class Use:
     user_bytes: int
 
 
-def refusal(wanted: int, pieces: int, available: int, limits: Limits, use: Use) -> str | None:
-    """Return None when ``wanted`` bytes in ``pieces`` fit, else a sentence with what does."""
+NOTHING = Use(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that are left for one user, and whose words say so."""
+
+    size_bytes: int
+    whose: str
+
+
+def room(available: int, limits: Limits, use: Use) -> Room:
+    """Return the least of what the node and the operator's limits leave."""
     rooms = [(available - limits.reserve_bytes, "this node can spare")]
     if limits.total_bytes:
         rooms.append((limits.total_bytes - use.total_bytes, "jobs.memory_bytes_max leaves"))
@@ -93,17 +104,22 @@ def refusal(wanted: int, pieces: int, available: int, limits: Limits, use: Use) 
         rooms.append(
             (limits.per_user_bytes - use.user_bytes, "jobs.memory_per_user_bytes_max leaves")
         )
-    room, whose = min(rooms)
-    if wanted <= room:
+    least, whose = min(rooms)
+    return Room(max(0, least), whose)
+
+
+def refusal(pieces: int, piece_bytes: int, left: Room) -> str | None:
+    """Return None when so many pieces fit, else a sentence with what does."""
+    if pieces * piece_bytes <= left.size_bytes:
         return None
-    fits = max(0, room) // pieces
     return (
-        f"{pieces} x {_size(wanted // pieces)} of snapshot memory were asked for and {whose} "
-        f"{_size(max(0, room))}: {pieces} x {_size(fits)} would fit"
+        f"{pieces} x {size_text(piece_bytes)} of snapshot memory were asked for and {left.whose} "
+        f"{size_text(left.size_bytes)}: {pieces} x {size_text(left.size_bytes // pieces)} would fit"
     )
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """Return a size for people."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import xxhash
+
 from everstep_common.trainer_messages import Entry
 
 
@@ -35,17 +37,31 @@ class Recoverable:
     generation: int = 0
     step: int | None = None
     dead_steps: frozenset[int] = frozenset()
+    # (generation, step) on their way to storage: what was written here stays until it is there.
+    storing: frozenset[tuple[int, int]] = frozenset()
+    # Copies of these steps that are there.
+    on_disk: frozenset[CopyKey] = frozenset()
 
-    def frees(self, key: CopyKey) -> bool:
+    def frees(self, key: CopyKey, *, replica: bool = False) -> bool:
         """Return whether the job can do without the copy.
 
         An older generation is needed until the new one has a recoverable step of its own.
         """
+        if not replica and (key.generation, key.step) in self.storing and key not in self.on_disk:
+            return False
         if key.generation != self.generation:
             return key.generation < self.generation and self.step is not None
         if key.step in self.dead_steps:
             return True
         return self.step is not None and key.step < self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the own copies are replicated to."""
+
+    node: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,30 @@ def carried(holders: Iterable[tuple[CopyKey, str]], node: str) -> Carried:
         nodes.setdefault(key, set()).add(holder)
     only_here = frozenset(key for key, names in nodes.items() if names == {node})
     return Carried(frozenset(nodes), only_here)
+
+
+def layout_of(entries: Iterable[Entry]) -> bytes:
+    """Return which part of the state a copy is: equal for copies with the same shards."""
+    names = sorted(entry.name for entry in entries)
+    return bytes(xxhash.xxh3_128_digest("\0".join(names).encode()))
+
+
+class Layouts:
+    """Layouts of copies, each worked out once: a report names them all again and again."""
+
+    _KEPT_MAX = 1024
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[CopyKey, bytes], bytes] = {}
+
+    def of(self, facts: CopyFacts) -> bytes:
+        """Return the layout of a copy."""
+        layout = self._known.get((facts.key, facts.root_hash))
+        if layout is None:
+            if len(self._known) >= self._KEPT_MAX:
+                self._known.clear()
+            layout = self._known[facts.key, facts.root_hash] = layout_of(facts.entries)
+        return layout
 
 
 def entries_problem(entries: tuple[Entry, ...], limit_bytes: int) -> str | None:

@@ -1,7 +1,7 @@
 """What the controller's words mean to a vault. Pure."""
 
-from everstep_agent.vault.copies import Carried, CopyKey, Recoverable, carried
-from everstep_agent.vault.job_vault import Target
+from everstep_agent.vault.cadence import Rule
+from everstep_agent.vault.copies import Carried, CopyKey, Recoverable, Target, carried
 from everstep_proto.generated import fleet_pb2
 
 
@@ -22,3 +22,8 @@ def target_from_wire(directive: fleet_pb2.VaultDirective) -> Target | None:
     if not directive.replica_bulk_address:
         return None
     return Target(directive.replica_target.node, directive.replica_bulk_address)
+
+
+def cadence_from_wire(directive: fleet_pb2.VaultDirective) -> Rule:
+    """Return which steps are to be snapshotted."""
+    return Rule(directive.snapshot_from, max(1, directive.snapshot_every))

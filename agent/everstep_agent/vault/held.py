@@ -20,6 +20,10 @@ class RankMemory:
         self.regions = regions
         self._job = job
         self.names = names
+        # Made together; an agent after this one gives slots out only if all of them came over.
+        self.slots_made = len(regions)
+        # Tells it from other memory of this rank and generation; the newer one has the higher lot.
+        self.lot = 0
         # The one process that was given the memory for writing.
         self.holder = 0
         # Gives no slot out any more: its copies are sources, each freed as soon as it may be.
@@ -41,6 +45,8 @@ class RankMemory:
             root_hash=slot.root_hash,
             entries=slot.entries,
             holder=self.holder,
+            slots=self.slots_made,
+            lot=self.lot,
         )
 
     def remember(self, slot: Slot, shelf: Shelf) -> None:
@@ -69,6 +75,10 @@ class RankMemory:
         for slot in list(self.table.slots):
             if slot.state is SlotState.EMPTY:
                 self._close(slot, shelf)
+
+    def held(self) -> list[Region]:
+        """Return the memory that is still here."""
+        return [self.regions[slot.index] for slot in self.table.slots]
 
     def close(self, shelf: Shelf) -> None:
         """Give all the memory back."""
@@ -123,6 +133,17 @@ class Holdings:
         """Return whether there is a verified copy that was written here."""
         return any(memory.table.key(slot) == key for memory, slot in self.own())
 
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory this is."""
+        return sum(self.sizes())
+
+    def sizes(self) -> tuple[int, int]:
+        """Return how much memory the slots take, and how much the replicas."""
+        slots = sum(region.size_bytes for memory in self.ranks for region in memory.held())
+        replicas = sum(replica.region.size_bytes for replica in self.replicas.values())
+        return slots, replicas
+
     def facts(self) -> list[tuple[CopyFacts, bool]]:
         """Return all verified copies, and whether each is a replica."""
         own = [(memory.table.facts(slot), False) for memory, slot in self.own()]
@@ -152,7 +173,9 @@ class Holdings:
     def discard(self, held: Held) -> None:
         """Forget a copy whose bytes are not what they were."""
         if held.replica:
-            self._drop_replica(held.facts.key)
+            replica = self.replicas.get(held.facts.key)
+            if replica is not None and replica.region is held.region:
+                self._drop_replica(held.facts.key)
             return
         for memory, slot in self.own():
             if memory.table.key(slot) == held.facts.key:
@@ -169,7 +192,7 @@ class Holdings:
         for memory in self.ranks:
             memory.sweep(recoverable, self._shelf)
         self.ranks = [memory for memory in self.ranks if memory.table.slots]
-        for key in [key for key in self.replicas if recoverable.frees(key)]:
+        for key in [key for key in self.replicas if recoverable.frees(key, replica=True)]:
             self._drop_replica(key)
 
     def close(self) -> None:

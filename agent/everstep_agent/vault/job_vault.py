@@ -2,37 +2,36 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
+from everstep_agent.storage.wishes import Wishes
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bell import Bell
+from everstep_agent.vault.bulk.arrivals import Arrivals
+from everstep_agent.vault.cadence import Cadence
 from everstep_agent.vault.copies import (
     Carried,
     CopyFacts,
     CopyKey,
+    Layouts,
     Recoverable,
-    extent_bytes,
+    Target,
 )
-from everstep_agent.vault.hashing import hash_region
+from everstep_agent.vault.files import FileTier
+from everstep_agent.vault.forecast import SLOTS_MIN
 from everstep_agent.vault.held import Holdings, RankMemory, Replica
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.ongoing import Ongoing, Spawn
-from everstep_agent.vault.reserve import Owner, new_memory
+from everstep_agent.vault.proving import prove
+from everstep_agent.vault.reserve import Owner, Wanted, new_regions, shelve
 from everstep_agent.vault.shelf import ShelvedMemory
 from everstep_agent.vault.site import Site
-from everstep_agent.vault.slots import Grant, Slot, SlotEvent, SlotState
+from everstep_agent.vault.slots import Grant, Slot, SlotState
+from everstep_agent.vault.slots_ahead import SlotsAhead
 from everstep_common.trainer_messages import Commit
 
 # Sentences on bad copies that a report carries; a broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where the own copies are replicated to."""
-
-    node: str
-    address: str
 
 
 class JobVault:
@@ -53,6 +52,16 @@ class JobVault:
         self.settled = 0
         # What the newest generation began from.
         self.carried = Carried()
+        self.cadence = Cadence()
+        # More slots for each rank where snapshots go to storage: a slow one must cost no step.
+        self.spare_slots = 0
+        # Where copies arrive, and the job's files when it has storage.
+        self.arrivals = self._new_arrivals()
+        self.files: FileTier | None = None
+        self.slots_ahead = SlotsAhead(site)
+        self.layouts = Layouts()
+        # What of it is to be brought to storage, and what became of that.
+        self.wishes = Wishes()
         self.bell = Bell()
         self.bad_copies: list[str] = []
         self.holdings = Holdings(site.shelf, self.changed)
@@ -77,6 +86,7 @@ class JobVault:
         if generation > self.fence:
             # Who keeps the replicas of this one, and what it begins from, is said anew.
             self.fence, self.target, self.carried = generation, None, Carried()
+            self.slots_ahead.over(generation - 1)
         if carried is not None and generation == self.fence:
             self.carried = carried
         for memory in self.holdings.ranks:
@@ -91,6 +101,7 @@ class JobVault:
         self.begin_generation(recoverable.generation)
         self.recoverable, self.target = recoverable, target
         self.holdings.sweep(recoverable)
+        self.arrivals.prune(partial(recoverable.frees, replica=True))
         self.changed()
 
     async def settle(self, generation: int, timeout_s: float) -> None:
@@ -100,6 +111,7 @@ class JobVault:
             if memory.table.generation <= generation and not memory.retired:
                 memory.retire(self.site.shelf)
         self.bell.ring()
+        self.slots_ahead.over(generation)
         await self.ongoing.finished(generation, timeout_s)
         self.settled = max(self.settled, generation)
         self.changed()
@@ -108,13 +120,19 @@ class JobVault:
         """The job is over: give all its memory back."""
         self.ongoing.give_up()
         self.holdings.close()
+        self.arrivals.release()
+        self.slots_ahead.release()
         self.changed()
 
     def forget(self) -> None:
         """Another job has the same name: nothing of the one before counts."""
         self.close()
+        self.arrivals.end()
+        self.arrivals = self._new_arrivals()
         self.fence = self.stopped = self.settled = 0
         self.recoverable, self.target, self.carried = Recoverable(), None, Carried()
+        self.cadence = Cadence()
+        self.wishes.forget()
 
     # --- slots -------------------------------------------------------------------------------
 
@@ -138,7 +156,11 @@ class JobVault:
             and before.holder == owner.pid
         ):
             return before
-        memory = await new_memory(self.site, self.job, self.uid, owner, size_bytes)
+        made = await self.slots_ahead.take(owner, size_bytes)
+        if not made:
+            wanted = self.wanted(size_bytes)
+            made = await new_regions(self.site, wanted, owner.generation, owner.rank)
+        memory = await shelve(self.site, self.job, owner, made)
         if before is not None:
             memory.verifying = before.verifying
             before.retire(self.site.shelf)
@@ -147,6 +169,13 @@ class JobVault:
             raise MemoryShortError(f"generation {owner.generation} was stopped meanwhile")
         self.holdings.ranks.append(memory)
         return memory
+
+    def wanted(self, size_bytes: int) -> Wanted:
+        """Return the slots that a rank is to have for a state of this size."""
+        slots = self.site.slots_per_rank + self.spare_slots
+        older = any(memory.retired for memory in self.holdings.ranks)
+        least = min(slots, SLOTS_MIN) if older else slots
+        return Wanted(self.job, self.uid, slots, least, size_bytes)
 
     async def begin(self, memory: RankMemory, step: int, wait_s: float) -> Grant | str:
         """Give out a slot, waiting for one; a sentence when there was none in time."""
@@ -209,9 +238,12 @@ class JobVault:
         over = key.generation < self.fence or key.generation <= self.stopped
         if over and key not in self.carried.keys:
             return f"generation {key.generation} is over here"
-        if self.recoverable.frees(key):
+        if self.recoverable.frees(key, replica=True):
             return f"{key} is not needed any more"
         return None
+
+    def _new_arrivals(self) -> Arrivals:
+        return Arrivals(self.site.allocator, lambda: self.uid, self.site.cut_kept_s)
 
     def _remember_begun(self, memory: RankMemory, grant: Grant) -> None:
         slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
@@ -219,23 +251,9 @@ class JobVault:
         self._on_change()
 
     async def _verify(self, memory: RankMemory, slot: Slot) -> None:
-        epoch, key, expected = slot.epoch, memory.table.key(slot), slot.root_hash
-        region = memory.regions[slot.index].hold()
-        size = extent_bytes(slot.entries)
-        try:
-            async with memory.verifying:
-                root_hash = await self.site.workers.run(lambda: hash_region(region, size))
-        except (OSError, ValueError) as error:
-            slot.apply(SlotEvent.FOUND_BAD)
-            self.bad(f"{key} on {self.site.node} could not be read: {error}")
-        else:
-            if expected and root_hash != expected:
-                slot.apply(SlotEvent.FOUND_BAD)
-                self.bad(f"{key} on {self.site.node} is not what was verified before")
-            else:
-                memory.table.verified(slot, epoch, root_hash)
-        finally:
-            region.drop()
+        key = memory.table.key(slot)
+        if problem := await prove(self.site, memory, slot):
+            self.bad(f"{key} on {self.site.node} {problem}")
         memory.remember(slot, self.site.shelf)
         self.holdings.sweep(self.recoverable)
         self.changed()

@@ -1,22 +1,37 @@
-"""Memory that can be handed to a process that is not trusted: sealed, pre-faulted memfds."""
+"""Memory that can be handed to a process that is not trusted: sealed, pre-faulted memfds.
+
+A region begins at a page (4 KiB; 2 MiB with explicit huge pages), wherever it is mapped, so offsets
+in it are as aligned as its manifest makes them. A memfd lives in the kernel's own tmpfs, which has
+no size: a full /dev/shm, or one of 64 MiB in a container, is nothing to it.
+"""
 
 import fcntl
 import mmap
 import os
 from collections.abc import Callable
 
+from everstep_agent.vault.pages import (
+    PAGE_BYTES,
+    HugePages,
+    pieces,
+    populate,
+    round_up,
+    unpopulated,
+)
+
 # Nobody can shorten it under a mapping (SIGBUS in every mapper) or let it grow past the budget.
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FREEZE_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-PAGE_BYTES = mmap.PAGESIZE
+# A fifth of a millisecond.
+_COPIED_BYTES = 1024 * 1024
 
 
 class Region:
     """One memfd, counted by those who use it; the last ``drop`` closes it.
 
-    Memory is never used for a second role: a mapping cannot be revoked, and a process may have
-    passed it on to a child that nobody knows. New roles get new memory, and the old one goes back
-    to the kernel with its last mapping.
+    Memory that a process has seen is never used for a second role: a mapping cannot be revoked, and
+    the process may have passed it on to a child that nobody knows. New roles get new memory, and
+    the old one goes back to the kernel with its last mapping.
     """
 
     def __init__(self, fd: int, size_bytes: int) -> None:
@@ -25,6 +40,13 @@ class Region:
         self.on_close: Callable[[], None] | None = None
         self._users = 1
         self._view: memoryview | None = None
+        self._writable: tuple[mmap.mmap, memoryview] | None = None
+        # A descriptor went to another process, which may keep a mapping for ever.
+        self.lent = False
+        # Hash of what was found in it after it was frozen: it need not be hashed again.
+        self.proven = b""
+        # Takes over memory that nobody uses any more and no other process has seen; True if so.
+        self.recycle: Callable[[Region], bool] | None = None
 
     @classmethod
     def adopt(cls, fd: int) -> "Region":
@@ -42,8 +64,12 @@ class Region:
         """Give up one use."""
         self._users -= 1
         if self._users == 0:
+            if self.recycle and not self.lent and not self.frozen() and self.recycle(self):
+                self._users = 1
+                return
             # A view that a thread still reads keeps its mapping; mapping and descriptor are apart.
             self._view = None
+            self._unmap()
             os.close(self.fd)
             if self.on_close:
                 self.on_close()
@@ -51,7 +77,7 @@ class Region:
     def view(self) -> memoryview:
         """Return the bytes, read-only; slow the first time (maps all of it)."""
         if self._view is None:
-            fd = self.open_read_only()
+            fd = self._reopen()
             try:
                 # Only a mapping of a read-only descriptor leaves F_SEAL_WRITE possible.
                 mapped = mmap.mmap(
@@ -65,9 +91,17 @@ class Region:
             self._view = memoryview(mapped)
         return self._view
 
+    def writable(self) -> memoryview:
+        """Return the bytes, until ``freeze``, to fill memory that no other process has."""
+        if self._writable is None:
+            mapping = mmap.mmap(self.fd, self.size_bytes)
+            self._writable = (mapping, memoryview(mapping))
+        return self._writable[1]
+
     def open_read_only(self) -> int:
-        """Return a new read-only descriptor, which the caller owns."""
-        return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+        """Return a new read-only descriptor, for another process; the caller owns it."""
+        self.lent = True
+        return self._reopen()
 
     def freeze(self) -> bool:
         """Make the bytes immutable for everybody; False while any process can still write them.
@@ -75,6 +109,7 @@ class Region:
         Stronger than knowing that the processes are dead: the kernel refuses while there is any
         writable mapping, in whatever process.
         """
+        self._unmap()
         try:
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FREEZE_SEALS)
         except OSError:
@@ -85,18 +120,27 @@ class Region:
         """Return whether nobody can change the bytes any more."""
         return bool(fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE)
 
+    def _reopen(self) -> int:
+        return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def _unmap(self) -> None:
+        # Not left to the last reference: an error that somebody keeps would keep the mapping.
+        if self._writable is not None:
+            mapping, view = self._writable
+            self._writable = None
+            view.release()
+            mapping.close()
+
 
 def round_to_pages(size_bytes: int) -> int:
     """Return the size in whole pages, at least one."""
-    return max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
+    return round_up(size_bytes, PAGE_BYTES)
 
 
-def allocate(size_bytes: int, name: str) -> Region:
-    """Return new memory with every page present. Raises OSError when the kernel has not enough."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def create(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
+    """Return new sealed memory whose pages are still to be populated. Raises OSError."""
+    fd, size = unpopulated(size_bytes, name, kind)
     try:
-        size = round_to_pages(size_bytes)
-        os.posix_fallocate(fd, 0, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SIZE_SEALS)
     except OSError:
         os.close(fd)
@@ -104,12 +148,27 @@ def allocate(size_bytes: int, name: str) -> Region:
     return Region(fd, size)
 
 
+def allocate(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
+    """Return new memory with every page present. Raises OSError when the kernel has not enough."""
+    region = create(size_bytes, name, kind)
+    try:
+        for start, end in pieces(region.size_bytes):
+            populate(region.fd, start, end, kind)
+    except OSError:
+        region.drop()
+        raise
+    return region
+
+
 def duplicate(source: Region, size_bytes: int, name: str) -> Region:
     """Return a frozen copy of the first bytes of a region. Raises OSError."""
     region = allocate(size_bytes, name)
     try:
         with mmap.mmap(region.fd, region.size_bytes) as target:
-            target[:size_bytes] = source.view()[:size_bytes]
+            # In small parts: copying keeps the GIL, and the event loop waits for it.
+            for start in range(0, size_bytes, _COPIED_BYTES):
+                end = min(start + _COPIED_BYTES, size_bytes)
+                target[start:end] = source.view()[start:end]
         region.freeze()
     except (OSError, ValueError):
         region.drop()

@@ -15,6 +15,7 @@ class Ongoing:
         self._spawn = spawn
         self._hashing: dict[asyncio.Task[None], int] = {}
         self._moving: dict[asyncio.Task[object], int] = {}
+        self._ahead: dict[asyncio.Task[None], int] = {}
 
     def hashes(self, work: Coroutine[Any, Any, None], generation: int) -> None:
         """Verify something of a generation in the background."""
@@ -29,8 +30,16 @@ class Ongoing:
         self._moving[task] = generation
         task.add_done_callback(lambda done: self._moving.pop(done, None))
 
+    def ahead(self, work: Coroutine[Any, Any, None], generation: int) -> None:
+        """Do what a generation will need, and leave off what was done ahead for one before it."""
+        self._leave_off(generation)
+        task = self._spawn(work, f"ahead {self._job} generation {generation}")
+        self._ahead[task] = generation
+        task.add_done_callback(lambda done: self._ahead.pop(done, None))
+
     async def finished(self, generation: int, timeout_s: float) -> None:
         """Wait for all of these generations; what still travels after the timeout is given up."""
+        self._leave_off(generation)
         moving = [task for task, of in self._moving.items() if of <= generation]
         if moving:
             _, late = await asyncio.wait(moving, timeout=timeout_s)
@@ -42,5 +51,10 @@ class Ongoing:
 
     def give_up(self) -> None:
         """Move nothing any more."""
-        for task in self._moving:
+        for task in [*self._moving, *self._ahead]:
             task.cancel()
+
+    def _leave_off(self, generation: int) -> None:
+        for task, of in self._ahead.items():
+            if of <= generation:
+                task.cancel()

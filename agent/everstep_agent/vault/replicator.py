@@ -7,9 +7,10 @@ import asyncio
 import logging
 import random
 
-from everstep_agent.vault.bulk_client import MismatchError, Remote, put
-from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.job_vault import JobVault, Target
+from everstep_agent.vault.bulk.client import MismatchError, put
+from everstep_agent.vault.bulk.dialing import Remote
+from everstep_agent.vault.copies import CopyKey, Target
+from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.recheck import recheck
 
@@ -62,7 +63,7 @@ class Replicator:
         target = self._vault.target
         if target is None or (key, target) in self._done or not self._is_mine(key):
             return False
-        return not self._vault.recoverable.frees(key)
+        return not self._vault.recoverable.frees(key, replica=True)
 
     async def _replicate(self, key: CopyKey) -> None:
         self._vault.ongoing.moving(key.generation)

@@ -1,11 +1,16 @@
 """Makes the slots of a rank: new memory for every generation and every process."""
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.vault.allocator import Demand
+from everstep_agent.vault.allocator import Demand, MemoryShortError
 from everstep_agent.vault.held import RankMemory
+from everstep_agent.vault.memory import Region
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.slots import Slot, SlotTable
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +22,44 @@ class Owner:
     pid: int
 
 
-async def new_memory(site: Site, job: str, uid: int, owner: Owner, size_bytes: int) -> RankMemory:
-    """Return empty slots that outlive a restart of the agent. Raises MemoryShortError."""
-    name = f"everstep-{job:.80}-{owner.generation}-{owner.rank}"
-    demand = Demand(uid, site.slots_per_rank, size_bytes, name)
-    regions = dict(enumerate(await site.allocator.allocate(demand)))
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Slots for a rank of this user's job."""
+
+    job: str
+    uid: int
+    slots: int
+    # With how many it can do where there is no memory for all: after a recovery, when an older
+    # generation still has its own, fewer slots are better than none for as long as this one lasts.
+    slots_min: int
+    slot_bytes: int
+
+
+async def new_regions(site: Site, wanted: Wanted, generation: int, rank: int) -> list[Region]:
+    """Return new memory for the slots of a rank. Raises MemoryShortError."""
+    return await _as_many_as_fit(site, wanted, f"everstep-{wanted.job:.80}-{generation}-{rank}")
+
+
+async def shelve(site: Site, job: str, owner: Owner, made: Iterable[Region]) -> RankMemory:
+    """Return new memory as empty slots that outlive a restart of the agent."""
+    regions = dict(enumerate(made))
     slots = [Slot(index) for index in regions]
     table = SlotTable(owner.generation, owner.rank, regions[0].size_bytes, slots, site.next_epoch)
     memory = RankMemory(job, table, regions, {})
-    memory.holder = owner.pid
+    memory.holder, memory.lot = owner.pid, site.next_epoch()
     for slot in slots:
         fd, shelved = regions[slot.index].fd, memory.shelved(slot)
         memory.names[slot.index] = await site.shelf.put(fd, shelved, site.workers)
     return memory
+
+
+async def _as_many_as_fit(site: Site, wanted: Wanted, name: str) -> list[Region]:
+    slots = wanted.slots
+    while True:
+        try:
+            return await site.allocator.allocate(Demand(wanted.uid, slots, wanted.slot_bytes, name))
+        except MemoryShortError as error:
+            if slots <= wanted.slots_min:
+                raise
+            slots -= 1
+            logger.warning("job %s: %d slots for a rank instead: %s", wanted.job, slots, error)

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Protocol
 
+from everstep_agent.vault.rows import write
 from everstep_agent.vault.workers import Workers
 from everstep_common import systemd
 from everstep_common.codec import CodecError, from_json, to_json
@@ -54,6 +55,10 @@ class ShelvedMemory:
     replica: bool = False
     # Process that may write it; 0 for a replica.
     holder: int = 0
+    # How many slots were made together with it; 0 from an agent that did not write it down.
+    slots: int = 0
+    # The same for all slots that were made together, higher for later ones.
+    lot: int = 0
 
 
 class Shelf:
@@ -76,11 +81,11 @@ class Shelf:
     def update(self, name: str, memory: ShelvedMemory) -> None:
         """Change what is known of the memory."""
         body = json.dumps(to_json(memory), separators=(",", ":"))
-        self._db.execute("INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
+        write(self._db, "INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
 
     def remove(self, name: str) -> None:
         """Forget the memory, and let its descriptor be closed."""
-        self._db.execute("DELETE FROM memory WHERE name = ?", (name,))
+        write(self._db, "DELETE FROM memory WHERE name = ?", (name,))
         self._keeper.remove(name)
 
     def load(self) -> dict[str, ShelvedMemory]:

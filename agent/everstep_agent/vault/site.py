@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_agent.vault.allocator import Allocator
+from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.shelf import Shelf
-from everstep_agent.vault.transfer import Mover
 from everstep_agent.vault.workers import Workers
 
 
@@ -16,10 +16,15 @@ class Counts:
     committed: int = 0
     skipped: int = 0
     bad_copies: int = 0
+    torn: int = 0
     replicated: int = 0
     replicated_bytes: int = 0
     received_bytes: int = 0
     replication_failures: int = 0
+    stored: int = 0
+    stored_bytes: int = 0
+    stored_s: float = 0.0
+    storing_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +43,6 @@ class Site:
     allocator: Allocator
     shelf: Shelf
     next_epoch: Callable[[], int]
+    # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
+    cut_kept_s: float = 30.0
     counts: Counts = field(default_factory=Counts)

@@ -1,15 +1,28 @@
 """Threads for what would block the event loop: allocating, hashing, copying, moving bytes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def _nothing() -> None:
     """Most work is short enough to be waited for."""
+
+
+async def ended(works: Iterable["asyncio.Future[Any]"]) -> None:
+    """Return when all have ended, also to one that is cancelled again meanwhile.
+
+    For the way out: what they work on is freed next. Each ends within its own deadline.
+    """
+    left = {work for work in works if not work.done()}
+    while left:
+        try:
+            _, left = await asyncio.wait(left)
+        except asyncio.CancelledError:
+            left = {work for work in left if not work.done()}
 
 
 class Workers:
@@ -30,7 +43,7 @@ class Workers:
         except asyncio.CancelledError:
             if not submitted.cancel():
                 abort()
-                await asyncio.wait([future])
+                await ended([future])
                 future.exception()  # the caller is gone; nobody else will look at it
             raise
 

@@ -5,6 +5,17 @@ import click
 from everstep_cli.completion import job_names
 from everstep_cli.session import Ask, asks_controller
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
+from everstep_cli.views.snapshots import forgotten
+
+
+def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    return [action for action in ("forget",) if action.startswith(incomplete)]
+
+
+def _not_an_action(name: str, action: str) -> str:
+    if name == "forget":
+        return f"the name comes first: everstep job {action} forget"
+    return f"{action!r} is nothing to do with a job; there is: everstep job {name} forget"
 
 
 @click.command()
@@ -23,17 +34,30 @@ def jobs(ask: Ask) -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
+@click.argument("action", metavar="[forget]", default="", shell_complete=_actions)
 @asks_controller
-def job(ask: Ask, name: str) -> None:
-    r"""Show everything known of one job, with its incidents.
+def job(ask: Ask, name: str, action: str) -> None:
+    r"""Show everything known of one job, with its incidents; or forget the memory that it left.
+
+    Nodes keep the snapshots of a job that did not end well in their memory, for half an hour unless
+    their configuration says otherwise (memory_kept_s). "forget" drops them at once, on every node;
+    'everstep snapshots NAME' shows what there is. Files stay where they are. A job that has not
+    ended forgets nothing: it needs its snapshots to recover.
 
     \b
     Examples:
       everstep job llama-70b
       everstep job llama-70b --json | jq .recoverable_step
+      everstep job llama-70b forget
     """
+    if action == "forget":
+        answer = ask.admin.forget(name)
+        ask.answer(answer, *forgotten(answer))
+        return
+    if action:
+        raise click.UsageError(_not_an_action(name, action))
     reply = ask.admin.job(name)
-    ask.answer(reply, *job_sheet(reply))
+    ask.answer(reply, *job_sheet(reply, ask.now_ns))
 
 
 @click.command()

@@ -105,11 +105,11 @@ class Terminal:
 
 def frame(plot: Plot, scene: Scene, steps_per_s: float, height: int) -> RenderableType:
     """Return one picture of the demo, no higher than the screen."""
-    room = height - len(scene.nodes) - 8 - _STORY_LINES_MIN
+    room = height - len(scene.nodes) - 9 - _STORY_LINES_MIN
     steps = plot.steps[-max(room, 1) :]
     done = [Text.assemble(("  done  ", "green"), step) for step in steps[:-1]]
     now = [Text.assemble(("  now   ", "bold cyan"), (step, "bold")) for step in steps[-1:]]
-    others = len(steps) + len(scene.nodes) + 8
+    others = len(steps) + len(scene.nodes) + 9
     lines = min(max(height - others, _STORY_LINES_MIN), _STORY_LINES_MAX)
     story = [event_line(event) for event in scene.events[-lines:]]
     for line in story:
@@ -140,9 +140,23 @@ def _job(scene: Scene, steps_per_s: float) -> Text:
     if scene.job is None:
         return Text("no job yet", style="dim")
     summary = scene.job.summary
-    return Text.assemble(
+    told = Text.assemble(
         (f"job {summary.job} ", "bold"),
         words.state(summary.state),
         f", generation {summary.generation}, step {scene.step}, {steps_per_s:.1f} steps/s, "
-        f"ETTR {summary.ettr_time:.1%}",
+        f"ETTR {summary.ettr_time:.1%}\n",
+        _way_back(scene),
     )
+    told.no_wrap, told.overflow = True, "ellipsis"
+    return told
+
+
+def _way_back(scene: Scene) -> Text:
+    """Return a line of `everstep snapshots`: where the job would go now, and from where."""
+    table = scene.snapshots
+    if table is None or not table.has_restore:
+        return Text("no snapshot yet", style="dim")
+    goal = (table.restore_generation, table.restore_step)
+    chosen = (line for line in table.steps if (line.generation, line.step) == goal)
+    tiers = ", ".join(tier.tier for line in chosen for tier in line.tiers)
+    return Text(f"a fault now: back to the state after step {table.restore_step} ({tiers})")

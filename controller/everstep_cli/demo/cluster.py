@@ -1,7 +1,6 @@
 """The demo's cluster: folders, configurations and command lines of everything that runs."""
 
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from everstep_cli.demo import janitor
 from everstep_cli.demo.janitor import Identity
 from everstep_cli.demo.processes import Child, Household
 from everstep_cli.demo.proofs import Restore
+from everstep_cli.demo.restores import restores_in
 
 JOB = "demo"
 NODES = ("node-1", "node-2", "node-3", "node-4", "node-5")
@@ -105,7 +105,7 @@ class Cluster:
         found: list[Restore] = []
         for name, child in self.nodes.items():
             text = child.log.read_text(encoding="utf-8", errors="replace")
-            found += [_restore(name, match) for match in _RESTORED.finditer(text)]
+            found += restores_in(name, text)
         return tuple(found)
 
     def _training(self, *, paced: bool) -> Sequence[str]:
@@ -150,27 +150,11 @@ bulk_port = 0
         return path
 
 
-_RESTORED = re.compile(
-    r"job \S+: generation (?P<generation>\d+): rank (?P<rank>\d+) restored step (?P<step>\d+) "
-    r"from (?P<sources>.+)"
-)
-
-
 def training_script() -> Path:
     """Return the shipped training script: in the installed package, or in a source checkout."""
     here = Path(__file__)
     installed = here.parent / "job" / "train_numpy.py"
     return installed if installed.exists() else here.parents[3] / "examples" / "train_numpy.py"
-
-
-def _restore(node: str, match: re.Match[str]) -> Restore:
-    return Restore(
-        node=node,
-        generation=int(match["generation"]),
-        rank=int(match["rank"]),
-        step=int(match["step"]),
-        sources=tuple(sorted(set(match["sources"].strip().split(", ")))),
-    )
 
 
 def _daemon(name: str) -> list[str]:

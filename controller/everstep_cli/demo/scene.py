@@ -11,11 +11,12 @@ _EVENTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Nodes, the job once there is one, and the story so far."""
+    """Nodes, the story so far, and once there is a job, that and its snapshots."""
 
     nodes: tuple[admin_pb2.NodeSummary, ...] = ()
     job: admin_pb2.JobDetail | None = None
     events: tuple[admin_pb2.Event, ...] = ()
+    snapshots: admin_pb2.Snapshots | None = None
 
     def node(self, name: str) -> admin_pb2.NodeSummary:
         """Return a node; an empty one when the controller does not know it yet."""
@@ -49,6 +50,6 @@ def observe(admin: Reader, job: str) -> Scene:
     nodes = tuple(admin.nodes().nodes)
     events = tuple(admin.events("", _EVENTS, follow=False))
     try:
-        return Scene(nodes, admin.job(job), events)
+        return Scene(nodes, admin.job(job), events, admin.snapshots(job))
     except UnknownNameError:
         return Scene(nodes, None, events)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.categories import meaning
+from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_proto.generated import admin_pb2
 
 _DEFINITIONS = """\
@@ -43,7 +44,7 @@ def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
         yield Text.assemble((job.job, "bold"), ": ", job.reason)
 
 
-def job_sheet(job: admin_pb2.JobDetail) -> Iterator[RenderableType]:
+def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]:
     """Yield everything known of one job."""
     summary = job.summary
     yield tables.facts(
@@ -56,6 +57,8 @@ def job_sheet(job: admin_pb2.JobDetail) -> Iterator[RenderableType]:
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
             ("asked for", _wish(job)),
+            ("snapshots", cadence_line(job.cadence)),
+            *(storage_facts(job.storage, now_ns) if job.HasField("storage") else ()),
             ("ETTR", f"{summary.ettr_time:.2%} ('everstep ettr {summary.job}' shows the rest)"),
             ("uid", str(summary.uid)),
         ]

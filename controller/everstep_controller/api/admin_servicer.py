@@ -8,9 +8,11 @@ from typing import NoReturn, TypeVar
 
 import grpc
 
-from everstep_controller.console import Console, FollowerTooSlowError, UnknownNameError
+from everstep_controller.console import Console, FollowerTooSlowError
 from everstep_controller.injection_desk import CannotInjectError, UnknownInjectionError
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.lookup import UnknownNameError
+from everstep_controller.snapshot_answers import CannotForgetError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
@@ -80,6 +82,28 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.Ledger:
         """See admin.proto."""
         return await _read(context, lambda: self._console.ledger(request.job))
+
+    async def GetSnapshots(
+        self, request: admin_pb2.GetSnapshotsRequest, context: Context
+    ) -> admin_pb2.Snapshots:
+        """See admin.proto."""
+        await _allow(context, _VIEWERS)
+        return await _change(context, lambda: self._console.snapshots.table(request.job))
+
+    async def ListCopies(
+        self, request: admin_pb2.ListCopiesRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.CopyLine]:
+        """See admin.proto."""
+        for line in await _read(context, lambda: self._console.snapshots.copies(request)):
+            yield line
+
+    async def ForgetJob(
+        self, request: admin_pb2.ForgetJobRequest, context: Context
+    ) -> admin_pb2.ForgetJobReply:
+        """See admin.proto."""
+        who = await _allow(context, _OPERATORS)
+        operator = _operator(who, request.operator)
+        return await _change(context, lambda: self._console.snapshots.forget(request.job, operator))
 
     async def Isolate(
         self, request: admin_pb2.IsolateRequest, context: Context
@@ -188,7 +212,7 @@ async def _change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Repl
         return await ask()
     except (UnknownNameError, UnknownInjectionError) as error:
         await _not_found(context, error)
-    except CannotInjectError as error:
+    except (CannotInjectError, CannotForgetError) as error:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     except JournalFull as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

@@ -1,25 +1,24 @@
 """What agents say, from the wire to the core's events and facts."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from everstep_common.findings import FindingKey
 from everstep_controller.api.inventory import inventory
+from everstep_controller.api.names import name
+from everstep_controller.api.vault_reports import stored_step
 from everstep_controller.core import events
-from everstep_controller.core.catalogue import Copy
 from everstep_controller.core.facts import (
     InjectionState,
     JobOnNode,
     Origin,
     Phase,
+    Storage,
 )
 from everstep_controller.progress import Steps
 from everstep_proto.convert import WireError, finding_from_wire, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
 
-# Names end up in file names, metric labels and command lines.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 # A second of very short steps; more in one record is a broken agent.
 _STEPS_MAX = 100_000
 _TEXT_MAX = 4096
@@ -44,13 +43,6 @@ class RecordContext:
     origin: Origin
     # (boot id, boot_ns) to controller time
     to_ns: Callable[[str, int], int]
-
-
-def name(value: str, what: str) -> str:
-    """Return a name. Raises WireError for one that could not be used everywhere."""
-    if not _NAME.fullmatch(value):
-        raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
-    return value
 
 
 def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
@@ -145,7 +137,18 @@ def _launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events
         free_port=wire.free_port,
         running_generation=wire.running_generation,
         at_ns=_happened(record, context),
+        storage=_storage(wire.storage) if wire.HasField("storage") else None,
+        latest=stored_step(wire.latest) if wire.HasField("latest") else None,
+        snapshot_every_min=wire.snapshot_every_min,
+        snapshot_every_max=wire.snapshot_every_max,
+        stored_generation=wire.stored_generation,
     )
+
+
+def _storage(wire: fleet_pb2.Storage) -> Storage:
+    if not wire.path or wire.every_ns < 0:
+        raise WireError(f"storage {wire.path!r:.80} every {wire.every_ns} ns is no place and time")
+    return Storage(wire.path[:_TEXT_MAX], wire.every_steps, wire.every_ns, wire.keep)
 
 
 def _launcher_left(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
@@ -218,23 +221,3 @@ _CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Eve
     "check_finished": _check_finished,
     "injection_changed": _injection_changed,
 }
-
-
-def copies(node: str, report: fleet_pb2.VaultReport) -> list[Copy]:
-    """Return the copies that a node reports. Raises WireError."""
-    name(report.job, "job")
-    if any(not copy.root_hash for copy in report.copies):
-        raise WireError(f"job {report.job}: a copy without its hash")
-    return [
-        Copy(
-            node=node,
-            generation=copy.generation,
-            rank=copy.rank,
-            step=copy.step,
-            replica=copy.replica,
-            root_hash=copy.root_hash.hex(),
-            size_bytes=copy.size_bytes,
-            shards=tuple(copy.shards),
-        )
-        for copy in report.copies
-    ]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from everstep_controller.clock_map import ClockMap
+from everstep_controller.core.copies import Copy
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ class Session:
         self._acknowledged = 0
         # Questions for the node's time that are not answered yet.
         self.asked_ns: set[int] = set()
+        # The copies of each job that were told on this stream, which changes refer to.
+        self.copies: dict[str, dict[bytes, Copy]] = {}
         self._welcomed = False
         self._wake = asyncio.Event()
         self._end: StreamEnd | None = None

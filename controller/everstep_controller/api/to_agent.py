@@ -1,28 +1,31 @@
 """What the core wants done on nodes, from its actions to the wire."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from everstep_controller.core import actions
-from everstep_controller.core.facts import ShardSource
+from everstep_controller.core.facts import ShardSource, StoredStep
+from everstep_controller.core.persisting import Publish, StoredFile
 from everstep_controller.core.state import NodeRecord
-from everstep_controller.vault_service import Directive
+from everstep_controller.job_vault import Directive
 from everstep_proto.generated import fleet_pb2
 
 
-def order(action: actions.Order, term: int, transfer_key: bytes) -> fleet_pb2.ControllerMessage:
-    """Return the message that orders a node."""
+def order(
+    action: actions.Order, term: int, transfer_key: bytes, sources: Iterable[ShardSource] = ()
+) -> fleet_pb2.ControllerMessage:
+    """Return the message that orders a node; ``sources`` are for a generation that restores."""
     wire = fleet_pb2.Order(order_id=action.id, term=term, reason=action.reason)
     match action:
         case actions.StartGeneration():
-            wire.start_generation.CopyFrom(_start(action, transfer_key))
+            wire.start_generation.CopyFrom(_start(action, transfer_key, sources))
         case actions.StopGeneration():
             wire.stop_generation.CopyFrom(
                 fleet_pb2.StopGeneration(
                     job=action.job, generation=action.generation, grace_ns=action.grace_ns
                 )
             )
-        case actions.EndJob():
-            wire.end_job.CopyFrom(fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded))
+        case actions.EndJob() | actions.ForgetJob():
+            _about_end(wire, action)
         case actions.RefuseLauncher():
             wire.refuse_launcher.CopyFrom(fleet_pb2.RefuseLauncher(job=action.job))
         case actions.HoldLauncher():
@@ -34,6 +37,13 @@ def order(action: actions.Order, term: int, transfer_key: bytes) -> fleet_pb2.Co
     return fleet_pb2.ControllerMessage(order=wire)
 
 
+def _about_end(wire: fleet_pb2.Order, action: actions.EndJob | actions.ForgetJob) -> None:
+    if isinstance(action, actions.EndJob):
+        wire.end_job.CopyFrom(fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded))
+    else:
+        wire.forget_job.CopyFrom(fleet_pb2.ForgetJob(job=action.job))
+
+
 def _about_injection(
     wire: fleet_pb2.Order, action: actions.Inject | actions.ClearInjection
 ) -> None:
@@ -43,7 +53,9 @@ def _about_injection(
         wire.clear_injection.CopyFrom(fleet_pb2.ClearInjection(injection=action.injection))
 
 
-def _start(action: actions.StartGeneration, transfer_key: bytes) -> fleet_pb2.StartGeneration:
+def _start(
+    action: actions.StartGeneration, transfer_key: bytes, sources: Iterable[ShardSource]
+) -> fleet_pb2.StartGeneration:
     return fleet_pb2.StartGeneration(
         job=action.job,
         generation=action.generation,
@@ -56,8 +68,19 @@ def _start(action: actions.StartGeneration, transfer_key: bytes) -> fleet_pb2.St
         master_port=action.master_port,
         restore=action.restore_step is not None,
         restore_step=action.restore_step or 0,
-        sources=[_source(source) for source in action.sources],
+        sources=[_source(source) for source in sources],
         transfer_key=transfer_key,
+        stored=None if action.stored is None else _stored(action.stored),
+    )
+
+
+def _stored(step: StoredStep) -> fleet_pb2.StoredStep:
+    return fleet_pb2.StoredStep(
+        generation=step.generation,
+        step=step.step,
+        world_size=step.world_size,
+        manifest_hash=bytes.fromhex(step.manifest_hash),
+        size_bytes=step.size_bytes,
     )
 
 
@@ -70,7 +93,8 @@ def _source(source: ShardSource) -> fleet_pb2.ShardSource:
         step=source.step,
         root_hash=bytes.fromhex(source.root_hash),
         size_bytes=source.size_bytes,
-        shards=source.shards,
+        layout=bytes.fromhex(source.layout),
+        on_disk=source.on_disk,
     )
 
 
@@ -108,8 +132,31 @@ def directive(
         dead_steps=what.dead_steps,
         transfer_key=transfer_key,
         term=term,
+        persist_steps=what.persist_steps,
+        publish=None if what.publish is None else _publish(what.publish),
+        snapshot_every=what.snapshot_every,
+        snapshot_from=what.snapshot_from,
+        persist_replicas=what.persist_replicas,
     )
     if target is not None and target.bulk_address:
         wire.replica_target.CopyFrom(_peer(target))
         wire.replica_bulk_address = target.bulk_address
     return fleet_pb2.ControllerMessage(vault=wire)
+
+
+def _publish(what: Publish) -> fleet_pb2.Publish:
+    return fleet_pb2.Publish(
+        generation=what.generation,
+        target=None if what.target is None else _stored(what.target),
+        files=[_file(file) for file in what.files],
+        keep=[_stored(step) for step in what.keep],
+    )
+
+
+def _file(file: StoredFile) -> fleet_pb2.StoredFile:
+    return fleet_pb2.StoredFile(
+        rank=file.rank,
+        root_hash=bytes.fromhex(file.root_hash),
+        size_bytes=file.size_bytes,
+        layout=bytes.fromhex(file.layout),
+    )

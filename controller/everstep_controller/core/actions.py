@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import BranchPoint, ShardSource
+from everstep_controller.core.facts import BranchPoint, StepKey, StoredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartGeneration:
-    """Order a node to start its ranks of a generation."""
+    """Order a node to start its ranks of a generation.
+
+    Where the state is that they restore is in the job's record: it is too much for every order.
+    """
 
     id: str
     node: str
@@ -22,7 +25,7 @@ class StartGeneration:
     master_address: str
     master_port: int
     restore_step: int | None
-    sources: tuple[ShardSource, ...]
+    stored: StoredStep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,16 @@ class EndJob:
     reason: str
     job: str
     succeeded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetJob:
+    """Order a node to drop the memory that it keeps of a job that has ended."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +161,9 @@ class ChooseRecoveryStep:
     reason: str
     # Nodes that ran older generations and may hold copies of them.
     others: tuple[str, ...] = ()
+    # Steps in storage that launchers told of, and states that the job crashed from again and again.
+    stored: tuple[StoredStep, ...] = ()
+    avoided: tuple[StepKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +189,7 @@ Order = (
     StartGeneration
     | StopGeneration
     | EndJob
+    | ForgetJob
     | RefuseLauncher
     | HoldLauncher
     | RunCheck

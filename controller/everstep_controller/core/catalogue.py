@@ -1,15 +1,18 @@
-"""Which verified copies of a job's state exist, which step they make recoverable, and from where.
+"""Which verified copies of a job's state exist, and which step they make recoverable.
 
 A catalogue is rebuilt from what agents report and is never journaled: agents can tell it again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from everstep_controller.core.copy_index import Copy, GenerationCopies, Place
-from everstep_controller.core.facts import BranchPoint, ShardSource
+from everstep_controller.core.copies import Copy, Parts, Tier
+from everstep_controller.core.copy_index import GenerationCopies, StepCopies
+from everstep_controller.core.facts import StepKey, StoredStep
 
-__all__ = ["Catalogue", "Choice", "Copy", "Recoverable"]
+__all__ = ["Catalogue", "Copy", "Recoverable", "Tier"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +24,19 @@ class Recoverable:
     dead_steps: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The step to restore and where every shard of it is, or why there is none."""
+class News(NamedTuple):
+    """What is new in a node's list of copies, and what is gone from it."""
 
-    step: int | None
-    sources: tuple[ShardSource, ...]
-    lost: str
-    reason: str
+    new: Sequence[Copy]
+    gone: Sequence[Copy]
 
 
 @dataclass(slots=True)
 class _Holding:
-    copies: dict[tuple[int, int, Place], Copy] = field(default_factory=dict)
+    copies: Mapping[bytes, Copy] = field(default_factory=dict)
     settled_generation: int = -1
+    # Whole steps in storage that it can read; None until it has said so.
+    stored: tuple[StoredStep, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -46,128 +48,153 @@ class Catalogue:
 
     def replace(self, node: str, copies: Iterable[Copy], settled_generation: int) -> None:
         """Take a node's complete list of copies, in place of the one before."""
+        by_place = {(copy.generation, copy.step, copy.place): copy for copy in copies}
+        self.take(node, {repr(c).encode(): c for c in by_place.values()}, settled_generation)
+
+    def take(
+        self,
+        node: str,
+        copies: Mapping[bytes, Copy],
+        settled_generation: int,
+        news: News | None = None,
+    ) -> None:
+        """Take a node's complete list of copies, each under a name that no other copy has ever had.
+
+        What comes under a name of the list before is not looked at, so a long list that changes
+        little costs little. Of a list that is still the very one that was taken before, only the
+        news are looked at.
+        """
         held = self._nodes.setdefault(node, _Holding())
         before = held.copies
-        held.copies = {(copy.generation, copy.step, copy.place): copy for copy in copies}
-        for key, copy in held.copies.items():
-            known = before.pop(key, None)
-            if known != copy:
-                generation = self._generations.setdefault(copy.generation, GenerationCopies())
-                generation.put(copy, known=known is not None)
-        self._drop(before.values())
+        if news is None or before is not copies:
+            gone = [before[name] for name in before.keys() - copies.keys()]
+            news = News([copies[name] for name in copies.keys() - before.keys()], gone)
+        for copy in news.gone:
+            self._drop(copy)
+        refused = [copy for copy in news.new if not self._put(copy)]
+        held.copies = copies
+        if refused:
+            # Second copies for places that are taken: they are looked at again with the next list.
+            taken = {id(copy) for copy in refused}
+            held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
         held.settled_generation = max(held.settled_generation, settled_generation)
+
+    def store(self, node: str, stored: Iterable[StoredStep]) -> None:
+        """Take the list of whole steps in storage that a node can read."""
+        self._nodes.setdefault(node, _Holding()).stored = tuple(stored)
+
+    def sees_storage(self, node: str) -> bool:
+        """Return whether the node has told what it can read in storage."""
+        held = self._nodes.get(node)
+        return held is not None and held.stored is not None
+
+    def held(self, node: str) -> Mapping[bytes, Copy]:
+        """Return a node's copies by their names."""
+        held = self._nodes.get(node)
+        return {} if held is None else held.copies
 
     def forget(self, node: str) -> None:
         """Drop what a lost node held."""
         held = self._nodes.pop(node, None)
-        self._drop(held.copies.values() if held is not None else ())
+        for copy in held.copies.values() if held is not None else ():
+            self._drop(copy)
 
-    def _drop(self, copies: Iterable[Copy]) -> None:
-        for copy in copies:
-            generation = self._generations[copy.generation]
-            generation.drop(copy)
-            if not generation.steps:
-                del self._generations[copy.generation]
+    def _put(self, copy: Copy) -> bool:
+        generation = self._generations.get(copy.generation)
+        if generation is None:
+            generation = self._generations[copy.generation] = GenerationCopies()
+        return generation.put(copy)
+
+    def _drop(self, copy: Copy) -> None:
+        generation = self._generations[copy.generation]
+        generation.drop(copy)
+        if not generation.steps:
+            del self._generations[copy.generation]
 
     def settled(self, node: str) -> int:
         """Return the newest generation that the node has settled; -1 when it never reported."""
         held = self._nodes.get(node)
         return -1 if held is None else held.settled_generation
 
-    def copies(self) -> list[Copy]:
-        """Return all copies, newest step first."""
-        newest_first = sorted(self._generations, reverse=True)
-        return [copy for number in newest_first for copy in self._generations[number]]
+    def copies(self) -> Iterator[Copy]:
+        """Yield all copies, newest step first; what is gone when its turn comes is left out."""
+        for number in sorted(self._generations, reverse=True):
+            for step in sorted(self.steps(number), reverse=True):
+                yield from self.steps(number).get(step, StepCopies()).ordered()
 
-    def layout(self, generation: int, world_size: int) -> tuple[str, ...]:
-        """Return all shards of a generation's state, or () until every rank has a copy reported."""
+    def memory_bytes(self) -> Counter[str]:
+        """Return how much memory each node has in use for copies."""
+        return Counter(
+            {
+                node: sum(c.size_bytes for c in held.copies.values() if c.tier is Tier.MEMORY)
+                for node, held in self._nodes.items()
+            }
+        )
+
+    def away(self, reachable: Mapping[str, str]) -> Set[str]:
+        """Return the nodes with copies that cannot be reached."""
+        return self._nodes.keys() - reachable.keys()
+
+    def parts(self, key: StepKey, away: Collection[str], *, files: bool) -> Parts:
+        """Return what the copies of a step, but for those on nodes that are away, are of.
+
+        Its cost follows what is away, not what is there.
+        """
+        held = (self._nodes[node].copies.values() for node in away)
+        lost = [copy for copies in held for copy in copies if (copy.generation, copy.step) == key]
+        return self.steps(key[0]).get(key[1], StepCopies()).parts(lost, files=files)
+
+    def steps(self, generation: int) -> Mapping[int, StepCopies]:
+        """Return a generation's steps with their copies."""
         known = self._generations.get(generation)
-        if known is None or world_size == 0:
-            return ()
-        shards: dict[int, tuple[str, ...]] = {copy.rank: copy.shards for copy in known}
-        if len(shards) < world_size:
-            return ()
-        return tuple(sorted({name for names in shards.values() for name in names}))
+        return {} if known is None else known.steps
 
-    def recoverable(self, generation: int, members: Sequence[str], world_size: int) -> Recoverable:
+    def generations(self) -> list[int]:
+        """Return the generations of which there are copies, newest first."""
+        return sorted(self._generations, reverse=True)
+
+    def stored(self) -> dict[StepKey, dict[str, StoredStep]]:
+        """Return the steps in storage, each with the nodes that can read it and what they found."""
+        found: dict[StepKey, dict[str, StoredStep]] = {}
+        for node, held in self._nodes.items():
+            for step in held.stored or ():
+                found.setdefault(step.key, {})[node] = step
+        return found
+
+    def layouts(self, generation: int, world_size: int) -> tuple[str, ...]:
+        """Return the parts of a generation's state, or () until every rank has the same step."""
+        known = self._generations.get(generation)
+        for step in sorted(known.steps, reverse=True) if known and world_size else ():
+            copies = known.steps[step] if known else StepCopies()
+            if len(copies.memory.ranks) >= world_size:
+                return tuple(sorted(copies.memory.layouts.names()))
+        return ()
+
+    def recoverable(
+        self,
+        generation: int,
+        members: Collection[str],
+        world_size: int,
+        learned: Collection[str] = (),
+    ) -> Recoverable:
         """Return the newest step of a generation that survives the loss of any one node.
 
-        A job of one node cannot have that: there a verified copy of every rank is enough.
+        A job of one node cannot have that: there one verified copy of each part is enough. Only
+        what is in memory counts, for this decides what may be freed from it.
         """
         known = self._generations.get(generation)
         if known is None:
             return Recoverable(None, ())
-        nodes_needed = 2 if len(set(members)) > 1 else 1
-        newest = known.newest_on(nodes_needed, world_size)
-        return Recoverable(newest, tuple(known.passed(world_size, newest)))
-
-    def choose(
-        self,
-        branch: Sequence[BranchPoint],
-        reachable: Mapping[str, str],
-        *,
-        expected: bool,
-    ) -> Choice:
-        """Return the newest step of the branch that reachable copies cover completely.
-
-        ``reachable`` maps nodes to the address of their bulk listener. ``expected`` says that the
-        job has had a snapshot: then finding none is a loss, not a fresh start.
-        """
-        best: Choice | None = None
-        for point in branch:
-            choice = self._choose_of(point, reachable)
-            if choice is not None and (best is None or (choice.step or 0) > (best.step or 0)):
-                best = choice
-        if best is not None:
-            return best
-        if not expected:
-            return Choice(None, (), "", "no snapshot was committed yet")
-        return Choice(None, (), self._what_is_missing(branch, reachable), "no step is whole")
-
-    def _choose_of(self, point: BranchPoint, reachable: Mapping[str, str]) -> Choice | None:
-        known = self._generations.get(point.generation, GenerationCopies())
-        for step in sorted(known.steps, reverse=True):
-            if point.through_step is not None and step > point.through_step:
-                continue
-            held = [copy for copy in known.steps[step].ordered() if copy.node in reachable]
-            if held and not _missing(point, held):
-                sources = tuple(_source(copy, reachable[copy.node]) for copy in held)
-                nodes = len({copy.node for copy in held})
-                return Choice(
-                    step, sources, "", f"step {step} is the newest that {nodes} nodes hold whole"
-                )
-        return None
-
-    def _what_is_missing(self, branch: Sequence[BranchPoint], reachable: Mapping[str, str]) -> str:
-        if not branch:
-            return "the job has no branch"
-        point = branch[-1]
-        known = self._generations.get(point.generation, GenerationCopies())
-        here = [copy for copy in known if copy.node in reachable]
-        missing = _missing(point, here)
-        if not missing:
-            return "every shard has a copy, but no step has all of them"
-        shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
-        return f"no reachable copy of {shown}"
+        alone = len(members) < 2
+        newest = _newest(known.steps, alone, world_size, learned)
+        return Recoverable(newest, tuple(known.passed(world_size, newest, learned)))
 
 
-def _missing(point: BranchPoint, copies: Sequence[Copy]) -> list[str]:
-    """Name what these copies lack of a whole step."""
-    if point.shards:
-        held = {name for copy in copies for name in copy.shards}
-        return [name for name in point.shards if name not in held]
-    ranks = {copy.rank for copy in copies}
-    return [f"rank {rank}" for rank in range(point.world_size) if rank not in ranks]
-
-
-def _source(copy: Copy, bulk_address: str) -> ShardSource:
-    return ShardSource(
-        copy.node,
-        bulk_address,
-        copy.generation,
-        copy.rank,
-        copy.step,
-        copy.root_hash,
-        copy.size_bytes,
-        copy.shards,
-    )
+def _newest(
+    steps: Mapping[int, StepCopies], alone: bool, world_size: int, learned: Collection[str]
+) -> int | None:
+    for step in sorted(steps, reverse=True):
+        copies = steps[step]
+        if (alone or copies.safe()) and copies.whole(world_size, learned):
+            return step
+    return None

@@ -3,21 +3,24 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import (
+    admission,
+    ending,
     events,
+    forgetting,
     injections,
     jobs,
     liveness,
     nodes,
     orders,
+    pausing,
     planning,
     running,
 )
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.facts import Origin
 from everstep_controller.core.node_lifecycle import NodeEvent
-from everstep_controller.core.state import CONTROLLER, OpenFinding, State
+from everstep_controller.core.state import CONTROLLER, State
 from everstep_controller.core.turn import Turn
 
 
@@ -138,36 +141,6 @@ def _recovery_over(turn: Turn) -> None:
     turn.actions.extend(orders.outstanding(state))
 
 
-def _event_rejected(turn: Turn, event: events.EventRejected) -> None:
-    message = f"event {event.sequence} ({event.kind}) made the core fail: {event.error}"
-    finding = Finding(
-        component="controller/core",
-        condition="EventRejected",
-        severity=Severity.DEGRADED,
-        message=message,
-        evidence=f"{event.node or '-'} {event.job or '-'}",
-        suggested_action=SuggestedAction.WATCH,
-        rule="an event that raises is kept out and pauses automation for what it concerns",
-    )
-    turn.state.findings["event rejected"] = OpenFinding(finding, turn.now_ns)
-    for subject in filter(None, (event.node, event.job)):
-        turn.state.paused[subject] = message
-        turn.announce(subject, "AutomationPaused", f"automation for {subject} pauses: {message}")
-    turn.announce(CONTROLLER, "EventRejected", message)
-
-
-def _paused(turn: Turn, event: events.AutomationPaused) -> None:
-    turn.state.paused[event.subject] = f"{event.operator}: {event.reason}"
-    turn.announce(event.subject, "AutomationPaused", turn.state.paused[event.subject])
-
-
-def _resumed(turn: Turn, event: events.AutomationResumed) -> None:
-    if turn.state.paused.pop(event.subject, None) is not None:
-        turn.announce(event.subject, "AutomationResumed", f"resumed by {event.operator}")
-    nodes.retry_deferred(turn)
-    jobs.capacity_changed(turn)
-
-
 def _timer_due(turn: Turn, event: events.TimerDue) -> None:
     at_ns = turn.state.timers.get(event.timer)
     if at_ns is None or at_ns > turn.now_ns:
@@ -206,6 +179,7 @@ def _node_timer(turn: Turn, kind: str, name: str) -> None:
 _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "recovery": lambda turn, _: _recovery_over(turn),
     "forget": _forget_job,
+    "breakpoint": ending.breakpoint_overdue,
     "injection": injections.forget,
 }
 # The handlers take exactly the event that they are listed under.
@@ -213,7 +187,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.ControllerStarted: _controller_started,
     events.SettingsApplied: _settings_applied,
     events.TimerDue: _timer_due,
-    events.EventRejected: _event_rejected,
+    events.EventRejected: pausing.event_rejected,
     events.RecoveryBegun: _recovery_begun,
     events.NodeConnected: _node_connected,
     events.NodeDisconnected: liveness.disconnected,
@@ -224,12 +198,13 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.CheckFinished: nodes.check_finished,
     events.OperatorIsolated: nodes.operator_isolated,
     events.OperatorReleased: nodes.operator_released,
-    events.AutomationPaused: _paused,
-    events.AutomationResumed: _resumed,
+    events.AutomationPaused: pausing.paused,
+    events.AutomationResumed: pausing.resumed,
     events.InjectionOrdered: injections.ordered,
     events.InjectionCleared: injections.cleared,
     events.InjectionChanged: injections.changed,
-    events.LauncherJoined: jobs.launcher_joined,
+    events.OperatorForgotJob: forgetting.job_forgotten,
+    events.LauncherJoined: admission.launcher_joined,
     events.LauncherLeft: jobs.launcher_left,
     events.PhaseReached: running.phase_reached,
     events.RankExited: jobs.rank_exited,
@@ -238,6 +213,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.JobProgressed: running.progressed,
     events.LayoutLearned: running.layout_learned,
     events.RecoveryStepChosen: planning.step_chosen,
+    events.BreakpointReached: ending.breakpoint_reached,
 }
 _WHILE_HALTED = frozenset(
     {

@@ -15,6 +15,8 @@ from everstep_controller.core.facts import (
     Phase,
     Settings,
     ShardSource,
+    Storage,
+    StoredStep,
 )
 
 # --- the controller itself -----------------------------------------------------------------------
@@ -194,6 +196,14 @@ class InjectionCleared:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorForgotJob:
+    """An operator has the memory dropped that is kept of a job that has ended."""
+
+    job: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
 class InjectionChanged:
     """A node says what became of an injection."""
 
@@ -222,6 +232,14 @@ class LauncherJoined:
     free_port: int
     running_generation: int = 0
     at_ns: int = 0
+    storage: Storage | None = None
+    # The step in that folder that a new job continues from.
+    latest: StoredStep | None = None
+    # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.
+    snapshot_every_min: int = 0
+    snapshot_every_max: int = 0
+    # Newest generation that the folder has seen; one that is not newer is refused there.
+    stored_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,11 +317,15 @@ class JobProgressed:
 
 @dataclass(frozen=True, slots=True)
 class LayoutLearned:
-    """All logical shards of a generation's state, told once all its ranks have committed a step."""
+    """All parts of a generation's state, told when all its ranks have committed a step.
+
+    ``shards`` is what journals before layouts have in their place.
+    """
 
     job: str
     generation: int
-    shards: tuple[str, ...]
+    shards: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +342,19 @@ class RecoveryStepChosen:
     sources: tuple[ShardSource, ...] = ()
     lost: str = ""
     reason: str = ""
+    # The generation that made the step; 0 in older journals, whose sources say it.
+    step_generation: int = 0
+    # What there is of it in storage.
+    stored: StoredStep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BreakpointReached:
+    """The last step of a job that shall end is in storage, or will not come there."""
+
+    job: str
+    generation: int
+    message: str
 
 
 Event = (
@@ -341,6 +376,7 @@ Event = (
     | AutomationResumed
     | InjectionOrdered
     | InjectionCleared
+    | OperatorForgotJob
     | InjectionChanged
     | LauncherJoined
     | LauncherLeft
@@ -351,4 +387,5 @@ Event = (
     | JobProgressed
     | LayoutLearned
     | RecoveryStepChosen
+    | BreakpointReached
 )

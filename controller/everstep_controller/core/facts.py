@@ -89,7 +89,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShardSource:
-    """One verified copy that holds some of the shards to restore."""
+    """One verified copy that holds some part of the state to restore."""
 
     node: str
     bulk_address: str
@@ -98,7 +98,8 @@ class ShardSource:
     step: int
     root_hash: str
     size_bytes: int
-    shards: tuple[str, ...]
+    layout: str = ""
+    on_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,50 @@ class BranchPoint:
     """Steps up to ``through_step`` of a generation belong to the job's current branch.
 
     None means that the generation is the newest one: all its steps do. A step is whole when copies
-    cover ``shards``, or, while those are not known yet, when every rank of the world has one.
+    have all ``layouts``, or when every rank of the world has one.
     """
 
     generation: int
     through_step: int | None
     world_size: int
+    layouts: tuple[str, ...] = ()
+    # Of journals that knew parts by the names of their shards: there was a snapshot.
     shards: tuple[str, ...] = ()
+
+    def has(self, generation: int, step: int) -> bool:
+        """Return whether a step is on the branch here."""
+        within = self.through_step is None or step <= self.through_step
+        return generation == self.generation and within
+
+
+# Generation and step: what a state is called.
+StepKey = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where and how often a job's state is brought to storage; 0 means not by that."""
+
+    path: str
+    every_steps: int = 0
+    every_ns: int = 0
+    keep: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """A whole step in a job's storage folder."""
+
+    generation: int
+    step: int
+    world_size: int
+    manifest_hash: str
+    size_bytes: int
+
+    @property
+    def key(self) -> StepKey:
+        """Return what the state is called."""
+        return (self.generation, self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +183,17 @@ class Settings:
     recovery_ns: int = 30_000_000_000
     # When a node that failed its check, and may not be isolated for it, is checked again.
     recheck_ns: int = 30_000_000_000
+    # A job that crashes again this soon after it was restored, twice, goes to an older step.
+    probation_steps: int = 10
+    # How long the end of a job waits for its last step to be in storage.
+    breakpoint_ns: int = 120_000_000_000
+    # Fewest and most steps from one snapshot to the next; 0 leaves the most to the cost alone.
+    snapshot_every_min: int = 1
+    snapshot_every_max: int = 0
+    # What costs less than this share of a step is done at every step; 0 counts every cost.
+    snapshot_cost_ignored_ratio: float = 0.005
+    # The most training that one fault may take along, whatever the formula says; 0 for no limit.
+    snapshot_gap_ns_max: int = 60_000_000_000
     # How long an ended job is kept for `everstep job`.
     job_retention_ns: int = 7 * 86_400_000_000_000
 

@@ -2,88 +2,19 @@
 
 from collections.abc import Mapping
 
-from everstep_controller.core import orders, planning
+from everstep_controller.core import moving, orders, planning
 from everstep_controller.core.events import (
     GenerationStopped,
-    LauncherJoined,
     LauncherLeft,
     RankExited,
 )
 from everstep_controller.core.facts import BranchPoint, JobOnNode
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.state import Incident, JobRecord, JobState, Launcher, NodeRecord
+from everstep_controller.core.state import Incident, JobRecord, JobState, NodeRecord
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
 _STRENGTH = {"process": 0, "launcher": 1, "finding": 2, "operator": 3, "node": 3}
-
-
-def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
-    """Let a launcher take part in a job, or refuse it."""
-    state, node = turn.state, event.origin.node
-    job = state.jobs.get(event.job)
-    if job is None or (job.state is JobState.ENDED and node not in job.launchers):
-        job = _new_job(turn, event, job)
-    key = f"{event.job}@{node}"
-    state.refusals.pop(key, None)
-    if refusal := _refusal(job, event):
-        state.refusals[key] = refusal
-        turn.actions.append(orders.refuse(event.job, node, refusal))
-        turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
-        return
-    current = node in job.members and event.running_generation == job.generation
-    stale_generation = 0 if current else event.running_generation
-    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation)
-    if not current and _counts_on(job, node):
-        fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
-    turn.actions.extend(orders.for_member(state, job, node))
-    planning.reconsider(turn, job)
-
-
-def _counts_on(job: JobRecord, node: str) -> bool:
-    """Return whether the plan takes for granted that processes run on this node."""
-    return job.state in ACTIVE and node in job.phases and node not in job.finished
-
-
-def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
-    job = JobRecord(
-        name=event.job,
-        uid=event.uid,
-        token_sha256=event.token_sha256,
-        nodes_min=event.nodes_min,
-        nodes_max=event.nodes_max,
-        processes_per_node=event.processes_per_node,
-        reform=event.reform,
-        restarts_max=event.restarts_max,
-        created_ns=turn.now_ns,
-        ledger=Ledger(turn.now_ns),
-        since_ns=turn.now_ns,
-        # Generations of a name never repeat, so what an old job left behind stays fenced off.
-        generation=ended.generation if ended else 0,
-    )
-    adopt_generation(turn, job, event.running_generation)
-    job.ledger.enter(turn.now_ns, "init.queue")
-    turn.state.jobs[event.job] = job
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
-    return job
-
-
-def _refusal(job: JobRecord, event: LauncherJoined) -> str:
-    if event.uid != job.uid:
-        return f"job {job.name} belongs to another user; choose another --job name"
-    if event.token_sha256 != job.token_sha256:
-        return (
-            f"wrong token for job {job.name}: start every launcher with the same "
-            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
-        )
-    offered = (event.nodes_min, event.nodes_max, event.processes_per_node, event.reform)
-    if offered != (job.nodes_min, job.nodes_max, job.processes_per_node, job.reform):
-        return (
-            f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
-            f"--nproc-per-node {job.processes_per_node}: start every launcher with these options"
-        )
-    return ""
 
 
 def launcher_left(turn: Turn, event: LauncherLeft) -> None:
@@ -227,6 +158,8 @@ def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
 def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str) -> None:
     """Something broke a running generation, or says more about what broke it."""
     incident = job.incident
+    if not job.cause or _STRENGTH[cause] > _STRENGTH[job.cause]:
+        job.cause = cause
     if incident is not None and _explains_more(incident, cause, at_ns):
         incident.cause, incident.node, incident.message = cause, node, message
         incident.onset_ns = min(incident.onset_ns, at_ns)
@@ -240,8 +173,8 @@ def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message
         job.incidents.append(incident)
     turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
     job.ledger.fault(at_ns, turn.now_ns, incident.id)
-    planning.move(turn, job, JobEvent.FAULT, message)
-    job.ledger.enter(turn.now_ns, planning.category(job, "inc.drain"))
+    moving.move(turn, job, JobEvent.FAULT, message)
+    job.ledger.enter(turn.now_ns, moving.category(job, "inc.drain"))
     for member in job.members:
         if member not in job.stopped and member in turn.state.nodes:
             turn.actions.append(orders.stop(turn.state, job, member, job.generation))

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from everstep_controller.core import probation
 from everstep_controller.core.actions import (
     Action,
     ChooseRecoveryStep,
     ClearInjection,
     ConfirmSilence,
     EndJob,
+    ForgetJob,
     HoldLauncher,
     Inject,
     Isolate,
@@ -18,7 +20,7 @@ from everstep_controller.core.actions import (
     StartGeneration,
     StopGeneration,
 )
-from everstep_controller.core.facts import InjectionState
+from everstep_controller.core.facts import BranchPoint, InjectionState
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import (
     AUTOMATION,
@@ -88,6 +90,7 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     if job.state is JobState.ENDED:
         involved = node in job.launchers or node in job.holders
         yield from [end(job, node)] if involved else []
+        yield from [forget(job, node)] if involved and job.forgotten_by else []
     elif node in job.members and job.state in (JobState.STOPPING, *ACTIVE):
         yield from _for_running(state, job, node)
     elif node in job.launchers:
@@ -167,6 +170,16 @@ def end(job: JobRecord, node: str) -> EndJob:
     )
 
 
+def forget(job: JobRecord, node: str) -> ForgetJob:
+    """Return the order to drop what a node keeps of a job that has ended."""
+    return ForgetJob(
+        id=f"{job.name}/g{job.generation}/forget/{node}",
+        node=node,
+        reason=f"forgotten by {job.forgotten_by}",
+        job=job.name,
+    )
+
+
 def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGeneration:
     """Return the order to stop a generation on a node."""
     return StopGeneration(
@@ -196,7 +209,7 @@ def start(job: JobRecord, node: str) -> StartGeneration:
         master_address=job.master_address,
         master_port=job.master_port,
         restore_step=job.restore_step,
-        sources=job.sources,
+        stored=job.restore_stored,
     )
 
 
@@ -212,6 +225,12 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
         holders=tuple(name for name, last in alive.items() if last == newest),
         others=tuple(name for name, last in alive.items() if last != newest),
         branch=tuple(job.branch),
-        expected=job.recoverable_step is not None or any(point.shards for point in job.branch),
+        expected=job.recoverable_step is not None or any(map(_snapshotted, job.branch)),
         reason=job.reason,
+        stored=() if job.latest is None else (job.latest,),
+        avoided=probation.avoided(job),
     )
+
+
+def _snapshotted(point: BranchPoint) -> bool:
+    return point.through_step is not None or bool(point.layouts or point.shards)

@@ -1,9 +1,12 @@
 """Recovery plans: when to make one, who takes part in which order, what to do without a spare."""
 
-from everstep_controller.core import orders
+from dataclasses import replace
+
+from everstep_controller.core import ending, orders, probation
 from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.facts import BranchPoint
-from everstep_controller.core.job_lifecycle import JobEvent, step
+from everstep_controller.core.job_lifecycle import JobEvent
+from everstep_controller.core.moving import category, move
 from everstep_controller.core.state import (
     JobRecord,
     JobState,
@@ -19,37 +22,6 @@ _RETRY_NS = 15_000_000_000
 _TRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: 2}
 
 
-def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
-    """Take a job through its lifecycle table."""
-    before = job.state
-    job.state = step(before, event)
-    job.reason = reason
-    if job.state is not before:
-        job.since_ns = turn.now_ns
-        turn.announce(
-            job.name,
-            "Job" + job.state.value.title().replace("_", ""),
-            f"{job.name} is {job.state.value}: {reason}",
-        )
-
-
-def category(job: JobRecord, name: str) -> str:
-    """Return the ledger category of a phase: first launches and planned work have their own."""
-    incident = job.incident
-    if incident is not None and incident.cause == "operator":
-        return "planned"
-    if incident is not None:
-        return name
-    first = {
-        "inc.capacity": "init.queue",
-        "inc.schedule": "init.queue",
-        "inc.env": "init.env",
-        "inc.init": "init.proc",
-        "inc.restore": "init.restore",
-    }
-    return first.get(name, name)
-
-
 def reconsider(turn: Turn, job: JobRecord) -> None:
     """See whether the job can take its next step now. Safe to call at any time."""
     if job.state is JobState.FORMING:
@@ -62,7 +34,7 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
 
 def _form(turn: Turn, job: JobRecord) -> None:
     if job.ending:
-        over(turn, job, succeeded=False, reason=job.ending)
+        ending.over(turn, job, succeeded=False, reason=job.ending)
         return
     ready = len(candidates(turn.state, job))
     timer = f"forming/{job.name}"
@@ -131,9 +103,9 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
 
 def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
-    refusal = job.ending or _given_up(job)
+    refusal = job.closing or job.ending or _given_up(job)
     if refusal:
-        over(turn, job, succeeded=False, reason=refusal)
+        ending.close(turn, job, refusal)
         return
     if paused := turn.paused(job.name):
         _wait(turn, job, f"automation is paused: {paused}; to go on: everstep resume {job.name}")
@@ -145,6 +117,7 @@ def plan(turn: Turn, job: JobRecord) -> None:
         _wait(turn, job, f"{able} nodes can take ranks, it needs {need}")
         return
     job.plan = "waited" if job.plan == "waited" and kind != "reform" else kind
+    probation.judge(turn, job)
     job.members, job.phases, job.stopped, job.finished = members, {}, [], []
     seen = turn.state.generations_seen.get(job.name, 0)
     job.generation = max(job.generation, seen) + 1
@@ -176,6 +149,8 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or job.state is not JobState.REPLANNING or event.generation != job.generation:
         return
+    if job.closing:
+        return
     if event.lost:
         turn.announce(job.name, "StateUnreachable", f"{job.name}: {event.lost}")
         _wait(turn, job, f"its state cannot be restored: {event.lost}; waiting for nodes to return")
@@ -202,14 +177,16 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
 def _rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     """Cut off the branch behind the restored step, and begin the new generation's."""
     last_good = -1 if event.step is None else event.step
-    origin = event.sources[0].generation if event.sources else 0
+    origin = event.step_generation or (event.sources[0].generation if event.sources else 0)
     kept = [point for point in job.branch if point.generation < origin]
-    for point in job.branch:
-        if point.generation == origin:
-            kept.append(BranchPoint(origin, last_good, point.world_size, point.shards))
+    kept += [
+        replace(point, through_step=last_good) for point in job.branch if point.generation == origin
+    ]
     job.branch = [*kept, BranchPoint(job.generation, None, job.world_size)]
     job.ledger.rollback(last_good)
-    job.restore_step, job.sources = event.step, event.sources
+    job.restore_step, job.sources, job.restore_stored = event.step, event.sources, event.stored
+    job.restored = None if event.step is None else (origin, event.step)
+    job.cause, job.breakpoint_over = "", False
     job.last_step = event.step
 
 
@@ -218,14 +195,3 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen) -> str:
         return f"generation {job.generation} starts from the beginning: {event.reason}"
     plan_text = f"generation {job.generation} ({job.plan})"
     return f"{plan_text} continues after step {event.step}: {event.reason}"
-
-
-def over(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
-    """End a job: tell its launchers, close its ledger."""
-    job.succeeded = succeeded
-    move(turn, job, JobEvent.OVER, reason)
-    job.ledger.end(turn.now_ns)
-    turn.drop_timer(f"forming/{job.name}")
-    turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
-    involved = dict.fromkeys([*job.launchers, *job.holders])
-    turn.actions.extend(orders.end(job, node) for node in involved)

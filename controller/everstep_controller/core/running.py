@@ -1,13 +1,15 @@
 """What a running generation tells: phases, steps, the layout of its state, and its end."""
 
-from everstep_controller.core import planning
+from dataclasses import replace
+
+from everstep_controller.core import ending, moving
 from everstep_controller.core.events import (
     GenerationFinished,
     JobProgressed,
     LayoutLearned,
     PhaseReached,
 )
-from everstep_controller.core.facts import BranchPoint, Phase
+from everstep_controller.core.facts import Phase
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.state import JobRecord, JobState
 from everstep_controller.core.turn import Turn
@@ -46,12 +48,12 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
     if job.state is JobState.RUNNING:
         return
     if phase is Phase.STARTED:
-        job.ledger.enter(at_ns, planning.category(job, "inc.init"))
+        job.ledger.enter(at_ns, moving.category(job, "inc.init"))
     elif phase is Phase.ATTACHED:
-        planning.move(turn, job, JobEvent.ATTACHED, "all ranks have called in")
-        job.ledger.enter(at_ns, planning.category(job, "inc.restore"))
+        moving.move(turn, job, JobEvent.ATTACHED, "all ranks have called in")
+        job.ledger.enter(at_ns, moving.category(job, "inc.restore"))
     else:
-        planning.move(turn, job, JobEvent.RESTORED, "all ranks have their state")
+        moving.move(turn, job, JobEvent.RESTORED, "all ranks have their state")
         job.ledger.begin_steps(at_ns, warmup=True)
 
 
@@ -69,7 +71,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     if event.recoverable_step is not None:
         job.recoverable_step = event.recoverable_step
     if job.state in ACTIVE and job.state is not JobState.RUNNING:
-        planning.move(turn, job, JobEvent.PROGRESSED, f"step {job.last_step} is done")
+        moving.move(turn, job, JobEvent.PROGRESSED, f"step {job.last_step} is done")
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
@@ -96,11 +98,11 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
 
 
 def layout_learned(turn: Turn, event: LayoutLearned) -> None:
-    """Remember which shards a whole state of this generation has."""
+    """Remember which parts a whole state of this generation has."""
     job = turn.state.jobs.get(event.job)
     if job is not None:
         job.branch = [
-            BranchPoint(point.generation, point.through_step, point.world_size, event.shards)
+            replace(point, layouts=event.layouts, shards=event.shards or point.shards)
             if point.generation == event.generation
             else point
             for point in job.branch
@@ -116,7 +118,7 @@ def generation_finished(turn: Turn, event: GenerationFinished) -> None:
     if node in job.members and node not in job.finished:
         job.finished.append(node)
     if len(job.finished) == len(job.members):
-        planning.over(turn, job, succeeded=True, reason=_all_well(job))
+        ending.over(turn, job, succeeded=True, reason=_all_well(job))
 
 
 def _all_well(job: JobRecord) -> str:

@@ -11,6 +11,9 @@ from everstep_controller.core.facts import (
     Phase,
     Settings,
     ShardSource,
+    StepKey,
+    Storage,
+    StoredStep,
 )
 from everstep_controller.core.ledger import Ledger
 
@@ -208,6 +211,9 @@ class JobRecord:
     start_reason: str = ""
     restore_step: int | None = None
     sources: tuple[ShardSource, ...] = ()
+    # The same in storage, and the generation that made it.
+    restore_stored: StoredStep | None = None
+    restored: StepKey | None = None
     last_step: int | None = None
     recoverable_step: int | None = None
     snapshots_skipped: int = 0
@@ -217,7 +223,23 @@ class JobRecord:
     incidents: list[Incident] = field(default_factory=list)
     # Why the job shall end as soon as its processes are gone; empty while it shall go on.
     ending: str = ""
+    # Why it ends, while its last step is still brought to storage, and whether that is over.
+    closing: str = ""
+    breakpoint_over: bool = False
     succeeded: bool = False
+    storage: Storage | None = None
+    # The step in storage that the job began with.
+    latest: StoredStep | None = None
+    snapshot_every_min: int = 0
+    snapshot_every_max: int = 0
+    # The strongest cause of the current generation's end; empty while it runs.
+    cause: str = ""
+    # States that a generation was restored from and crashed soon after, one entry a crash.
+    crashed_from: list[StepKey] = field(default_factory=list)
+    # Newest generation whose end was looked at for that.
+    judged_generation: int = 0
+    # The operator who had its memory dropped, after it had ended; empty while nobody had.
+    forgotten_by: str = ""
 
     @property
     def incident(self) -> Incident | None:

@@ -779,6 +779,8 @@ class JobDetail(_message.Message):
     HAS_RECOVERABLE_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     INCIDENTS_FIELD_NUMBER: _builtins.int
+    STORAGE_FIELD_NUMBER: _builtins.int
+    CADENCE_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -799,6 +801,14 @@ class JobDetail(_message.Message):
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
         """Its incidents, oldest first."""
 
+    @_builtins.property
+    def storage(self) -> Global___StorageLine:
+        """Where and how often its state is brought to storage; not set: never."""
+
+    @_builtins.property
+    def cadence(self) -> Global___Cadence:
+        """How often it is snapshotted."""
+
     def __init__(
         self,
         *,
@@ -810,14 +820,504 @@ class JobDetail(_message.Message):
         has_recoverable: _builtins.bool = ...,
         restarts: _builtins.int = ...,
         incidents: _abc.Iterable[Global___Incident] | None = ...,
+        storage: Global___StorageLine | None = ...,
+        cadence: Global___Cadence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobDetail: _TypeAlias = JobDetail  # noqa: Y015
+
+@_typing.final
+class Cadence(_message.Message):
+    """How often a job is snapshotted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVERY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    every: _builtins.int
+    """After every so many steps; 1 is every step, 0 is not decided yet."""
+    reason: _builtins.str
+    """One sentence why."""
+    skipped: _builtins.int
+    """Snapshots that were skipped because no slot was free, since the generation began."""
+    def __init__(
+        self,
+        *,
+        every: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        skipped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "reason", b"reason", "skipped", b"skipped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cadence: _TypeAlias = Cadence  # noqa: Y015
+
+@_typing.final
+class StorageLine(_message.Message):
+    """Where and how often a job's state is brought to storage, and how far that is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    EVERY_STEPS_FIELD_NUMBER: _builtins.int
+    EVERY_NS_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    HAS_STEP_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    STORED_NS_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    FAILED_STEP_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Folder, or s3://bucket/prefix."""
+    every_steps: _builtins.int
+    """After so many steps; 0: not by steps."""
+    every_ns: _builtins.int
+    """After so long; 0: not by time."""
+    keep: _builtins.int
+    """How many whole steps are kept."""
+    step: _builtins.int
+    """Newest whole step there; valid when has_step is set."""
+    has_step: _builtins.bool
+    """Whether there is a whole step."""
+    generation: _builtins.int
+    """Generation that wrote it."""
+    size_bytes: _builtins.int
+    """Its size in bytes."""
+    stored_ns: _builtins.int
+    """When it was known to be whole there; 0 when unknown."""
+    failure: _builtins.str
+    """Why a step could not be brought there last; empty when none failed since the newest that could."""
+    failed_step: _builtins.int
+    """The step that failed; meaningful when failure is set."""
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Steps that are on their way there, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        every_steps: _builtins.int = ...,
+        every_ns: _builtins.int = ...,
+        keep: _builtins.int = ...,
+        step: _builtins.int = ...,
+        has_step: _builtins.bool = ...,
+        generation: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        stored_ns: _builtins.int = ...,
+        pending: _abc.Iterable[_builtins.int] | None = ...,
+        failure: _builtins.str = ...,
+        failed_step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_ns", b"every_ns", "every_steps", b"every_steps", "failed_step", b"failed_step", "failure", b"failure", "generation", b"generation", "has_step", b"has_step", "keep", b"keep", "path", b"path", "pending", b"pending", "size_bytes", b"size_bytes", "step", b"step", "stored_ns", b"stored_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StorageLine: _TypeAlias = StorageLine  # noqa: Y015
+
+@_typing.final
+class GetSnapshotsRequest(_message.Message):
+    """Which job's snapshots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSnapshotsRequest: _TypeAlias = GetSnapshotsRequest  # noqa: Y015
+
+@_typing.final
+class Snapshots(_message.Message):
+    """Every step of a job of which there is a copy, and which of them would be restored now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    HAS_STEP_FIELD_NUMBER: _builtins.int
+    RESTORE_STEP_FIELD_NUMBER: _builtins.int
+    HAS_RESTORE_FIELD_NUMBER: _builtins.int
+    RESTORE_GENERATION_FIELD_NUMBER: _builtins.int
+    RESTORE_REASON_FIELD_NUMBER: _builtins.int
+    NOT_NEWER_FIELD_NUMBER: _builtins.int
+    RECOVERABLE_STEP_FIELD_NUMBER: _builtins.int
+    HAS_RECOVERABLE_FIELD_NUMBER: _builtins.int
+    RECOVERABLE_AGE_NS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CADENCE_FIELD_NUMBER: _builtins.int
+    STORAGE_FIELD_NUMBER: _builtins.int
+    BAD_COPIES_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_BY_FIELD_NUMBER: _builtins.int
+    STEPS_BEHIND_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    state: _builtins.str
+    """State of its lifecycle."""
+    generation: _builtins.int
+    """Its generation."""
+    step: _builtins.int
+    """Last step that all ranks completed; valid when has_step is set."""
+    has_step: _builtins.bool
+    """Whether a step was completed yet."""
+    restore_step: _builtins.int
+    """The step that would be restored if the job stopped now; valid when has_restore is set."""
+    has_restore: _builtins.bool
+    """Whether there is such a step."""
+    restore_generation: _builtins.int
+    """Generation that wrote it."""
+    restore_reason: _builtins.str
+    """One sentence: why this step, or why none."""
+    not_newer: _builtins.str
+    """One sentence: why no newer step; empty when there is none."""
+    recoverable_step: _builtins.int
+    """Newest step that is recoverable without any one node; valid when has_recoverable is set."""
+    has_recoverable: _builtins.bool
+    """Whether there is such a step."""
+    recoverable_age_ns: _builtins.int
+    """How old that step is: how much training the loss of a node would cost. Meaningful when has_recoverable is set."""
+    bad_copies: _builtins.int
+    """Copies that were found bad so far."""
+    forgotten_by: _builtins.str
+    """The operator who had its memory forgotten; empty when nobody had."""
+    steps_behind: _builtins.int
+    """Completed steps that the loss of a node would cost."""
+    members: _builtins.int
+    """Nodes that have ranks; with a single one, recoverable_step is only verified, and lost with its node."""
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepLine]:
+        """The steps, newest first."""
+
+    @_builtins.property
+    def cadence(self) -> Global___Cadence:
+        """How often it is snapshotted."""
+
+    @_builtins.property
+    def storage(self) -> Global___StorageLine:
+        """Where it is brought to storage; not set: nowhere."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        state: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        has_step: _builtins.bool = ...,
+        restore_step: _builtins.int = ...,
+        has_restore: _builtins.bool = ...,
+        restore_generation: _builtins.int = ...,
+        restore_reason: _builtins.str = ...,
+        not_newer: _builtins.str = ...,
+        recoverable_step: _builtins.int = ...,
+        has_recoverable: _builtins.bool = ...,
+        recoverable_age_ns: _builtins.int = ...,
+        steps: _abc.Iterable[Global___StepLine] | None = ...,
+        cadence: Global___Cadence | None = ...,
+        storage: Global___StorageLine | None = ...,
+        bad_copies: _builtins.int = ...,
+        forgotten_by: _builtins.str = ...,
+        steps_behind: _builtins.int = ...,
+        members: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "storage", b"storage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "cadence", b"cadence", "forgotten_by", b"forgotten_by", "generation", b"generation", "has_recoverable", b"has_recoverable", "has_restore", b"has_restore", "has_step", b"has_step", "job", b"job", "members", b"members", "not_newer", b"not_newer", "recoverable_age_ns", b"recoverable_age_ns", "recoverable_step", b"recoverable_step", "restore_generation", b"restore_generation", "restore_reason", b"restore_reason", "restore_step", b"restore_step", "state", b"state", "step", b"step", "steps", b"steps", "steps_behind", b"steps_behind", "storage", b"storage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Snapshots: _TypeAlias = Snapshots  # noqa: Y015
+
+@_typing.final
+class StepLine(_message.Message):
+    """One step and what there is of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    ENDED_NS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    PARTS_HELD_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation that wrote it."""
+    step: _builtins.int
+    """The state after this step."""
+    ended_ns: _builtins.int
+    """When all ranks had completed it; 0 when unknown."""
+    state: _builtins.str
+    """"whole", "partial", "probation", "blacklisted" or "abandoned"."""
+    reason: _builtins.str
+    """One sentence for a step that is not simply whole."""
+    parts: _builtins.int
+    """Parts of a whole state: ranks, or what is left of them when equal copies count once."""
+    parts_held: _builtins.int
+    """Parts of which a verified copy can be reached."""
+    size_bytes: _builtins.int
+    """Bytes of a whole state, every part once; of what is held, while parts are missing."""
+    @_builtins.property
+    def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TierLine]:
+        """Where its copies are, in the order in which a restore would take them."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        ended_ns: _builtins.int = ...,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        parts: _builtins.int = ...,
+        parts_held: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        tiers: _abc.Iterable[Global___TierLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_ns", b"ended_ns", "generation", b"generation", "parts", b"parts", "parts_held", b"parts_held", "reason", b"reason", "size_bytes", b"size_bytes", "state", b"state", "step", b"step", "tiers", b"tiers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepLine: _TypeAlias = StepLine  # noqa: Y015
+
+@_typing.final
+class TierLine(_message.Message):
+    """The copies of one step in one tier."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    tier: _builtins.str
+    """"own memory", "peer memory", "local disk" or "shared storage"."""
+    copies: _builtins.int
+    """Number of copies."""
+    parts: _builtins.int
+    """Parts that they cover."""
+    size_bytes: _builtins.int
+    """Their size in bytes, all together."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that hold them; empty for shared storage."""
+
+    def __init__(
+        self,
+        *,
+        tier: _builtins.str = ...,
+        copies: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "nodes", b"nodes", "parts", b"parts", "size_bytes", b"size_bytes", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TierLine: _TypeAlias = TierLine  # noqa: Y015
+
+@_typing.final
+class ListCopiesRequest(_message.Message):
+    """Which copies."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    step: _builtins.int
+    """Only of this step; not set: of all."""
+    node: _builtins.str
+    """Only on this node; empty: on all."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        step: _builtins.int | None = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "job", b"job", "node", b"node", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___ListCopiesRequest: _TypeAlias = ListCopiesRequest  # noqa: Y015
+
+@_typing.final
+class CopyLine(_message.Message):
+    """One verified copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    ROOT_HASH_FIELD_NUMBER: _builtins.int
+    LAYOUT_FIELD_NUMBER: _builtins.int
+    UNREACHABLE_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation that wrote it."""
+    step: _builtins.int
+    """The state after this step."""
+    rank: _builtins.int
+    """Rank that wrote it."""
+    tier: _builtins.str
+    """Tier, as in TierLine."""
+    node: _builtins.str
+    """Node that holds it."""
+    size_bytes: _builtins.int
+    """Size in bytes."""
+    root_hash: _builtins.str
+    """xxh3-128 over the chunk hashes, hex."""
+    layout: _builtins.str
+    """The part of the state that it is, hex: copies with the same one are equal. Empty when unknown."""
+    unreachable: _builtins.bool
+    """The node cannot be reached now."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        tier: _builtins.str = ...,
+        node: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        root_hash: _builtins.str = ...,
+        layout: _builtins.str = ...,
+        unreachable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "layout", b"layout", "node", b"node", "rank", b"rank", "root_hash", b"root_hash", "size_bytes", b"size_bytes", "step", b"step", "tier", b"tier", "unreachable", b"unreachable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyLine: _TypeAlias = CopyLine  # noqa: Y015
+
+@_typing.final
+class ForgetJobRequest(_message.Message):
+    """Forget which job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "operator", b"operator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetJobRequest: _TypeAlias = ForgetJobRequest  # noqa: Y015
+
+@_typing.final
+class ForgetJobReply(_message.Message):
+    """What became of the memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    DROPPED_BYTES_FIELD_NUMBER: _builtins.int
+    DROPPING_FIELD_NUMBER: _builtins.int
+    DROPPING_BYTES_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
+    AWAY_BYTES_FIELD_NUMBER: _builtins.int
+    STAYS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    dropped_bytes: _builtins.int
+    """What they held, in bytes."""
+    dropping_bytes: _builtins.int
+    """What they hold, in bytes."""
+    away_bytes: _builtins.int
+    """What they held when they were heard last, in bytes."""
+    stays: _builtins.str
+    """Folder with its files, which stay; empty when it has none."""
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that have dropped it."""
+
+    @_builtins.property
+    def dropping(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that were told and have not answered yet."""
+
+    @_builtins.property
+    def away(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that are away: they are told when they are back."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        dropped: _abc.Iterable[_builtins.str] | None = ...,
+        dropped_bytes: _builtins.int = ...,
+        dropping: _abc.Iterable[_builtins.str] | None = ...,
+        dropping_bytes: _builtins.int = ...,
+        away: _abc.Iterable[_builtins.str] | None = ...,
+        away_bytes: _builtins.int = ...,
+        stays: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["away", b"away", "away_bytes", b"away_bytes", "dropped", b"dropped", "dropped_bytes", b"dropped_bytes", "dropping", b"dropping", "dropping_bytes", b"dropping_bytes", "job", b"job", "stays", b"stays"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetJobReply: _TypeAlias = ForgetJobReply  # noqa: Y015
 
 @_typing.final
 class GetLedgerRequest(_message.Message):

@@ -75,6 +75,21 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
                 _registered_method=True)
+        self.GetSnapshots = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetSnapshots',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Snapshots.FromString,
+                _registered_method=True)
+        self.ListCopies = channel.unary_stream(
+                '/everstep.admin.v1.Admin/ListCopies',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListCopiesRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.CopyLine.FromString,
+                _registered_method=True)
+        self.ForgetJob = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ForgetJob',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ForgetJobRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ForgetJobReply.FromString,
+                _registered_method=True)
         self.Isolate = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Isolate',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.SerializeToString,
@@ -172,6 +187,29 @@ class AdminServicer(object):
 
     def GetLedger(self, request, context):
         """The ledger of one job. NOT_FOUND for an unknown name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSnapshots(self, request, context):
+        """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
+        name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCopies(self, request, context):
+        """The single copies of a job, newest step first. NOT_FOUND for an unknown name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetJob(self, request, context):
+        """Drop the memory that is kept of a job that has ended. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+        job that has not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,6 +314,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetLedger,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.SerializeToString,
+            ),
+            'GetSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSnapshots,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Snapshots.SerializeToString,
+            ),
+            'ListCopies': grpc.unary_stream_rpc_method_handler(
+                    servicer.ListCopies,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListCopiesRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.CopyLine.SerializeToString,
+            ),
+            'ForgetJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetJob,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ForgetJobRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ForgetJobReply.SerializeToString,
             ),
             'Isolate': grpc.unary_unary_rpc_method_handler(
                     servicer.Isolate,
@@ -535,6 +588,87 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetLedger',
             everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetSnapshots',
+            everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.Snapshots.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCopies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListCopies',
+            everstep__proto_dot_generated_dot_admin__pb2.ListCopiesRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.CopyLine.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ForgetJob',
+            everstep__proto_dot_generated_dot_admin__pb2.ForgetJobRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ForgetJobReply.FromString,
             options,
             channel_credentials,
             insecure,

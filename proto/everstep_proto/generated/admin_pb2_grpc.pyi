@@ -52,6 +52,16 @@ class AdminStub:
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
+    """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
+    name.
+    """
+    ListCopies: _grpc.UnaryStreamMultiCallable[_admin_pb2.ListCopiesRequest, _admin_pb2.CopyLine]
+    """The single copies of a job, newest step first. NOT_FOUND for an unknown name."""
+    ForgetJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ForgetJobRequest, _admin_pb2.ForgetJobReply]
+    """Drop the memory that is kept of a job that has ended. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+    job that has not ended.
+    """
     Isolate: _grpc.UnaryUnaryMultiCallable[_admin_pb2.IsolateRequest, _admin_pb2.NodeDetail]
     """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
     Release: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseRequest, _admin_pb2.NodeDetail]
@@ -92,6 +102,16 @@ class AdminAsyncStub(AdminStub):
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]  # type: ignore[assignment]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
+    """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
+    name.
+    """
+    ListCopies: _aio.UnaryStreamMultiCallable[_admin_pb2.ListCopiesRequest, _admin_pb2.CopyLine]  # type: ignore[assignment]
+    """The single copies of a job, newest step first. NOT_FOUND for an unknown name."""
+    ForgetJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.ForgetJobRequest, _admin_pb2.ForgetJobReply]  # type: ignore[assignment]
+    """Drop the memory that is kept of a job that has ended. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+    job that has not ended.
+    """
     Isolate: _aio.UnaryUnaryMultiCallable[_admin_pb2.IsolateRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
     Release: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
@@ -177,6 +197,34 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Ledger, _abc.Awaitable[_admin_pb2.Ledger]]:
         """The ledger of one job. NOT_FOUND for an unknown name."""
+
+    @_abc_1.abstractmethod
+    def GetSnapshots(
+        self,
+        request: _admin_pb2.GetSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Snapshots, _abc.Awaitable[_admin_pb2.Snapshots]]:
+        """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
+        name.
+        """
+
+    @_abc_1.abstractmethod
+    def ListCopies(
+        self,
+        request: _admin_pb2.ListCopiesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.CopyLine], _abc.AsyncIterator[_admin_pb2.CopyLine]]:
+        """The single copies of a job, newest step first. NOT_FOUND for an unknown name."""
+
+    @_abc_1.abstractmethod
+    def ForgetJob(
+        self,
+        request: _admin_pb2.ForgetJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ForgetJobReply, _abc.Awaitable[_admin_pb2.ForgetJobReply]]:
+        """Drop the memory that is kept of a job that has ended. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+        job that has not ended.
+        """
 
     @_abc_1.abstractmethod
     def Isolate(

@@ -859,6 +859,7 @@ class LauncherJoined(_message.Message):
     LATEST_FIELD_NUMBER: _builtins.int
     SNAPSHOT_EVERY_MIN_FIELD_NUMBER: _builtins.int
     SNAPSHOT_EVERY_MAX_FIELD_NUMBER: _builtins.int
+    STORED_GENERATION_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     token_sha256: _builtins.str
@@ -883,6 +884,8 @@ class LauncherJoined(_message.Message):
     """Least and most steps from one snapshot to the next; 0 leaves it to the controller."""
     snapshot_every_max: _builtins.int
     """See snapshot_every_min."""
+    stored_generation: _builtins.int
+    """Newest generation that the job's storage has seen; the job's next one must be newer."""
     @_builtins.property
     def storage(self) -> Global___Storage:
         """Where and how often the state is brought to storage; not set: never."""
@@ -908,10 +911,11 @@ class LauncherJoined(_message.Message):
         latest: Global___StoredStep | None = ...,
         snapshot_every_min: _builtins.int = ...,
         snapshot_every_max: _builtins.int = ...,
+        stored_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1333,7 +1337,7 @@ Global___KernelLine: _TypeAlias = KernelLine  # noqa: Y015
 
 @_typing.final
 class VaultReport(_message.Message):
-    """The complete list of copies that this node holds for one job. Level-triggered."""
+    """The complete list of copies that this node holds for one job, or what changed of it. Level-triggered."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1343,13 +1347,19 @@ class VaultReport(_message.Message):
     BAD_COPIES_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
     PERSIST_FAILURES_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
     """Highest generation whose processes are gone and whose last commits have all been verified here."""
+    change: _builtins.bool
+    """The copies are a change of the list that the report of this job before told on this stream. Only where Welcome
+    allows it, and never the first report of a job on a stream, nor the one after an empty list.
+    """
     @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
-        """Every committed and verified copy, own slots and replicas."""
+        """Every committed and verified copy, own slots and replicas; of a change, those that are new."""
 
     @_builtins.property
     def bad_copies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1363,6 +1373,10 @@ class VaultReport(_message.Message):
     def persist_failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PersistFailure]:
         """Why a step that was ordered could not be brought to storage, by step; empty when all could."""
 
+    @_builtins.property
+    def gone(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
+        """Copies of that list that are gone, just as they were told."""
+
     def __init__(
         self,
         *,
@@ -1372,10 +1386,12 @@ class VaultReport(_message.Message):
         bad_copies: _abc.Iterable[_builtins.str] | None = ...,
         stored: _abc.Iterable[Global___StoredStep] | None = ...,
         persist_failures: _abc.Iterable[Global___PersistFailure] | None = ...,
+        change: _builtins.bool = ...,
+        gone: _abc.Iterable[Global___Copy] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "copies", b"copies", "job", b"job", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1461,7 +1477,6 @@ class Copy(_message.Message):
     REPLICA_FIELD_NUMBER: _builtins.int
     ROOT_HASH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    SHARDS_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
     ON_DISK_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
@@ -1482,10 +1497,6 @@ class Copy(_message.Message):
     """
     on_disk: _builtins.bool
     """A file in storage, not memory."""
-    @_builtins.property
-    def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of the logical shards inside."""
-
     def __init__(
         self,
         *,
@@ -1495,13 +1506,12 @@ class Copy(_message.Message):
         replica: _builtins.bool = ...,
         root_hash: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
-        shards: _abc.Iterable[_builtins.str] | None = ...,
         layout: _builtins.bytes = ...,
         on_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "layout", b"layout", "on_disk", b"on_disk", "rank", b"rank", "replica", b"replica", "root_hash", b"root_hash", "shards", b"shards", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "layout", b"layout", "on_disk", b"on_disk", "rank", b"rank", "replica", b"replica", "root_hash", b"root_hash", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1604,22 +1614,26 @@ class Welcome(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     CONTROLLER_VERSION_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    TAKES_VAULT_CHANGES_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The controller's term; the agent refuses orders of a lower one from now on."""
     controller_version: _builtins.str
     """Version of the controller."""
     acknowledged: _builtins.int
     """Records up to this sequence are journaled already."""
+    takes_vault_changes: _builtins.bool
+    """Vault reports on this stream may be changes of those before."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         controller_version: _builtins.str = ...,
         acknowledged: _builtins.int = ...,
+        takes_vault_changes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "takes_vault_changes", b"takes_vault_changes", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1824,7 +1838,6 @@ class ShardSource(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     ROOT_HASH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    SHARDS_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
     ON_DISK_FIELD_NUMBER: _builtins.int
     node: _builtins.str
@@ -1845,10 +1858,6 @@ class ShardSource(_message.Message):
     """The part of the state that it is; see Copy.layout."""
     on_disk: _builtins.bool
     """A file in the node's storage, not memory."""
-    @_builtins.property
-    def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Shards inside."""
-
     def __init__(
         self,
         *,
@@ -1859,13 +1868,12 @@ class ShardSource(_message.Message):
         step: _builtins.int = ...,
         root_hash: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
-        shards: _abc.Iterable[_builtins.str] | None = ...,
         layout: _builtins.bytes = ...,
         on_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_address", b"bulk_address", "generation", b"generation", "layout", b"layout", "node", b"node", "on_disk", b"on_disk", "rank", b"rank", "root_hash", b"root_hash", "shards", b"shards", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_address", b"bulk_address", "generation", b"generation", "layout", b"layout", "node", b"node", "on_disk", b"on_disk", "rank", b"rank", "root_hash", b"root_hash", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2180,6 +2188,7 @@ class VaultDirective(_message.Message):
     PUBLISH_FIELD_NUMBER: _builtins.int
     SNAPSHOT_EVERY_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FROM_FIELD_NUMBER: _builtins.int
+    PERSIST_REPLICAS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2214,6 +2223,10 @@ class VaultDirective(_message.Message):
     def publish(self) -> Global___Publish:
         """This node, and no other, moves `latest` in the job's storage folder."""
 
+    @_builtins.property
+    def persist_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks whose replicas here go to storage too, because the node that wrote them cannot bring them there."""
+
     def __init__(
         self,
         *,
@@ -2230,10 +2243,11 @@ class VaultDirective(_message.Message):
         publish: Global___Publish | None = ...,
         snapshot_every: _builtins.int = ...,
         snapshot_from: _builtins.int = ...,
+        persist_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "replica_target", b"replica_target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "job", b"job", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2261,7 +2275,9 @@ class Publish(_message.Message):
 
     @_builtins.property
     def keep(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredStep]:
-        """Whole steps to keep; all other steps of the folder that older generations or this one wrote are removed."""
+        """Whole steps to keep. All others are removed that are older than the target, or of an older generation; what is
+        newer may be being written.
+        """
 
     def __init__(
         self,

@@ -22,6 +22,8 @@ ASKING = [
     ["events"],
     ["jobs"],
     ["job", "demo"],
+    ["job", "demo", "forget"],
+    ["snapshots", "demo"],
     ["ettr", "demo"],
     ["isolate", "node-1", "--reason", "test"],
     ["release", "node-1"],

@@ -15,7 +15,9 @@ from everstep_cli.main import run
 from everstep_cli.session import Session
 from fakes.cli_admin import EVENTS, JOB, LEDGER, NOW_NS, FakeAdmin
 
-SCENE = Scene(tuple(FakeAdmin().nodes().nodes), JOB, tuple(EVENTS * 10))
+SCENE = Scene(
+    tuple(FakeAdmin().nodes().nodes), JOB, tuple(EVENTS * 10), FakeAdmin().snapshots("demo")
+)
 REPORT = Report(
     duration_s=61.0,
     steps=3,
@@ -45,6 +47,13 @@ def test_a_frame_fits_the_screen(width: int, height: int) -> None:
     assert all(len(line) <= width for line in lines)
     assert any("now   1. kill" in line for line in lines)
     assert any("generation 2, step 130, 9.8 steps/s" in line for line in lines)
+
+
+def test_a_frame_shows_what_a_fault_would_go_back_to() -> None:
+    lines = [line.rstrip() for line in drawn(frame(Plot(), SCENE, 0.0, 50))]
+    assert "a fault now: back to the state after step 129 (own memory, peer memory)" in lines
+    before = Scene(SCENE.nodes, JOB, SCENE.events)
+    assert "no snapshot yet" in [line.rstrip() for line in drawn(frame(Plot(), before, 0.0, 50))]
 
 
 def test_a_node_that_takes_no_ranks_is_not_shown_as_a_spare() -> None:

@@ -106,7 +106,7 @@ def test_messages_cross_a_socket_in_order(pair: tuple[Channel, socket.socket]) -
     assert channel.receive(1) == (Begin(1), [])
     assert channel.receive(1) == (COMMIT, [])
     channel.send(Begin(2))
-    assert json.loads(other.recv(1000)[4:]) == {"type": "Begin", "step": 2}
+    assert json.loads(other.recv(1000)[4:]) == {"type": "Begin", "step": 2, "wait_s": None}
 
 
 def test_a_timeout_in_the_middle_of_a_frame_loses_nothing(

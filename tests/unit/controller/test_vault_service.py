@@ -2,12 +2,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.catalogue import Copy
-from everstep_controller.core.events import Event, LayoutLearned, RecoveryStepChosen
-from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.catalogue import Copy, Tier
+from everstep_controller.core.events import (
+    BreakpointReached,
+    Event,
+    LayoutLearned,
+    RecoveryStepChosen,
+)
+from everstep_controller.core.facts import BranchPoint, StepKey, Storage, StoredStep
 from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.persisting import Publish
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
-from everstep_controller.vault_service import Directive, VaultService, transfer_key
+from everstep_controller.job_vault import Directive, Report
+from everstep_controller.vault_service import VaultService, transfer_key
 
 
 @dataclass
@@ -18,6 +25,8 @@ class World:
     directives: dict[str, Directive] = field(default_factory=dict)
     sent: int = 0
     events: list[Event] = field(default_factory=list)
+    told: list[tuple[str, str]] = field(default_factory=list)
+    clock_ns: int = 0
     _later: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,6 +60,12 @@ class World:
     def post(self, event: Event) -> None:
         self.events.append(event)
 
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        self.told.append((reason, message))
+
+    def now_ns(self) -> int:
+        return self.clock_ns
+
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         self._later.append(callback)
 
@@ -59,14 +74,26 @@ class World:
             self._later.pop()()
 
     def report(
-        self, node: str, *held: tuple[int, int], generation: int = 1, settled: int = 0
+        self,
+        node: str,
+        *held: tuple[int, int],
+        generation: int = 1,
+        settled: int = 0,
+        files: tuple[tuple[int, int], ...] = (),
+        stored: tuple[StoredStep, ...] = (),
+        failures: tuple[tuple[StepKey, str], ...] = (),
     ) -> None:
         """Report copies as (rank, step); rank 0 is of a, rank 1 of b."""
         copies = [
-            Copy(node, generation, rank, step, "ab"[rank] != node, "ff", 1, (f"shard-{rank}",))
+            Copy(node, generation, rank, step, "ab"[rank] != node, "ff", 1, f"shard-{rank}")
             for rank, step in held
         ]
-        self.service.report("train", node, copies, settled)
+        copies += [
+            Copy(node, generation, rank, step, False, "ff", 1, f"shard-{rank}", Tier.DISK)
+            for rank, step in files
+        ]
+        by_name = {repr(copy).encode(): copy for copy in copies}
+        self.service.report("train", node, Report(by_name, settled, stored, failures))
         self.settle()
 
     def choose(self, *others: str) -> None:
@@ -121,7 +148,7 @@ def test_the_layout_is_told_once_when_every_rank_has_a_copy() -> None:
     world.report("a", (0, 5))
     world.report("b", (1, 5))
     world.report("b", (1, 6))
-    assert world.events == [LayoutLearned("train", 1, ("shard-0", "shard-1"))]
+    assert world.events == [LayoutLearned("train", 1, layouts=("shard-0", "shard-1"))]
 
 
 def test_the_step_is_chosen_when_all_holders_have_settled() -> None:
@@ -202,3 +229,76 @@ def test_an_ended_job_is_forgotten() -> None:
 def test_the_transfer_key_depends_on_secret_and_job() -> None:
     keys = {transfer_key(secret, job) for secret in (b"1", b"2") for job in ("x", "y")}
     assert len(keys) == 4
+
+
+def _stored_world() -> World:
+    world = World()
+    world.state.jobs["train"].storage = Storage("/ckpt", every_steps=5)
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5))
+    return world
+
+
+def test_a_step_is_named_to_all_and_published_by_one() -> None:
+    world = _stored_world()
+    assert {d.persist_steps for d in world.directives.values()} == {(5,)}
+    fence = Publish(1, None, (), ())
+    assert (world.directives["a"].publish, world.directives["b"].publish) == (fence, None)
+    world.report("a", (0, 5), (1, 5), files=((0, 5),))
+    world.report("b", (1, 5), (0, 5), files=((1, 5),))
+    publish = world.directives["a"].publish
+    assert publish is not None
+    assert publish.target == StoredStep(1, 5, 2, "", 2)
+    stored = StoredStep(1, 5, 2, "aa", 2)
+    world.report("a", (0, 5), (1, 5), files=((0, 5),), stored=(stored,))
+    assert world.directives["b"].persist_steps == ()
+    assert world.directives["a"].publish == Publish(1, stored, (), (stored,))
+
+
+def test_a_failure_of_storage_is_told_once() -> None:
+    world = _stored_world()
+    for step in (5, 6):
+        world.report("a", (0, step), (1, step), failures=(((1, 5), "disk full"),))
+    assert [told for told in world.told if told[0] == "NotStored"] == [
+        ("NotStored", "step 5: disk full")
+    ]
+
+
+def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it() -> None:
+    world = _stored_world()
+    job = world.state.jobs["train"]
+    job.state, job.closing = JobState.STOPPING, "ended by its user on b"
+    world.state.nodes["b"].connected = False
+    world.service.forget_node("b")
+    world.report("a", (0, 5), (1, 5), (0, 7), (1, 7), settled=1)
+    directive = world.directives["a"]
+    assert 7 in directive.persist_steps
+    assert directive.persist_replicas == (1,)
+    world.events.clear()
+    stored = StoredStep(1, 7, 2, "aa", 2)
+    world.report("a", (0, 7), (1, 7), stored=(stored,), settled=1)
+    assert world.events == [
+        BreakpointReached("train", 1, "its last recoverable step, 7, is in storage")
+    ]
+
+
+_ASKED = "one step in 4 is snapshotted, as the job asks"
+
+
+def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
+    world = World()
+    job = world.state.jobs["train"]
+    job.snapshot_every_min = job.snapshot_every_max = 4
+    job.last_step = 9
+    world.report("a", (0, 5))
+    assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(4, 12)}
+    assert world.told == [("SnapshotCadence", f"train: {_ASKED}")]
+
+
+def test_the_numbers_tell_where_the_job_would_go() -> None:
+    world = _stored_world()
+    numbers = world.service.numbers("train")
+    assert numbers is not None
+    assert (numbers.restore_step, numbers.recoverable_step) == (5, 5)
+    assert world.service.numbers("nobody") is None
+    assert world.service.recoverable_age_ns("train") == 0

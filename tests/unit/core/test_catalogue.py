@@ -4,16 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_controller.core.catalogue import Catalogue, Copy
+from everstep_controller.core.choosing import Choice, Question, choose
 from everstep_controller.core.facts import BranchPoint
 
 WORLD = 3
 NODES = ("a", "b", "c")
+PARTS = ("part-0", "part-1", "part-2")
 
 
 def _copy(node: str, rank: int, step: int, generation: int = 1) -> Copy:
     replica = node != NODES[rank]
-    shards = (f"s{2 * rank}", f"s{2 * rank + 1}")
-    return Copy(node, generation, rank, step, replica, f"{rank}.{step}", 8, shards)
+    return Copy(node, generation, rank, step, replica, f"{rank}.{step}", 8, f"part-{rank}")
 
 
 def _ring(*steps: int, generation: int = 1) -> Catalogue:
@@ -28,6 +29,12 @@ def _ring(*steps: int, generation: int = 1) -> Catalogue:
 
 def _reach(*nodes: str) -> dict[str, str]:
     return {node: f"{node}:7436" for node in nodes}
+
+
+def _choose(
+    catalogue: Catalogue, branch: tuple[BranchPoint, ...], reachable: dict[str, str]
+) -> Choice:
+    return choose(catalogue, Question(branch, reachable, expected=True))
 
 
 def test_a_step_on_two_nodes_each_is_recoverable_without_any_one() -> None:
@@ -61,37 +68,35 @@ def test_the_loss_of_any_one_node_leaves_the_newest_step() -> None:
         catalogue.forget(dead)
         branch = (BranchPoint(1, None, WORLD),)
         alive = _reach(*(node for node in NODES if node != dead))
-        choice = catalogue.choose(branch, alive, expected=True)
+        choice = _choose(catalogue, branch, alive)
         assert choice.step == 5
-        assert {name for source in choice.sources for name in source.shards} == {
-            f"s{i}" for i in range(6)
-        }
+        assert {source.layout for source in choice.sources} == set(PARTS)
 
 
 def test_steps_of_an_abandoned_branch_are_never_chosen() -> None:
     catalogue = _ring(4, 5, 9)
     branch = (BranchPoint(1, 5, WORLD), BranchPoint(2, None, WORLD))
-    assert catalogue.choose(branch, _reach(*NODES), expected=True).step == 5
+    assert _choose(catalogue, branch, _reach(*NODES)).step == 5
 
 
 def test_a_job_that_had_a_snapshot_never_starts_over_in_silence() -> None:
     catalogue = _ring(5)
-    branch = (BranchPoint(1, None, WORLD, tuple(f"s{i}" for i in range(6))),)
-    choice = catalogue.choose(branch, _reach("a"), expected=True)
+    branch = (BranchPoint(1, None, WORLD, PARTS),)
+    choice = _choose(catalogue, branch, _reach("a"))
     assert choice.step is None
-    assert "s2" in choice.lost
+    assert choice.lost == "no reachable copy of rank 1"
 
 
 def test_a_job_without_a_snapshot_starts_from_the_beginning() -> None:
-    choice = Catalogue().choose((), {}, expected=False)
+    choice = choose(Catalogue(), Question((), {}, expected=False))
     assert (choice.step, choice.lost) == (None, "")
 
 
 def test_the_layout_is_known_when_every_rank_has_reported() -> None:
     catalogue = Catalogue()
     catalogue.replace("a", [_copy("a", 0, 1)], 0)
-    assert catalogue.layout(1, WORLD) == ()
-    assert _ring(1).layout(1, WORLD) == tuple(f"s{i}" for i in range(6))
+    assert catalogue.layouts(1, WORLD) == ()
+    assert _ring(1).layouts(1, WORLD) == PARTS
 
 
 @given(
@@ -104,7 +109,7 @@ def test_what_is_chosen_is_whole_and_reachable_and_the_newest(
     catalogue = Catalogue()
     for node in NODES:
         catalogue.replace(node, [_copy(n, rank, step) for n, rank, step in held if n == node], 1)
-    choice = catalogue.choose((BranchPoint(1, None, WORLD),), _reach(*alive), expected=True)
+    choice = _choose(catalogue, (BranchPoint(1, None, WORLD),), _reach(*alive))
     whole = [
         step
         for step in range(5)

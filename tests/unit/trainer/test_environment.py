@@ -2,7 +2,7 @@
 
 import everstep
 from everstep.environment import membership
-from everstep.rank_environment import JobAccess, rank_environment
+from everstep.launch.rank_environment import JobAccess, rank_environment
 from everstep_common.trainer_messages import Start
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.job_token import TokenError, job_token
+from everstep.launch.job_token import TokenError, job_token
 
 
 def test_the_first_launcher_makes_it_and_the_others_read_it(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch_options import (
+from everstep.launch.options import (
     UsageError,
     checked_command,
     default_socket,

@@ -1,12 +1,20 @@
 """The training state as bytes, and copies of it."""
 
 import ctypes
+from collections.abc import Collection
 
 import numpy as np
 import pytest
 
-from everstep.memory import THREADED_BYTES, Copier, Copy
-from everstep.state import ALIGNMENT_BYTES, StateError, offsets, views
+from everstep.saving.memory import THREADED_BYTES, Copier, Copy
+from everstep.state.capture import capture_of
+from everstep.state.parts import Place
+from everstep.state.plain import PlainCapture
+from everstep.state.views import ALIGNMENT_BYTES, ShardView, State, StateError, offsets
+
+
+def views(state: State) -> tuple[ShardView, ...]:
+    return PlainCapture(state).views()
 
 
 def test_a_shard_is_described_by_its_own_format_and_shape() -> None:
@@ -25,7 +33,9 @@ def test_a_callable_is_asked_for_its_array_each_time() -> None:
 @pytest.mark.parametrize(
     ("shard", "words"),
     [
-        (3.0, "has no buffer"),
+        (3.0, "neither an array nor"),
+        (np.array([object()]), "array of Python objects"),
+        (np.zeros(2, dtype=[("P", "i4"), ("b", "O")]), "array of Python objects"),
         (b"constant", "writable and C-contiguous"),
         (np.zeros((4, 4)).T[1:], "writable and C-contiguous"),
     ],
@@ -53,3 +63,24 @@ def test_every_byte_is_copied(threads: int, size: int) -> None:
     target[size] = 77
     Copier(threads).copy([Copy(ctypes.addressof(target), source.ctypes.data, size)])
     assert bytes(target) == source.tobytes() + b"\x4d"
+
+
+def test_fields_of_a_record_may_have_any_name() -> None:
+    (view,) = views({"w": np.zeros(2, dtype=[("OP", "i4"), ("X", "f8")])})
+    assert view.size_bytes == 24
+
+
+@pytest.mark.parametrize(
+    ("state", "equal", "words"),
+    [
+        ([np.zeros(1)], (), "the state is a list; name its parts"),
+        (None, (), "the state is a NoneType; name its parts"),
+        ({1: np.zeros(1)}, (), "called 1; names are strings"),
+        ({"w": np.zeros(1)}, "w", r"write \['w'\]"),
+    ],
+)
+def test_a_state_without_names_is_refused_at_once(
+    state: State, equal: Collection[str], words: str
+) -> None:
+    with pytest.raises(StateError, match=words):
+        capture_of(state, Place(), equal)

@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from everstep.terminal import LineWriter, Terminal
+from everstep.launch.terminal import LineWriter, Terminal
 
 
 def test_lines_are_whole_whatever_the_pieces(tmp_path: Path) -> None:

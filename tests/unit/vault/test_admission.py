@@ -37,7 +37,12 @@ _ATTACH = Attach(
 def _facts() -> JobFacts:
     plan = fleet_pb2.StartGeneration(job="demo", generation=4, first_rank=2, processes=2)
     return JobFacts(
-        "demo", uid=7, token_sha256=token_hash("secret"), start=plan.SerializeToString(), stopped=3
+        "demo",
+        uid=7,
+        owner=7,
+        token_sha256=token_hash("secret"),
+        start=plan.SerializeToString(),
+        stopped=3,
     )
 
 
@@ -97,3 +102,35 @@ def test_facts_are_the_same_after_a_restart() -> None:
     store.forget("demo")
     assert store.load() == []
     database.close()
+
+
+def test_a_job_whose_launcher_is_gone_from_here_is_not_anybodys() -> None:
+    facts = _facts()
+    facts.uid, facts.token_sha256 = -1, ""
+    assert join_refusal(facts, _JOIN, 8)
+    assert join_refusal(facts, replace(_JOIN, token="other"), 7) is None
+
+
+def test_a_job_that_is_not_known_is_asked_the_same_questions() -> None:
+    assert join_refusal(None, _JOIN, 12) is None
+    assert join_refusal(None, replace(_JOIN, protocol=TRAINER_PROTOCOL + 1), 12)
+    assert join_refusal(None, replace(_JOIN, job="a b"), 12)
+
+
+def test_a_row_of_an_older_agent_says_whose_the_snapshots_are() -> None:
+    database = open_database(":memory:")
+    JobStore(database)
+    database.execute('INSERT INTO job VALUES (\'demo\', \'{"job": "demo", "uid": 7}\')')
+    (facts,) = JobStore(database).load()
+    assert facts.owner == 7
+
+
+def test_an_agent_that_cannot_write_goes_on() -> None:
+    database = open_database(":memory:")
+    store = JobStore(database)
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    facts = _facts()
+    facts.start = bytes(1 << 20)
+    store.save(facts)
+    assert store.load() == []

@@ -5,16 +5,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.budget import Limits, NodeMemory, Use, refusal
+from everstep_agent.vault.budget import Limits, NodeMemory, Use, refusal, room
 
 
 def test_what_fits_is_not_refused() -> None:
-    assert refusal(300, 3, 300, Limits(), Use(0, 0)) is None
+    assert refusal(3, 100, room(300, Limits(), Use(0, 0))) is None
 
 
 def test_a_refusal_names_the_tightest_limit_and_what_would_fit() -> None:
     limits = Limits(reserve_bytes=10, total_bytes=200, per_user_bytes=150)
-    said = refusal(300, 3, 1000, limits, Use(100, 90))
+    said = refusal(3, 100, room(1000, limits, Use(100, 90)))
     assert said == (
         "3 x 100 bytes of snapshot memory were asked for and jobs.memory_per_user_bytes_max "
         "leaves 60 bytes: 3 x 20 bytes would fit"
@@ -25,7 +25,8 @@ def test_a_refusal_names_the_tightest_limit_and_what_would_fit() -> None:
 def test_nothing_above_what_is_available_is_ever_granted(
     wanted: int, available: int, reserve: int, used: int
 ) -> None:
-    if refusal(wanted, 1, available, Limits(reserve, 500), Use(used, 0)) is None:
+    left = room(available, Limits(reserve, 500), Use(used, 0))
+    if wanted and refusal(1, wanted, left) is None:
         assert wanted <= available - reserve
         assert used + wanted <= 500
 

@@ -2,6 +2,9 @@
 
 import mmap
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.vault.hashing import CHUNK_BYTES, RootHash, hash_bytes, hash_region
-from everstep_agent.vault.memory import Region, allocate, duplicate
+from everstep_agent.vault.memory import Region, allocate, create, duplicate
+from everstep_agent.vault.pages import (
+    HUGE_PAGE_BYTES,
+    PIECE_BYTES,
+    HugePages,
+    pieces,
+    populate,
+)
 
 
 @pytest.fixture
@@ -23,6 +33,81 @@ def test_memory_comes_in_whole_pages_that_are_all_present(region: Region) -> Non
     status = os.fstat(region.fd)
     assert status.st_size == 8192
     assert status.st_blocks * 512 == 8192
+
+
+@pytest.mark.parametrize("kind", HugePages)
+def test_every_kind_of_page_is_there_or_another_is(kind: HugePages) -> None:
+    """With an empty pool of huge pages, as here, explicit ones fall back."""
+    made = allocate(3 * HUGE_PAGE_BYTES + 1, "test", kind)
+    status = os.fstat(made.fd)
+    assert status.st_size >= 3 * HUGE_PAGE_BYTES + 1
+    assert status.st_blocks * 512 >= status.st_size
+    with mmap.mmap(made.fd, made.size_bytes) as memory:
+        memory[-1] = 7
+    assert made.view()[made.size_bytes - 1] == 7
+    made.drop()
+
+
+def test_pages_are_populated_and_not_only_allocated() -> None:
+    """Or the trainer's first copy into them would zero them first."""
+    made = create(1 << 20, "test")
+    assert os.fstat(made.fd).st_blocks == 0
+    populate(made.fd, 0, 1 << 19, HugePages.NONE)
+    assert os.fstat(made.fd).st_blocks * 512 == 1 << 19
+    made.drop()
+
+
+def test_the_pieces_of_a_region_cover_it() -> None:
+    size = 2 * PIECE_BYTES + 4096
+    found = pieces(size)
+    assert found[0][0] == 0
+    assert found[-1][1] == size
+    assert [end for _, end in found[:-1]] == [start for start, _ in found[1:]]
+
+
+def _blocks_seen_meanwhile(size: int) -> set[int]:
+    made, seen = create(size, "test"), set[int]()
+    thread = threading.Thread(target=populate, args=(made.fd, 0, size, HugePages.NONE))
+    thread.start()
+    while thread.is_alive():
+        seen.add(os.fstat(made.fd).st_blocks * 512)
+    made.drop()
+    return seen
+
+
+def test_populating_leaves_the_interpreter_to_the_event_loop() -> None:
+    """While the GIL is held, nobody can see memory that is half there."""
+    size = PIECE_BYTES
+    assert any(_blocks_seen_meanwhile(size) - {0, size} for _ in range(20))
+
+
+_IN_A_FULL_TMPFS = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+from everstep_agent.vault.memory import allocate
+try:
+    with open("/dev/shm/filler", "wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+except OSError as error:
+    print(error.strerror, os.statvfs("/dev/shm").f_bavail)
+region = allocate(8 << 20, "test")
+os.pwrite(region.fd, b"whole", 0)
+print(bytes(region.view()[:5]).decode(), os.fstat(region.fd).st_blocks * 512)
+"""
+
+
+def test_a_full_dev_shm_is_nothing_to_snapshot_memory() -> None:
+    if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("no namespaces for a /dev/shm of its own")
+    mounted = 'mount -t tmpfs -o size=64k none /dev/shm && exec "$0" -c "$@"'
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mounted, sys.executable, _IN_A_FULL_TMPFS, "-", *sys.path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["No space left on device 0", f"whole {8 << 20}"]
 
 
 def test_memory_cannot_be_shortened_or_grown(region: Region) -> None:

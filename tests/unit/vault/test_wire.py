@@ -5,7 +5,8 @@ import socket
 
 import pytest
 
-from everstep_agent.vault.wire import Accept, BulkError, Get, Put, Wire
+from everstep_agent.vault.bulk.messages import Accept, Get, Put
+from everstep_agent.vault.bulk.wire import BulkError, Wire
 from everstep_common.frames import FrameError
 
 KEY = b"k" * 32
@@ -36,8 +37,8 @@ def test_both_ends_with_the_key_understand_each_other() -> None:
     async def talk() -> None:
         client, server = _pair()
         assert await _open(client, server, KEY) == (None, "demo")
-        await client.send(Get(1, 2, 3))
-        assert await server.receive(Put, Get) == Get(1, 2, 3)
+        await client.send(Get(1, 2, 3, 4, b"r"))
+        assert await server.receive(Put, Get) == Get(1, 2, 3, 4, b"r")
         await server.send(Accept())
         assert await client.receive(Accept) == Accept()
         client.close()
@@ -62,11 +63,11 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
     async def talk() -> None:
         client, server = _pair()
         await _open(client, server, KEY)
-        await client.send(Get(1, 2, 3))
+        await client.send(Get(1, 2, 3, 4, b"r"))
         frame = server.socket.recv(4096)
         if again:
             client.socket.sendall(frame)
-            assert await server.receive(Get) == Get(1, 2, 3)
+            assert await server.receive(Get) == Get(1, 2, 3, 4, b"r")
         client.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
         with pytest.raises(BulkError, match="changed on its way"):
             await server.receive(Get)
@@ -84,5 +85,22 @@ def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
             await server.accept(lambda _: None)
         client.close()
         server.close()
+
+    asyncio.run(talk())
+
+
+def test_an_end_that_reads_nothing_does_not_hold_the_other() -> None:
+    async def talk() -> None:
+        one, other = socket.socketpair()
+        wire = Wire(one, send_s=0.01)
+
+        async def flood() -> None:
+            while True:
+                await wire.send(Get(1, 2, 3, 4, bytes(100_000)))
+
+        with pytest.raises(TimeoutError):
+            await flood()
+        wire.close()
+        other.close()
 
     asyncio.run(talk())

@@ -1,0 +1,36 @@
+"""Detector of jobs whose steps do not reach the folder or bucket that they are to be brought to."""
+
+from everstep_agent.detectors.condition import Condition
+from everstep_agent.detectors.fault import Fault, judged
+from everstep_agent.detectors.judgement import Judgement
+from everstep_common.findings import Mode
+
+FAILING = "StorageFailing"
+
+CONDITIONS = (
+    Condition(
+        name=FAILING,
+        component="job/NAME/storage",
+        meaning="the job's steps cannot be brought to the folder or bucket that its user named",
+        source="ours: the last attempt failed, for ten looks; one that fails is made again sooner",
+        clears_when="a step was brought there, or the job is over",
+        raise_after=10,
+        mode=Mode.ADVISE,
+    ),
+)
+
+_FAULT = Fault(
+    message="the job's steps do not reach its storage: they are only in memory",
+    rule="the last attempt to write to the job's storage failed",
+)
+
+
+def storage_component(job: str) -> str:
+    """Return what the storage of a job is called."""
+    return f"job/{job}/storage"
+
+
+def judge_storage(job: str, trouble: str) -> Judgement:
+    """Judge the last attempt; ``trouble`` is empty when it did not fail."""
+    evidence = trouble[:300] or "the last attempt did not fail"
+    return judged(storage_component(job), FAILING, evidence, _FAULT if trouble else None)

@@ -1,0 +1,56 @@
+"""Jobs that have ended: what they keep for a while, and who may have it before that is over."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.vault.budget import Use
+
+
+class EndedJobs:
+    """The memory of jobs that have ended (Kept of the allocator)."""
+
+    def __init__(
+        self, jobs: Mapping[str, NodeJob], kept_s: float, forget_if_over: Callable[[NodeJob], None]
+    ) -> None:
+        self._jobs = jobs
+        self._kept_s = kept_s
+        self._forget_if_over = forget_if_over
+        self.evictions = 0
+
+    def reap_later(self, job: NodeJob) -> None:
+        """Give back what the job holds: at once after success, else when its time is over."""
+        kept_s = 0.0 if job.facts.succeeded else self._kept_s
+        asyncio.get_running_loop().call_later(kept_s, self.reap, job)
+
+    def reap(self, job: NodeJob) -> bool:
+        """Give back what the job holds, if it is over; False when there was nothing."""
+        if not job.facts.ended or not job.vault.holdings.size_bytes or job.storage.ending:
+            return False
+        job.vault.close()
+        self._forget_if_over(job)
+        return True
+
+    def forget(self, job: str) -> None:
+        """Give back at once what a job keeps, as an operator wants; one that runs goes on."""
+        known = self._jobs.get(job)
+        if known is not None:
+            self.reap(known)
+
+    def evict(self) -> bool:
+        """See Kept."""
+        vaults = [job.vault for job in self._jobs.values()]
+        if any(one.arrivals.release() or one.slots_ahead.release() for one in vaults):
+            return True
+        freed = any(self.reap(job) for job in list(self._jobs.values()))
+        self.evictions += freed
+        return freed
+
+    def evictable(self, uid: int) -> Use:
+        """See Kept."""
+        vaults = [job.vault for job in self._jobs.values()]
+        ended = [job.vault for job in self._jobs.values() if job.facts.ended]
+        sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
+        sizes += [(vault.uid == uid, vault.arrivals.waiting_bytes) for vault in vaults]
+        sizes += [(vault.uid == uid, vault.slots_ahead.waiting_bytes) for vault in vaults]
+        return Use(sum(size for _, size in sizes), sum(size for own, size in sizes if own))

@@ -1,0 +1,116 @@
+"""What a training process asks of its slots: memory, a slot for a step, a commit."""
+
+import asyncio
+import math
+
+from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.copies import Recoverable
+from everstep_agent.vault.held import RankMemory
+from everstep_agent.vault.reserve import Owner
+from everstep_agent.vault.slots import Grant
+from everstep_common import trainer_messages as messages
+
+
+class SlotSession:
+    """The slots of one attached rank, until its connection ends."""
+
+    def __init__(self, connection: Connection, job: NodeJob, owner: Owner) -> None:
+        self._connection = connection
+        self._job = job
+        self._owner = owner
+        self._life = job.life
+        self._memory: RankMemory | None = None
+        # What was recoverable when a wait for a slot was in vain, and what was said then.
+        self._starved: tuple[Recoverable | None, str] = (None, "")
+
+    def end(self) -> None:
+        """The connection is gone: what was begun and not committed never was."""
+        if self._memory is not None:
+            self._memory.table.abandon()
+            self._job.vault.bell.ring()
+
+    def over(self) -> str:
+        """Return why nothing is taken from this process any more; empty while it is."""
+        facts, generation = self._job.facts, self._owner.generation
+        same_job = self._life == self._job.life
+        if same_job and generation == facts.plan.generation and generation > facts.stopped:
+            return ""
+        return f"generation {generation} is over; this process should exit"
+
+    async def reserve(self, message: messages.Reserve) -> None:
+        """Answer with memory."""
+        problem = self.over()
+        if not problem and message.size_bytes <= 0:
+            problem = f"a slot of {message.size_bytes} bytes; reserve at least one"
+        if problem:
+            await self._connection.send(messages.Refused(problem))
+            return
+        try:
+            memory = await self._job.vault.reserve(self._owner, message.size_bytes)
+        except MemoryShortError as error:
+            await self._connection.send(messages.Refused(str(error)))
+            return
+        self._memory = memory
+        fds = [memory.regions[index].fd for index in sorted(memory.regions)]
+        answer = messages.Reserved(len(fds), memory.table.slot_bytes)
+        await self._connection.send(answer, fds)
+
+    async def begin(self, message: messages.Begin) -> None:
+        """Answer with a slot, with the next step that is wanted, or with why there is none."""
+        memory, problem = self._memory, self.over()
+        if memory is None or problem:
+            await self._connection.send(messages.Skip(problem or "reserve slots first"))
+            return
+        wanted = self._job.vault.cadence.next_step(self._owner.generation, message.step)
+        if wanted != message.step:
+            await self._connection.send(messages.Unplanned(wanted))
+            return
+        answer = await self._slot(memory, message)
+        if isinstance(answer, Grant):
+            await self._connection.send(messages.Slot(answer.slot, answer.epoch))
+            return
+        job = self._job
+        job.progress.skipped(self._owner.rank)
+        job.desk.skips.skipped(job.facts.job, job.desk.boot_ns())
+        await self._connection.send(messages.Skip(answer))
+
+    async def commit(self, message: messages.Commit) -> None:
+        """Take over a copy."""
+        problem: str | None = self.over()
+        if not problem:
+            problem = "reserve slots first"
+            if self._memory is not None:
+                problem = self._job.vault.commit(self._memory, message)
+        if problem:
+            await self._connection.send(messages.Refused(problem))
+            return
+        self._job.desk.skips.saved(self._job.facts.job)
+        await self._connection.send(messages.Committed(message.step))
+
+    async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
+        # Only a newer recoverable step frees slots. While the controller is away none comes, and
+        # training must not wait for it at every step, whatever bound the trainer has set.
+        vault, clock = self._job.vault, asyncio.get_running_loop().time
+        starved_by, reason = self._starved
+        starved = starved_by == vault.recoverable
+        settings = self._job.desk.settings
+        wait_s = patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
+        wait_s = 0.0 if starved else wait_s
+        ends = clock() + wait_s
+        answer = await vault.begin(memory, message.step, wait_s)
+        if isinstance(answer, Grant):
+            return answer
+        if starved:
+            return reason
+        if wait_s and clock() >= ends:
+            self._starved = (vault.recoverable, answer)
+        return answer
+
+
+def patience(asked_s: float | None, usual_s: float, most_s: float) -> float:
+    """Return how long to wait for a free slot; what is no time at all is no wait."""
+    if asked_s is None:
+        return usual_s
+    return 0.0 if math.isnan(asked_s) else min(max(0.0, asked_s), most_s)

@@ -1,0 +1,1 @@
+"""Brings a job's steps to files or objects that outlive its nodes, and back."""

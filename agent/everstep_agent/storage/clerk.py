@@ -1,0 +1,127 @@
+"""The storage process: opens what a job names, with the job's rights and no others.
+
+Started by its path, with a socket to the agent as standard input. Each request is answered; a
+request that never is costs this process and nothing else.
+"""
+
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+if __name__ == "__main__":
+    # Started by its path: its neighbours are found from here, wherever the agent is installed.
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from everstep_agent.storage import copying, messages, publishing
+from everstep_agent.storage.depot import Depot, DepotError
+from everstep_agent.storage.folder import FolderDepot
+from everstep_agent.storage.records import RecordError
+from everstep_agent.storage.rights import become
+from everstep_common.frames import Channel, FrameError
+
+# Often enough for any deadline, seldom enough to cost nothing.
+_BEAT_S = 0.2
+_POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
+
+
+class Clerk:
+    """Answers the agent until it closes the connection."""
+
+    def __init__(self, channel: Channel, make_depot: Callable[[messages.Place], Depot]) -> None:
+        self._channel = channel
+        self._depot = make_depot
+        self._moved = 0
+        self._told_s = 0.0
+
+    def serve(self) -> None:
+        """Answer until the connection ends. Raises ConnectionError then."""
+        while True:
+            request, fds = self._channel.receive(None)
+            try:
+                answer: object = self._answer(request, fds)
+            except (DepotError, RecordError) as error:
+                answer = messages.Failed(str(error))
+            except OSError as error:
+                answer = messages.Failed(f"{error.strerror or error}: {error.filename or ''}")
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            self._channel.send(answer)
+
+    def _answer(self, request: object, fds: list[int]) -> object:
+        match request:
+            case messages.WriteCopy():
+                return self._write(request, fds)
+            case messages.FillCopy():
+                return self._fill(request, fds)
+            case messages.Describe(place, key, rank):
+                return messages.Described(copying.describe(self._depot(place), key, rank))
+            case messages.MoveLatest():
+                return publishing.move_latest(self._depot(request.place), request)
+            case messages.Look(place, manifest_of):
+                return publishing.look(self._depot(place), manifest_of)
+            case _:
+                return messages.Failed("a request that comes too late")
+
+    def _write(self, request: messages.WriteCopy, fds: list[int]) -> object:
+        (fd,) = fds
+        size = os.fstat(fd).st_size
+        if request.size_bytes > size:
+            return messages.Failed("the memory of the copy is shorter than its manifest")
+        # Unmapped with the last view of it: closing it under one would be an error of its own.
+        memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
+        depot = self._depot(request.place)
+        return messages.Written(copying.write_copy(depot, request, memory, self._beat))
+
+    def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
+        (fd,) = fds
+        memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
+        depot = self._depot(request.place)
+        return messages.Filled(copying.fill_copy(depot, request, memory, self._beat))
+
+    def _beat(self, count: int) -> None:
+        self._moved += count
+        now = time.monotonic()
+        if now - self._told_s >= _BEAT_S:
+            self._channel.send(messages.Beat(self._moved))
+            self._moved, self._told_s = 0, now
+
+
+def depot_of(place: messages.Place) -> Depot:
+    """Return the folder or bucket of a job."""
+    if place.path.startswith("s3://"):
+        from everstep_agent.storage.boto import open_bucket
+
+        return open_bucket(place.path, place.job)
+    return FolderDepot(place.path, place.job)
+
+
+def main() -> None:
+    """Serve the agent at the other end of standard input."""
+    connection = socket.socket(fileno=os.dup(0))
+    channel = Channel(connection, messages.TO_CLERK)
+    user, _ = channel.receive(None)
+    if not isinstance(user, messages.Become):
+        return
+    try:
+        if user.bucket:
+            from everstep_agent.storage import boto
+
+            boto.prepare()
+        os.environ.update(user.environment)
+        become(user, os.getppid())
+    except (DepotError, OSError) as error:
+        channel.send(messages.Failed(str(error)))
+        return
+    channel.send(messages.Ready())
+    Clerk(channel, depot_of).serve()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ConnectionError, FrameError, KeyboardInterrupt):
+        sys.exit(0)

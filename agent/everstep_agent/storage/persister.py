@@ -1,0 +1,141 @@
+"""Brings the steps that the controller names to a job's storage, from whatever memory has them."""
+
+import asyncio
+import logging
+import os
+import random
+from dataclasses import dataclass
+
+from everstep_agent.storage.clerks import Clerks
+from everstep_agent.storage.messages import Place, WriteCopy, Written
+from everstep_agent.storage.process import RefusedError, StorageError
+from everstep_agent.storage.wishes import step_of
+from everstep_agent.vault.copies import CopyFacts, CopyKey, layout_of
+from everstep_agent.vault.held import Held
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.ongoing import Spawn
+from everstep_agent.vault.recheck import recheck
+
+logger = logging.getLogger(__name__)
+# A full disk is not empty again in a second, and a step that waits holds a slot.
+_BACKOFF_S = (1.0, 5.0, 15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelfmark:
+    """Where a job's files go, who writes them, and how many ranks make a step."""
+
+    place: Place
+    clerks: Clerks
+    world_size: int
+
+
+class Persister:
+    """Keeps one file per local rank being written while there is one that the controller wants."""
+
+    def __init__(self, vault: JobVault, spawn: Spawn, jitter: random.Random) -> None:
+        self._vault = vault
+        self._wishes = vault.wishes
+        self._spawn = spawn
+        self._jitter = jitter
+        self._busy: set[int] = set()
+        # Why the last attempt failed; empty after one that did not.
+        self.trouble = ""
+        self.stored_at_s: float | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Return whether something that is here is still to be written."""
+        return bool(self._busy or self._due())
+
+    def advance(self, mark: Shelfmark) -> None:
+        """Begin what is due."""
+        for key in self._due():
+            if key.rank not in self._busy:
+                self._busy.add(key.rank)
+                self._spawn(self._store(key, mark), f"store {self._vault.job} {key}")
+
+    def _due(self) -> list[CopyKey]:
+        """Return the oldest copy of each rank that is wanted and not there."""
+        first: dict[int, CopyKey] = {}
+        for facts, replica in self._vault.holdings.facts():
+            key = facts.key
+            if self._wishes.wants(key, replica=replica):
+                first[key.rank] = min(key, first.get(key.rank, key))
+        return sorted(first.values(), key=lambda key: (key.generation, key.step, key.rank))
+
+    async def _store(self, key: CopyKey, mark: Shelfmark) -> None:
+        attempt = 0
+        try:
+            while (held := self._pin(key)) is not None:
+                try:
+                    await self._attempt(held, mark)
+                    return
+                except StorageError as error:
+                    if self._failed(key, error) or not await self._good(held, error):
+                        return
+                finally:
+                    held.release()
+                    self._free()
+                await self._pause(attempt)
+                attempt += 1
+        finally:
+            self._busy.discard(key.rank)
+            self._vault.bell.ring()
+
+    def _pin(self, key: CopyKey) -> Held | None:
+        held = self._vault.holdings.pin(key)
+        if held is not None and not self._wishes.wants(key, replica=held.replica):
+            held.release()
+            return None
+        return held
+
+    async def _good(self, held: Held, error: StorageError) -> bool:
+        """Return whether the copy is still what was verified; a bad one is reported and dropped."""
+        return not isinstance(error, RefusedError) or await recheck(self._vault, held)
+
+    async def _attempt(self, held: Held, mark: Shelfmark) -> None:
+        began = asyncio.get_running_loop().time()
+        memory = held.region.open_read_only()
+        try:
+            written = await mark.clerks.ask(_request(held.facts, mark), Written, [memory])
+        finally:
+            os.close(memory)
+        now = asyncio.get_running_loop().time()
+        counts = self._vault.site.counts
+        counts.stored += 1
+        counts.stored_bytes += written.file_bytes
+        counts.stored_s += now - began
+        self.trouble, self.stored_at_s = "", now
+        self._wishes.wrote(held.facts)
+        logger.info("job %s: %s is in storage", self._vault.job, held.facts.key)
+
+    def _failed(self, key: CopyKey, error: StorageError) -> bool:
+        """Count a failure; return whether the step is given up."""
+        self._vault.site.counts.storing_failures += 1
+        self.trouble = f"{key}: {error}"
+        logger.warning("job %s: %s could not be stored: %s", self._vault.job, key, error)
+        return self._wishes.failed(key, f"rank {key.rank}: {error}")
+
+    def _free(self) -> None:
+        vault = self._vault
+        vault.recoverable = self._wishes.keeping(vault.recoverable)
+        vault.holdings.sweep(vault.recoverable)
+        vault.changed()
+
+    async def _pause(self, attempt: int) -> None:
+        delay_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
+        await asyncio.sleep(delay_s * self._jitter.uniform(0.75, 1.25))
+
+
+def _request(facts: CopyFacts, mark: Shelfmark) -> WriteCopy:
+    return WriteCopy(
+        place=mark.place,
+        key=step_of(facts.key),
+        rank=facts.key.rank,
+        world_size=mark.world_size,
+        size_bytes=facts.size_bytes,
+        root_hash=facts.root_hash,
+        layout=layout_of(facts.entries),
+        entries=facts.entries,
+    )

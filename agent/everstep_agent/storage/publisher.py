@@ -1,0 +1,98 @@
+"""Moves ``latest`` when this is the node that the controller named for it."""
+
+import asyncio
+import logging
+
+from everstep_agent.storage.messages import Look, Moved, MoveLatest, Seen
+from everstep_agent.storage.persister import Shelfmark
+from everstep_agent.storage.process import RefusedError, StorageError
+from everstep_agent.storage.records import StepKey, Stored, StoredFile
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.ongoing import Spawn
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+_RETRY_S = 2.0
+_ATTEMPTS_MAX = 5
+
+
+class Publisher:
+    """Does the newest Publish once, and tells what is whole after it."""
+
+    def __init__(self, vault: JobVault, spawn: Spawn) -> None:
+        self._vault = vault
+        self._wishes = vault.wishes
+        self._spawn = spawn
+        self._wanted: fleet_pb2.Publish | None = None
+        self._done: fleet_pb2.Publish | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.trouble = ""
+
+    @property
+    def pending(self) -> bool:
+        """Return whether ``latest`` still has to be moved."""
+        return self._wanted is not None and self._wanted != self._done
+
+    def direct(self, publish: fleet_pb2.Publish | None) -> None:
+        """Take the controller's word."""
+        self._wanted = publish
+
+    def advance(self, mark: Shelfmark) -> None:
+        """Begin what is due; one after another."""
+        if self.pending and (self._task is None or self._task.done()):
+            self._task = self._spawn(self._publish(mark), f"publish {self._vault.job}")
+
+    async def _publish(self, mark: Shelfmark) -> None:
+        attempts = 0
+        while (wanted := self._wanted) is not None and wanted != self._done:
+            try:
+                moved = await mark.clerks.ask(_request(wanted, mark), Moved)
+                seen = await mark.clerks.ask(Look(mark.place), Seen)
+            except StorageError as error:
+                attempts += 1
+                self._failed(wanted, error)
+                if isinstance(error, RefusedError) or attempts == _ATTEMPTS_MAX:
+                    self._done = wanted
+                else:
+                    await asyncio.sleep(_RETRY_S)
+                continue
+            logger.info("job %s: storage: %s", self._vault.job, moved.reason)
+            self._wishes.stored, self.trouble = seen.steps, ""
+            self._done = wanted
+            self._vault.changed()
+
+    def _failed(self, wanted: fleet_pb2.Publish, error: StorageError) -> None:
+        self.trouble = str(error)
+        logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
+        if wanted.HasField("target"):
+            key = StepKey(wanted.target.generation, wanted.target.step)
+            self._wishes.failures[key] = str(error)
+        self._vault.changed()
+
+
+def _request(wanted: fleet_pb2.Publish, mark: Shelfmark) -> MoveLatest:
+    target = stored_from_wire(wanted.target) if wanted.HasField("target") else None
+    files = tuple(
+        StoredFile(file.rank, file.root_hash, file.size_bytes, file.layout) for file in wanted.files
+    )
+    keep = tuple(StepKey(step.generation, step.step) for step in wanted.keep)
+    return MoveLatest(
+        place=mark.place, generation=wanted.generation, target=target, files=files, keep=keep
+    )
+
+
+def stored_from_wire(step: fleet_pb2.StoredStep) -> Stored:
+    """Return a step as the controller names it; its hash is empty before there is a manifest."""
+    key = StepKey(step.generation, step.step)
+    return Stored(key, step.world_size, step.manifest_hash, step.size_bytes)
+
+
+def stored_to_wire(stored: Stored) -> fleet_pb2.StoredStep:
+    """Return a step as it is reported."""
+    return fleet_pb2.StoredStep(
+        generation=stored.key.generation,
+        step=stored.key.step,
+        world_size=stored.world_size,
+        manifest_hash=stored.manifest_hash,
+        size_bytes=stored.size_bytes,
+    )

@@ -1,0 +1,1 @@
+"""Copies on their way between agents: authenticated TCP connections, striped and paced."""

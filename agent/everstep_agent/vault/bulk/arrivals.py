@@ -1,0 +1,140 @@
+"""Memory that copies arrive in: new, used before by a replica, or half filled before a cut."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everstep_agent.vault.allocator import Allocator, Demand
+from everstep_agent.vault.bulk.arrival import Arrival
+from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.memory import Region
+from everstep_agent.vault.pages import HUGE_PAGE_BYTES
+
+# Regions that wait for the next replica; a rank's replicas take turns in two or three.
+_SPARES_MAX = 8
+# Behind a replica in memory of an earlier one; cleared in a fifth of a millisecond.
+_REST_BYTES_MAX = HUGE_PAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The copy that is to come."""
+
+    key: CopyKey
+    size_bytes: int
+    root_hash: bytes
+
+
+class Arrivals:
+    """One job's. Pages are dear (a fault costs more than the copy), so replicas pass them on.
+
+    Only memory that no other process has ever seen goes from one replica to the next: see Region.
+    """
+
+    def __init__(self, allocator: Allocator, uid: Callable[[], int], kept_s: float) -> None:
+        self._allocator = allocator
+        self._uid = uid
+        self._kept_s = kept_s
+        self._cut: dict[Expected, tuple[Arrival, asyncio.TimerHandle]] = {}
+        self._spares: list[Region] = []
+        self._over = False
+
+    async def open(self, expected: Expected, name: str) -> Arrival:
+        """Return where to receive a copy, with what came before a cut. Raises MemoryShortError."""
+        kept = self._cut.pop(expected, None)
+        if kept is not None:
+            arrival, timer = kept
+            timer.cancel()
+            return arrival
+        region = self._spare(expected.size_bytes)
+        used = region is not None
+        if region is None:
+            demand = Demand(self._uid(), 1, expected.size_bytes, name)
+            region = await self._allocator.unpopulated(demand)
+        arrival = Arrival(expected.key, expected.root_hash, expected.size_bytes, region)
+        arrival.pages = None if used else self._allocator.pages
+        arrival.recycle = self._recycle
+        return arrival
+
+    def take(self, arrival: Arrival) -> Region:
+        """Return the memory of an arrival that is over; the caller drops it."""
+        if arrival.pages is not None:
+            arrival.pages = None
+            self._allocator.populated(arrival.region)
+        arrival.region.recycle = arrival.recycle
+        return arrival.region
+
+    def put_by(self, arrival: Arrival) -> None:
+        """The connection was cut: keep what came for the next attempt, for a while."""
+        if not arrival.received_bytes:
+            self.take(arrival).drop()
+            return
+        expected = Expected(arrival.key, arrival.size_bytes, arrival.root_hash)
+        timer = asyncio.get_running_loop().call_later(self._kept_s, self._expire, expected)
+        self._cut[expected] = (arrival, timer)
+
+    def brought(self, expected: Expected) -> int:
+        """Return how much of a copy has come before a cut."""
+        kept = self._cut.get(expected)
+        return kept[0].received_bytes if kept else 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Return how much ``release`` would give back."""
+        cut = sum(arrival.region.size_bytes for arrival, _ in self._cut.values())
+        return cut + sum(region.size_bytes for region in self._spares)
+
+    def prune(self, freed: Callable[[CopyKey], bool]) -> None:
+        """Give back cut copies that nobody needs any more."""
+        for expected in [expected for expected in self._cut if freed(expected.key)]:
+            self._cut[expected][1].cancel()
+            self._expire(expected)
+
+    def end(self) -> None:
+        """The job is another one: what is still read somewhere is not used again either."""
+        self._over = True
+        self.release()
+
+    def release(self) -> bool:
+        """Give back all that only waits for a use; False when there was nothing."""
+        found = self.waiting_bytes > 0
+        self.prune(lambda _: True)
+        spares, self._spares = self._spares, []
+        for region in spares:
+            _close(region)
+        return found
+
+    def _expire(self, expected: Expected) -> None:
+        arrival, _ = self._cut.pop(expected)
+        region = self.take(arrival)
+        region.recycle = None
+        region.drop()
+
+    def _spare(self, size_bytes: int) -> Region | None:
+        for region in self._spares:
+            # Of the same job and part of the state, as a rule: then the size is nearly the same.
+            if 0 <= region.size_bytes - size_bytes <= _REST_BYTES_MAX:
+                self._spares.remove(region)
+                # What is not received is not from before either: all of it will be handed out.
+                rest = region.size_bytes - size_bytes
+                region.writable()[size_bytes:] = bytes(rest)
+                return region
+        return None
+
+    def _recycle(self, region: Region) -> bool:
+        if self._over or len(self._spares) >= _SPARES_MAX:
+            return False
+        region.proven = b""
+        self._spares.append(region)
+        asyncio.get_running_loop().call_later(self._kept_s, self._tire, region)
+        return True
+
+    def _tire(self, region: Region) -> None:
+        if region in self._spares:
+            self._spares.remove(region)
+            _close(region)
+
+
+def _close(region: Region) -> None:
+    region.recycle = None
+    region.drop()

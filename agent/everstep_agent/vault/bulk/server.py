@@ -1,0 +1,108 @@
+"""The bulk listener: lets agents that have a job's key in, and hands each to its service."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from everstep_agent.vault.bulk.door import Door
+from everstep_agent.vault.bulk.meetings import Meetings
+from everstep_agent.vault.bulk.messages import Get, Join, Manifests, Put, Sorry
+from everstep_agent.vault.bulk.serving import Serving
+from everstep_agent.vault.bulk.taking import Taking
+from everstep_agent.vault.bulk.wire import BulkError, Wire
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.ongoing import Spawn
+from everstep_agent.vault.site import Site
+from everstep_common.frames import FrameError
+
+logger = logging.getLogger(__name__)
+
+
+class BulkServer:
+    """Serves the bulk connections of all jobs of the node."""
+
+    def __init__(
+        self, site: Site, vault_of: Callable[[str], JobVault | None], spawn: Spawn
+    ) -> None:
+        self._site = site
+        self._vault_of = vault_of
+        self._spawn = spawn
+        self._door = Door()
+        self._meetings = Meetings()
+        self._taking = Taking(site, self._meetings)
+        self._serving = Serving(site, self._meetings)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors: the backlog waits, nothing is lost
+                logger.warning("bulk listener: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            host = str(address[0])
+            if not self._door.enter(host):
+                connection.close()
+                continue
+            self._spawn(self._serve(Wire(connection), host), "bulk connection")
+
+    async def _serve(self, wire: Wire, host: str) -> None:
+        try:
+            job, request = await self._heard(wire, host)
+            if not self._door.admit():
+                await wire.send(Sorry(f"{self._site.node} has too many transfers; try again"))
+                return
+            try:
+                await self._answer(wire, job, request)
+            finally:
+                self._door.dismiss()
+        except OSError as error:  # TimeoutError and every error of the wire among them
+            logger.info("bulk connection ended: %s", error or "no answer in time")
+        finally:
+            wire.close()
+
+    async def _heard(self, wire: Wire, host: str) -> tuple[str, object]:
+        """Return the job whose key the other end has, and what it wants. Raises OSError."""
+        try:
+            async with asyncio.timeout(self._site.incoming.timeout_s):
+                job = await wire.accept(self._key_of)
+                try:
+                    return job, await wire.receive(Put, Get, Join, Manifests)
+                except FrameError as error:
+                    await wire.send(Sorry(f"{self._site.node} does not understand: {error}"))
+                    raise
+        finally:
+            self._door.leave(host)
+
+    async def _answer(self, wire: Wire, job: str, request: object) -> None:
+        vault = self._vault_of(job)
+        if vault is None:
+            await wire.send(Sorry(f"job {job} is not here any more"))
+        else:
+            await self._do(wire, vault, request)
+
+    async def _do(self, wire: Wire, vault: JobVault, request: object) -> None:
+        match request:
+            case Put():
+                await self._taking.put(wire, vault, request)
+            case Get():
+                await self._serving.get(wire, vault, request)
+            case Manifests():
+                await self._serving.manifests(wire, vault, request)
+            case Join():
+                await self._join(wire, vault, request)
+
+    async def _join(self, wire: Wire, vault: JobVault, join: Join) -> None:
+        try:
+            meeting = self._meetings.find(vault.job, vault.transfer_key, join)
+        except BulkError as error:
+            await wire.send(Sorry(str(error)))
+            return
+        await meeting.join(wire)
+
+    def _key_of(self, job: str) -> bytes | None:
+        vault = self._vault_of(job)
+        return vault.transfer_key if vault and vault.transfer_key else None

@@ -1,0 +1,117 @@
+"""Takes replicas from other agents."""
+
+import asyncio
+from collections import defaultdict
+
+from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.bulk.arrival import Arrival
+from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.bulk.meetings import Meeting, Meetings
+from everstep_agent.vault.bulk.messages import PROTOCOL, Accept, Mismatch, Put, Sorry, Stored
+from everstep_agent.vault.bulk.wire import BulkError, Wire
+from everstep_agent.vault.copies import CopyFacts, CopyKey, entries_problem
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.site import Site
+
+# What the controller takes in 32 bits, and what leaves room to count on in 64.
+_RANK_MAX = 2**31 - 1
+_STEP_MAX = 10**18 - 1
+
+
+class Taking:
+    """Puts of all jobs. Two of the same copy come one after the other: the first may be cut."""
+
+    def __init__(self, site: Site, meetings: Meetings) -> None:
+        self._site = site
+        self._meetings = meetings
+        self._turns: defaultdict[tuple[str, CopyKey], _Turn] = defaultdict(_Turn)
+
+    async def put(self, wire: Wire, vault: JobVault, put: Put) -> None:
+        """Take a replica, or say why not. Raises OSError."""
+        key = CopyKey(put.generation, put.rank, put.step)
+        turn = self._turns[vault.job, key]
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                await self._put(wire, vault, put)
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop((vault.job, key), None)
+
+    async def _put(self, wire: Wire, vault: JobVault, put: Put) -> None:
+        key = CopyKey(put.generation, put.rank, put.step)
+        reason = _problem(put) or vault.refuses(key)
+        if reason:
+            await wire.send(Sorry(reason))
+            return
+        present = vault.holdings.replicas.get(key)
+        if present is not None and present.facts.root_hash == put.root_hash:
+            await wire.send(Stored(put.root_hash))
+            return
+        vault.ongoing.moving(put.generation)
+        facts = CopyFacts(key, put.size_bytes, put.root_hash, put.entries)
+        try:
+            arrival = await vault.arrivals.open(
+                Expected(key, put.size_bytes, put.root_hash), f"everstep-replica-{put.rank}"
+            )
+        except MemoryShortError as error:
+            await wire.send(Sorry(str(error)))
+            return
+        await wire.send(await self._receive(wire, vault, facts, arrival))
+
+    async def _receive(
+        self, wire: Wire, vault: JobVault, facts: CopyFacts, arrival: Arrival
+    ) -> Stored | Mismatch | Sorry:
+        """Take the stripes of a replica; return what to answer."""
+        before = arrival.received_bytes
+        meeting = Meeting(
+            vault.job, facts.key, lambda one: self._site.incoming.receive(one, arrival)
+        )
+        self._meetings.open(meeting)
+        try:
+            await wire.send(Accept(arrival.present(), meeting.nonce))
+            await meeting.run(wire)
+            if not arrival.complete():
+                raise BulkError("the copy was cut short")
+        except BaseException:
+            vault.arrivals.put_by(arrival)
+            raise
+        finally:
+            self._site.counts.received_bytes += arrival.received_bytes - before
+            self._meetings.close(meeting)
+        return await self._keep(vault, facts, arrival)
+
+    async def _keep(
+        self, vault: JobVault, facts: CopyFacts, arrival: Arrival
+    ) -> Stored | Mismatch | Sorry:
+        root_hash = arrival.root()
+        region = vault.arrivals.take(arrival)
+        try:
+            if root_hash != facts.root_hash:
+                vault.bad(f"the replica of {facts.key} arrived changed at {self._site.node}")
+                return Mismatch(root_hash)
+            reason = vault.refuses(facts.key)
+            if reason:
+                return Sorry(reason)
+            await vault.keep_replica(facts, region.hold())
+            return Stored(root_hash)
+        finally:
+            region.drop()
+
+
+def _problem(put: Put) -> str | None:
+    if put.protocol != PROTOCOL:
+        return f"transfers of version {put.protocol} are not taken here, only {PROTOCOL}; upgrade"
+    most = ((put.rank, _RANK_MAX), (put.generation, _STEP_MAX), (put.step, _STEP_MAX))
+    if not all(0 <= number <= limit for number, limit in most):
+        return "a replica of a rank, step or generation that cannot be"
+    return entries_problem(put.entries, put.size_bytes)
+
+
+class _Turn:
+    """Those who wait to put the same copy."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0

@@ -1,0 +1,142 @@
+"""The language of the bulk connections between agents: authenticated control frames.
+
+Client: Hello → Challenge → Proof; both ends then know that the other has the job's transfer key.
+Every later frame carries a code over a key of this connection, its direction and its number.
+The stripes of a copy travel between frames; the root hash of the copy is in a frame.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everstep_common import frames
+
+_TAG_BYTES = hashlib.sha256().digest_size
+# Before the other end has proven anything, it may not make this one allocate.
+_UNPROVEN_BYTES_MAX = 4096
+# The largest frame, at a hundredth of what a slow network brings.
+_SEND_S = 20.0
+
+
+class BulkError(ConnectionError):
+    """A bulk connection cannot go on; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The client names the job."""
+
+    job: str
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The server proves that it has the key."""
+
+    nonce: bytes
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The client proves that it has the key."""
+
+    proof: bytes
+
+
+class Wire:
+    """Control frames over one non-blocking TCP socket, which the wire owns.
+
+    ``send_s``: how long the other end may take to make room for a frame.
+    """
+
+    def __init__(self, connection: socket.socket, send_s: float = _SEND_S) -> None:
+        connection.setblocking(False)
+        self._send_s = send_s
+        if connection.family in (socket.AF_INET, socket.AF_INET6):
+            # Frames are small and answered: each would wait for the acknowledgement of the last.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connection
+        self._key = b""
+        self._sent = self._received = 0
+        self._send_role = self._receive_role = b""
+
+    def close(self) -> None:
+        """End the connection."""
+        self.socket.close()
+
+    async def send(self, message: object) -> None:
+        """Send a message. Raises OSError."""
+        frame = frames.encode(message)
+        if self._key:
+            frame += self._tag(self._send_role, self._sent, frame[frames.HEADER_BYTES :])
+            self._sent += 1
+        # One that reads no more, because it is stopped or means harm, must not hold this one.
+        async with asyncio.timeout(self._send_s):
+            await asyncio.get_running_loop().sock_sendall(self.socket, frame)
+
+    async def receive(self, *known: type) -> object:
+        """Return the next message, which must be one of ``known``. Raises OSError."""
+        length = frames.body_length(await self._exactly(frames.HEADER_BYTES))
+        if not self._key and length > _UNPROVEN_BYTES_MAX:
+            raise BulkError(f"a first frame of {length} bytes")
+        payload = await self._exactly(length)
+        if self._key:
+            tag = await self._exactly(_TAG_BYTES)
+            if not hmac.compare_digest(tag, self._tag(self._receive_role, self._received, payload)):
+                raise BulkError("a frame was changed on its way")
+            self._received += 1
+        return frames.decode(payload, {kind.__name__: kind for kind in known})
+
+    async def connect(self, job: str, key: bytes) -> None:
+        """Authenticate as the client. Raises OSError."""
+        nonce = secrets.token_bytes(32)
+        await self.send(Hello(job, nonce))
+        answer = await self.receive(Challenge)
+        assert isinstance(answer, Challenge)
+        both = nonce + answer.nonce
+        if not hmac.compare_digest(answer.proof, _proof(key, b"server", job, both)):
+            raise BulkError(f"the other agent does not have the transfer key of job {job}")
+        await self.send(Proof(_proof(key, b"client", job, both)))
+        self._open(_proof(key, b"session", job, both), b"client", b"server")
+
+    async def accept(self, key_of: Callable[[str], bytes | None]) -> str:
+        """Authenticate as the server; return the job. Raises OSError."""
+        hello = await self.receive(Hello)
+        assert isinstance(hello, Hello)
+        nonce = secrets.token_bytes(32)
+        # An unknown job answers like a wrong key: nobody can list the jobs of a node.
+        key = key_of(hello.job) or secrets.token_bytes(32)
+        both = hello.nonce + nonce
+        await self.send(Challenge(nonce, _proof(key, b"server", hello.job, both)))
+        answer = await self.receive(Proof)
+        assert isinstance(answer, Proof)
+        if not hmac.compare_digest(answer.proof, _proof(key, b"client", hello.job, both)):
+            raise BulkError("the other end does not have the transfer key")
+        self._open(_proof(key, b"session", hello.job, both), b"server", b"client")
+        return hello.job
+
+    def _open(self, key: bytes, send_role: bytes, receive_role: bytes) -> None:
+        self._key, self._send_role, self._receive_role = key, send_role, receive_role
+
+    def _tag(self, role: bytes, number: int, payload: bytes) -> bytes:
+        return hmac.digest(self._key, role + number.to_bytes(8, "big") + payload, "sha256")
+
+    async def _exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        loop = asyncio.get_running_loop()
+        while len(parts) < count:
+            data = await loop.sock_recv(self.socket, min(count - len(parts), 1 << 20))
+            if not data:
+                raise BulkError("the other agent closed the connection")
+            parts += data
+        return bytes(parts)
+
+
+def _proof(key: bytes, role: bytes, job: str, nonces: bytes) -> bytes:
+    return hmac.digest(key, role + b"|" + nonces + job.encode(), "sha256")

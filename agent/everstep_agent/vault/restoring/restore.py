@@ -1,0 +1,133 @@
+"""Gets a rank its state back: each shard from the best source that proves to be good."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory import Region
+from everstep_agent.vault.restoring.contents import Contents
+from everstep_agent.vault.restoring.fetching import Fetching
+from everstep_agent.vault.restoring.search import Search
+from everstep_agent.vault.restoring.sources import Source, Tier, first_for
+from everstep_agent.vault.slots_ahead import sizes_ahead
+from everstep_common.trainer_messages import Entry
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPart:
+    """Verified memory and the shards to take from it; whoever has it drops the region."""
+
+    entries: tuple[Entry, ...]
+    region: Region
+    # Where the bytes were when they were asked for: in the tiers' words.
+    origin: str
+
+
+class Restorer:
+    """Restores for all local ranks of one job; what one has fetched, the others find here."""
+
+    def __init__(self, vault: JobVault) -> None:
+        self._vault = vault
+        self._contents = Contents(vault)
+        self._fetching = Fetching(vault)
+
+    def prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
+        """Begin to fetch and verify what the ranks of this node snapshotted themselves.
+
+        What other ranks did, a new world size may need; nobody knows before the ranks ask. Then
+        make the slots that the ranks will ask for: the state comes first.
+        """
+        self._contents.forget()
+        self._fetching.forget()
+        if plan.restore:
+            self._vault.ongoing.ahead(self._do_ahead(plan), plan.generation)
+
+    async def restore(
+        self, plan: fleet_pb2.StartGeneration, names: Iterable[str]
+    ) -> list[RestoredPart]:
+        """Return every shard that was named, or all of the plan. Raises RestoreError."""
+        search = Search(self._vault, self._contents, plan)
+        missing = set(names) or await search.all_names()
+        parts: list[RestoredPart] = []
+        try:
+            while missing:
+                chosen = await search.choose(missing)
+                # Ends when all have ended, even when it is cancelled: nothing is added after that.
+                results = await asyncio.gather(
+                    *(self._add_part(parts, source, missing, search) for source in chosen),
+                    return_exceptions=True,
+                )
+                for result in results:
+                    if result is not None:
+                        raise result
+                missing -= {entry.name for part in parts for entry in part.entries}
+        except BaseException:
+            for part in parts:
+                part.region.drop()
+            raise
+        return parts
+
+    async def describe(
+        self, plan: fleet_pb2.StartGeneration, rank: int | None
+    ) -> tuple[Entry, ...]:
+        """Return what the plan's step has: of one rank's copy, or (None) each shard once.
+
+        Raises RestoreError. A rank that has no copy of its own, the world being another one now,
+        is told everything.
+        """
+        search = Search(self._vault, self._contents, plan)
+        return await search.entries(rank)
+
+    async def _do_ahead(self, plan: fleet_pb2.StartGeneration) -> None:
+        await self._prefetch(plan)
+        vault = self._vault
+        sizes = sizes_ahead(plan, vault.holdings.ranks)
+        wanted = {rank: vault.wanted(size) for rank, size in sizes.items()}
+        await vault.slots_ahead.make(plan.generation, wanted)
+
+    async def _prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
+        ranks = range(plan.first_rank, plan.first_rank + plan.processes)
+        search = Search(self._vault, self._contents, plan)
+        try:
+            await search.storage_if_alone()
+        except OSError as error:
+            logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
+        await asyncio.gather(*map(self._prepare, first_for(ranks, search.sources)))
+
+    async def _prepare(self, source: Source) -> None:
+        try:
+            await self._fetching.prepare(source)
+        except (OSError, MemoryShortError) as error:  # the restore will say so, and go on
+            reason = error or "no answer in time"
+            logger.info("prefetch of %s from %s: %s", source.wanted.key, source, reason)
+            return
+        if source.tier is not Tier.OWN_MEMORY:
+            key = source.wanted.key
+            logger.info(
+                "job %s: prefetched step %d of rank %d from %s",
+                self._vault.job,
+                key.step,
+                key.rank,
+                source,
+            )
+
+    async def _add_part(
+        self, parts: list[RestoredPart], source: Source, missing: set[str], search: Search
+    ) -> None:
+        try:
+            facts, region = await self._fetching.get(source)
+        except (OSError, MemoryShortError) as error:
+            search.failed(source, str(error) or "no answer in time")
+            return
+        entries = tuple(entry for entry in facts.entries if entry.name in missing)
+        if not entries:
+            region.drop()
+            search.failed(source, "what was wanted is not in it")
+            return
+        parts.append(RestoredPart(entries, region, str(source)))

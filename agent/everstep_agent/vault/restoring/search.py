@@ -1,0 +1,131 @@
+"""One look for good sources of a state: which there are, what is in them, and which have failed."""
+
+import logging
+from collections.abc import Sequence
+
+from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.files import BadFileError
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.restoring.contents import Contents
+from everstep_agent.vault.restoring.sources import Source, choose, planned, stored
+from everstep_common.trainer_messages import Entry
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class RestoreError(Exception):
+    """Some shard has no good source that can be reached; the sentence says which, and why."""
+
+
+class Search:
+    """The sources of one plan, for one question of one rank."""
+
+    def __init__(
+        self, vault: JobVault, contents: Contents, plan: fleet_pb2.StartGeneration
+    ) -> None:
+        self._vault = vault
+        self._contents = contents
+        self._plan = plan
+        held = [
+            Expected(facts.key, facts.size_bytes, facts.root_hash)
+            for facts, _ in vault.holdings.facts()
+        ]
+        self.sources = planned(plan.sources, held, vault.site.node)
+        self._storage_asked = False
+        self._problems: list[str] = []
+
+    async def choose(self, missing: set[str]) -> list[Source]:
+        """Return sources for all of it. Raises RestoreError.
+
+        Asks as few as it can: nobody for what is known, then for what the ranks of this node
+        wrote, then for everything; and shared storage only for what nobody has in memory.
+        """
+        chosen = self._choose(missing)
+        for widen in (self._near, self._all, self._storage, self._near, self._all):
+            if not self._lacking(chosen, missing):
+                break
+            await widen()
+            chosen = self._choose(missing)
+        if lacking := self._lacking(chosen, missing):
+            raise RestoreError(_explain(lacking, self._problems))
+        return chosen
+
+    async def all_names(self) -> set[str]:
+        """Return the names of all shards. Raises RestoreError when some part is not known."""
+        return {entry.name for entry in await self.entries(None)}
+
+    async def entries(self, rank: int | None) -> tuple[Entry, ...]:
+        """Return the shards of one rank's copy, or of all; each name once. Raises RestoreError."""
+        await self.storage_if_alone()
+        own = [source for source in self.sources if source.wanted.key.rank == rank]
+        found: dict[str, Entry] = {}
+        for entries in await self._learned(own or self.sources):
+            for entry in entries:
+                found.setdefault(entry.name, entry)
+        return tuple(found.values())
+
+    def failed(self, source: Source, reason: str) -> None:
+        """Do not take this source again."""
+        self.sources = [other for other in self.sources if other != source]
+        self._problems.append(f"{source}: {reason}")
+        logger.warning("restore of %s from %s: %s", source.wanted.key, source, reason)
+
+    async def storage_if_alone(self) -> None:
+        """Look in shared storage when the plan names nothing else."""
+        if not self.sources:
+            await self._storage()
+
+    async def _near(self) -> None:
+        plan = self._plan
+        ranks = range(plan.first_rank, plan.first_rank + plan.processes)
+        await self._learn([one for one in self.sources if one.wanted.key.rank in ranks])
+
+    async def _all(self) -> None:
+        await self._learn(self.sources)
+
+    async def _learn(self, sources: Sequence[Source]) -> None:
+        self._problems += await self._contents.learn(sources)
+
+    async def _storage(self) -> None:
+        files = self._vault.files
+        if self._storage_asked or files is None or not self._plan.HasField("stored"):
+            return
+        self._storage_asked = True
+        try:
+            self.sources = [*self.sources, *stored(await files.stored(self._plan.stored))]
+        except OSError as error:
+            self._problems.append(f"shared storage: {error or 'no answer in time'}")
+            if isinstance(error, BadFileError):
+                self._vault.bad(self._problems[-1])
+
+    async def _learned(self, sources: Sequence[Source]) -> list[tuple[Entry, ...]]:
+        """Return what is in each part of these. Raises RestoreError when that of one is unknown."""
+        await self._learn(sources)
+        unknown = {source.part for source in self._contents.unknown(sources)}
+        if unknown:
+            await self._storage()
+            await self._learn([one for one in self.sources if one.part in unknown])
+        if not sources or self._contents.unknown(sources):
+            why = "; ".join(self._problems) or "the plan names no source"
+            raise RestoreError(f"what is in a part of the state is not known ({why})")
+        parts = {source.part: self._contents.of(source) or () for source in sources}
+        return list(parts.values())
+
+    def _choose(self, missing: set[str]) -> list[Source]:
+        known = [
+            (source, frozenset(entry.name for entry in entries))
+            for source in self.sources
+            if (entries := self._contents.of(source)) is not None
+        ]
+        return choose(known, missing)
+
+    def _lacking(self, chosen: Sequence[Source], missing: set[str]) -> set[str]:
+        found = {entry.name for source in chosen for entry in self._contents.of(source) or ()}
+        return missing - found
+
+
+def _explain(missing: set[str], problems: Sequence[str]) -> str:
+    some = ", ".join(sorted(missing)[:3]) + (" …" if len(missing) > 3 else "")
+    why = "; ".join(problems) or "no source in the plan holds it"
+    return f"no good copy of {some} could be reached ({why})"

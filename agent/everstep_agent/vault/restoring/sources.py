@@ -1,0 +1,112 @@
+"""Where a state can be had from, and which sources to take it from. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.files import FileName
+from everstep_proto.generated import fleet_pb2
+
+
+class Tier(Enum):
+    """Kinds of sources, best first: in this order they are tried."""
+
+    OWN_MEMORY = "own memory"
+    PEER_MEMORY = "peer memory"
+    LOCAL_DISK = "local disk"
+    SHARED_STORAGE = "shared storage"
+
+
+_ORDER: Mapping[Tier, int] = {tier: order for order, tier in enumerate(Tier)}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One copy in one place. ``node`` and ``address`` are empty where no other agent is asked."""
+
+    tier: Tier
+    wanted: Expected
+    layout: bytes = b""
+    node: str = ""
+    address: str = ""
+
+    @property
+    def part(self) -> bytes:
+        """Return which part of the state it is; a copy of unknown layout is a part of its own."""
+        return self.layout or str(self.wanted.key).encode()
+
+    def __str__(self) -> str:
+        return f"{self.tier.value} of {self.node}" if self.node else self.tier.value
+
+
+def planned(
+    named: Iterable[fleet_pb2.ShardSource], held: Iterable[Expected], here: str
+) -> list[Source]:
+    """Return the sources of a plan as this node sees them; what it holds itself is one, too."""
+    known = set(held)
+    sources: dict[Source, None] = {}
+    for one in named:
+        key = CopyKey(one.generation, one.rank, one.step)
+        wanted = Expected(key, one.size_bytes, one.root_hash)
+        if wanted in known:
+            sources[Source(Tier.OWN_MEMORY, wanted, one.layout)] = None
+        source = _named(one, wanted, here)
+        if source is not None:
+            sources[source] = None
+    return sorted(sources, key=lambda source: _ORDER[source.tier])
+
+
+def _named(one: fleet_pb2.ShardSource, wanted: Expected, here: str) -> Source | None:
+    tier = Tier.LOCAL_DISK if one.on_disk else Tier.PEER_MEMORY
+    if one.node != here:
+        return Source(tier, wanted, one.layout, one.node, one.bulk_address)
+    return Source(tier, wanted, one.layout) if one.on_disk else None
+
+
+def stored(files: Iterable[FileName]) -> list[Source]:
+    """Return the files of a stored step as sources."""
+    return [
+        Source(
+            Tier.SHARED_STORAGE, Expected(file.key, file.size_bytes, file.root_hash), file.layout
+        )
+        for file in files
+    ]
+
+
+def choose(contents: Sequence[tuple[Source, frozenset[str]]], missing: set[str]) -> list[Source]:
+    """Return sources that together have as much as possible of what is missing.
+
+    A better tier first, whatever its size; within a tier the one that brings most, and of equal
+    ones the smallest. Nothing is taken twice.
+    """
+    left, chosen = set(missing), []
+    for tier in Tier:
+        rest = [(source, names) for source, names in contents if source.tier is tier]
+        while rest and left:
+            source, names = max(
+                rest, key=lambda one: (len(one[1] & left), -one[0].wanted.size_bytes)
+            )
+            if not names & left:
+                break
+            chosen.append(source)
+            left -= names
+            rest.remove((source, names))
+    return chosen
+
+
+def first_for(ranks: range, sources: Sequence[Source]) -> list[Source]:
+    """Return the best source of what each of these ranks snapshotted itself.
+
+    Where the plan names none of theirs (equal copies are named once), the only part there is.
+    """
+    parts = {source.part for source in sources if source.wanted.key.rank in ranks}
+    everything = {source.part for source in sources}
+    if not parts and len(everything) == 1:
+        parts = everything
+    best: dict[bytes, Source] = {}
+    for source in sources:
+        if source.part in parts:
+            best.setdefault(source.part, source)
+    return list(best.values())

@@ -1,0 +1,65 @@
+"""What the controller is still to be told of the vault: of each job, what is new on this stream."""
+
+from everstep_proto.generated import fleet_pb2
+
+# A broken memory must not make a report grow without end (see JobVault).
+_BAD_COPIES_MAX = 32
+
+# The copies of a report, by their bytes.
+_Told = dict[bytes, fleet_pb2.Copy]
+
+
+class VaultReports:
+    """The newest report of each job, which goes out whole or as a change of the one before.
+
+    A copy comes and goes once and is listed a dozen times meanwhile, so changes are a third of the
+    controller's work. They refer to what this very stream carried before, in order: a stream that
+    is lost takes them along, and the next one begins with whole lists.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, fleet_pb2.VaultReport] = {}
+        self._told: dict[str, _Told] = {}
+        self._changes = False
+
+    def put(self, report: fleet_pb2.VaultReport) -> None:
+        """Send a report soon; what an unsent one said of bad copies is not lost."""
+        before = self._waiting.get(report.job)
+        if before is not None and before.bad_copies:
+            newest, report = report, fleet_pb2.VaultReport()
+            report.CopyFrom(newest)
+            bad = [*before.bad_copies, *newest.bad_copies][-_BAD_COPIES_MAX:]
+            del report.bad_copies[:]
+            report.bad_copies.extend(bad)
+        self._waiting[report.job] = report
+
+    def begin(self, *, changes: bool) -> None:
+        """A stream begins, on which nothing was told; ``changes``: its controller takes them."""
+        self._told.clear()
+        self._changes = changes
+
+    def take(self) -> fleet_pb2.VaultReport | None:
+        """Return what is to be sent next; it counts as told."""
+        if not self._waiting:
+            return None
+        report = self._waiting.pop(next(iter(self._waiting)))
+        if not self._changes:
+            return report
+        before = self._told.pop(report.job, None)
+        now = {copy.SerializeToString(): copy for copy in report.copies}
+        if now:
+            self._told[report.job] = now
+        return report if before is None else _change(report, before, now)
+
+
+def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_pb2.VaultReport:
+    return fleet_pb2.VaultReport(
+        job=report.job,
+        copies=[copy for told, copy in now.items() if told not in before],
+        settled_generation=report.settled_generation,
+        bad_copies=report.bad_copies,
+        stored=report.stored,
+        persist_failures=report.persist_failures,
+        change=True,
+        gone=[copy for told, copy in before.items() if told not in now],
+    )

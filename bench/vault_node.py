@@ -1,0 +1,118 @@
+"""An agent's jobs and vault in a process of their own; the benchmark plays the controller.
+
+Arguments: folder, name of the node, slots of a rank. One command a line on standard input, each
+answered by a line of JSON: what a controller would send, and what it would hear.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+
+from everstep_common.trainer_messages import Start
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import KEY, Client, Node, launcher, plan, running, settings
+
+_PATIENCE_S = 60.0
+_LOOK_S = 0.002
+
+
+class Commands:
+    """What the benchmark may ask of the node."""
+
+    def __init__(self, node: Node, control: Client) -> None:
+        self._node = node
+        self._control = control
+        self._generation = 0
+
+    async def take(self, words: list[str]) -> object:
+        """Do one command and return what to answer."""
+        match words:
+            case ["address"]:
+                return self._node.jobs.bulk_address
+            case ["start", generation, *sources]:
+                return await self._start(int(generation), sources)
+            case ["verified", step]:
+                return await self._until(lambda: self._copies(int(step)))
+            case ["fetch", generation, *sources]:
+                return await self._fetch(int(generation), sources)
+            case ["recoverable", step, *target]:
+                self._direct(int(step), target)
+                return True
+            case ["replicate", step, *target]:
+                return await self._replicate(int(step), target)
+            case ["source", step]:
+                (copy,) = self._copies(int(step))
+                found = self._node.source(self._node, int(step), 0, copy.generation)
+                return found.SerializeToString().hex()
+            case _:
+                raise ValueError(f"not a command: {words}")
+
+    async def _start(self, generation: int, sources: list[str]) -> bool:
+        parsed = tuple(fleet_pb2.ShardSource.FromString(bytes.fromhex(one)) for one in sources)
+        step = parsed[0].step if parsed else None
+        self._generation = generation
+        self._node.order(start_generation=plan(generation, parsed, step=step))
+        while not isinstance(await self._control.hear(), Start):
+            pass
+        return True
+
+    async def _fetch(self, generation: int, sources: list[str]) -> float:
+        """Return the seconds from the plan until the copy that it names is here, verified."""
+        began = time.monotonic()
+        await self._start(generation, sources)
+        step = fleet_pb2.ShardSource.FromString(bytes.fromhex(sources[0])).step
+        await self._until(lambda: self._copies(step, replica=True))
+        return time.monotonic() - began
+
+    def _copies(self, step: int, *, replica: bool = False) -> list[fleet_pb2.Copy]:
+        report = self._node.outlet.reports.get("demo")
+        copies = report.copies if report else ()
+        return [copy for copy in copies if (copy.step, copy.replica) == (step, replica)][:1]
+
+    def _direct(self, step: int, target: list[str]) -> None:
+        directive = fleet_pb2.VaultDirective(
+            job="demo",
+            generation=self._generation,
+            has_recoverable=True,
+            recoverable_step=step,
+            transfer_key=KEY,
+            term=1,
+        )
+        if target:
+            directive.replica_target.node, directive.replica_bulk_address = target
+        self._node.jobs.on_directive(directive)
+
+    async def _replicate(self, step: int, target: list[str]) -> float:
+        """Return the seconds from the order until the other node has acknowledged the hash."""
+        before = self._node.jobs.metrics().vault_replicated_total
+        began = time.monotonic()
+        self._direct(step, target)
+        await self._until(lambda: self._node.jobs.metrics().vault_replicated_total > before)
+        return time.monotonic() - began
+
+    async def _until(self, true: Callable[[], object]) -> bool:
+        async with asyncio.timeout(_PATIENCE_S):
+            while not true():  # noqa: ASYNC110 - counters of the agent have no event
+                await asyncio.sleep(_LOOK_S)
+        return True
+
+
+async def main(folder: Path, name: str, slots: int) -> None:
+    """Serve until standard input ends."""
+    async with (
+        running(settings(folder, slots_per_rank=slots), name) as node,
+        launcher(node) as control,
+    ):
+        commands = Commands(node, control)
+        print(json.dumps("ready"), flush=True)
+        while words := (await asyncio.to_thread(sys.stdin.readline)).split():
+            print(json.dumps(await commands.take(words)), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,68 @@
+"""The pair of processes that moves raw bytes over loopback, to compare the vault with."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from processes import running
+
+_SCRIPT = Path(__file__).with_name("vault_raw_tcp.py")
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One transfer: seconds, and CPU seconds of both sides."""
+
+    seconds: float
+    sender_cpu_s: float
+    receiver_cpu_s: float
+
+
+class RawPair:
+    """Two processes; the bytes of the sender lie in a memfd, those of the receiver are mapped."""
+
+    def __init__(
+        self, sender: subprocess.Popen[str], receiver: subprocess.Popen[str], port: str
+    ) -> None:
+        self._sender = sender
+        self._receiver = receiver
+        self._port = port
+
+    def move(self) -> Moved:
+        """Move all bytes once."""
+        _write(self._receiver, "go")
+        _write(self._sender, self._port)
+        seconds, sender_cpu_s = json.loads(_line(self._sender))
+        _, receiver_cpu_s = json.loads(_line(self._receiver))
+        return Moved(seconds, sender_cpu_s, receiver_cpu_s)
+
+
+@contextlib.contextmanager
+def raw_pair(size_bytes: int, streams: int = 1, *, new: bool = False) -> Iterator[RawPair]:
+    """Start both; ``new``: the receiver takes new memory for each transfer."""
+    sizes = (str(size_bytes), str(streams), "new" if new else "kept")
+    with (
+        running([sys.executable, _SCRIPT, "receive", *sizes]) as receiver,
+        running([sys.executable, _SCRIPT, "send", *sizes]) as sender,
+    ):
+        port = _line(receiver)
+        _line(sender)
+        yield RawPair(sender, receiver, port)
+
+
+def _write(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    print(line, file=process.stdin, flush=True)
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"{process.args!r} ended early")
+    return line.strip()

@@ -1,0 +1,78 @@
+"""The limit of moving bytes between two nodes: sendfile on one side, recv_into on the other.
+
+Arguments: send or receive, bytes, streams, "new" or "kept" memory. Kept memory of the receiver is
+mapped and present before; new memory is a memfd that it makes for each transfer.
+The receiver prints its port; the sender's commands are ports; both answer with [seconds, CPU].
+"""
+
+import json
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+
+def parts(size_bytes: int, streams: int) -> list[tuple[int, int]]:
+    """Return where each stream begins and how many bytes it moves."""
+    each = size_bytes // streams
+    return [(number * each, each) for number in range(streams)]
+
+
+def receive(size_bytes: int, streams: int, *, new: bool) -> None:
+    """Take the bytes again and again until standard input ends."""
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+
+    def take(connection: socket.socket, begin: int, count: int) -> None:
+        with connection, memoryview(memory) as view:
+            while count:
+                with view[begin : begin + count] as rest:
+                    got = connection.recv_into(rest, count, socket.MSG_WAITALL)
+                begin, count = begin + got, count - got
+            connection.sendall(b"!")
+
+    with socket.create_server(("127.0.0.1", 0), backlog=streams) as listener:
+        print(json.dumps(listener.getsockname()[1]), flush=True)
+        while sys.stdin.readline().strip():
+            if new:
+                memory.close()
+                memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_SHARED)
+            found = [(listener.accept()[0], *part) for part in parts(size_bytes, streams)]
+            print(json.dumps(_measured([partial(take, *one) for one in found])), flush=True)
+
+
+def send(size_bytes: int, streams: int) -> None:
+    """Send the bytes to each port that is named, until standard input ends."""
+    fd = os.memfd_create("raw")
+    os.posix_fallocate(fd, 0, size_bytes)
+    mmap.mmap(fd, size_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE).close()
+
+    def give(connection: socket.socket, begin: int, count: int) -> None:
+        with connection, open(f"/proc/self/fd/{fd}", "rb", buffering=0) as file:
+            connection.sendfile(file, begin, count)
+            connection.recv(1)
+
+    print(json.dumps("ready"), flush=True)
+    while line := sys.stdin.readline().strip():
+        address = ("127.0.0.1", int(line))
+        found = [(socket.create_connection(address), *part) for part in parts(size_bytes, streams)]
+        print(json.dumps(_measured([partial(give, *one) for one in found])), flush=True)
+
+
+def _measured(works: list[Callable[[], None]]) -> list[float]:
+    began, cpu = time.monotonic(), time.process_time()
+    with ThreadPoolExecutor(len(works)) as pool:
+        for done in [pool.submit(work) for work in works]:
+            done.result()
+    return [time.monotonic() - began, time.process_time() - cpu]
+
+
+if __name__ == "__main__":
+    sizes = (int(sys.argv[2]), int(sys.argv[3]))
+    if sys.argv[1] == "send":
+        send(*sizes)
+    else:
+        receive(*sizes, new=sys.argv[4] == "new")

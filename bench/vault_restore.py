@@ -1,0 +1,107 @@
+"""How long a rank waits for its state, verified: 2 GiB of its own node's memory, 1 GiB of a peer's.
+
+Each round is a new generation, whose rank is a new process, as after a fault; its arrays have all
+their pages. memcpy runs in that process, which is started as `everstep run` starts it; raw TCP runs
+beside it in the same round. As soon as the plan comes, while the process starts, the agent verifies
+the state and makes the new generation's slots; what is left of that is asked for after the restore
+and is a figure of its own. A fetch is timed from the plan until the copy is here and verified.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from vault_figures import Figure, Series, Target
+from vault_nodes import BenchNode, bench_node, bench_rank, until_idle, until_quiet
+from vault_raw import GIB, raw_pair
+
+_BYTES = 2 * GIB
+# Four processes have as much each, in and out of the raw pairs.
+_PEER_BYTES = GIB
+_TENSORS = 64
+# The least: slots of the old generation and of the new one are there at once.
+_SLOTS = 2
+
+
+def save(node: BenchNode, size_bytes: int) -> object:
+    """Have a rank save step 1 and end; return the copy as a plan names it."""
+    with bench_rank("vault_state_rank.py", node.environment(1), size_bytes, _TENSORS) as rank:
+        rank.ask("save", 1)
+        node.talk.ask("verified", 1)
+    return node.talk.ask("source", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a rank waited for, in seconds."""
+
+    state_s: float
+    slots_s: float
+    memcpy_s: float
+
+
+def restored(node: BenchNode, generation: int, size_bytes: int) -> Restored:
+    """Return what a new rank of a generation waited for, and what memcpy took there."""
+    environment = node.environment(generation)
+    with bench_rank("vault_state_rank.py", environment, size_bytes, _TENSORS) as rank:
+        until_quiet(node.talk.pid)
+        rank.ask("memcpy")
+        until_idle()
+        memcpy_s = rank.seconds("memcpy")
+        until_idle()
+        state_s = rank.seconds("restore")
+        return Restored(state_s, rank.seconds("slots"), memcpy_s)
+
+
+def own(repeats: int) -> Iterator[Figure]:
+    """Yield the figures of a restore from the node's own memory."""
+    found = []
+    with bench_node("node-1", _SLOTS) as node:
+        source = save(node, _BYTES)
+        for generation in range(2, repeats + 2):
+            node.talk.ask("start", generation, source)
+            found.append(restored(node, generation, _BYTES))
+    bare = Series(
+        "memcpy of 2 GiB in the same process, one thread", [one.memcpy_s for one in found]
+    )
+    yield bare.figure()
+    ours = Series("restore from own memory, two threads", [one.state_s for one in found])
+    yield ours.against(bare, Target(1.2))
+    yield Series("after it, until the new slots are there", [one.slots_s for one in found]).figure()
+
+
+def peer(repeats: int) -> Iterator[Figure]:
+    """Yield the figures of a restore from another node; that node is a new one in each round."""
+    kept: list[float] = []
+    new: list[float] = []
+    ours, fetches = [], []
+    with ExitStack() as stack:
+        raws = [stack.enter_context(raw_pair(_PEER_BYTES, new=given)) for given in (False, True)]
+        holder = stack.enter_context(bench_node("node-1", _SLOTS))
+        source = save(holder, _PEER_BYTES)
+        holder.talk.ask("start", 2, source)
+        for raw in raws:
+            raw.move()
+        for _ in range(repeats):
+            until_idle()
+            for raw, found in zip(raws, (kept, new), strict=True):
+                found.append(raw.move().seconds)
+            with bench_node("node-2", _SLOTS) as node:
+                until_idle()
+                fetches.append(node.talk.seconds("fetch", 2, source))
+                ours.append(fetches[-1] + restored(node, 2, _PEER_BYTES).state_s)
+    bare = Series("raw sendfile of 1 GiB, one stream", kept)
+    yield bare.figure()
+    fresh = Series("raw sendfile of 1 GiB into new memory", new)
+    yield fresh.against(bare)
+    yield Series("1 GiB fetched from a peer and verified", fetches).against(fresh)
+    whole = Series("restore of 1 GiB from a peer: fetched, verified, in the arrays", ours)
+    yield whole.against(bare, Target(1.3))
+    yield whole.against(fresh)
+
+
+def measure(repeats: int) -> Iterator[Figure]:
+    """Measure and yield the figures."""
+    repeats = max(2, repeats // 2)  # each round starts processes and takes new memory
+    yield from own(repeats)
+    yield from peer(repeats)

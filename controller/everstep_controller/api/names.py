@@ -1,0 +1,15 @@
+"""Names that agents give to things."""
+
+import re
+
+from everstep_proto.convert import WireError
+
+# Names end up in file names, metric labels and command lines.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def name(value: str, what: str) -> str:
+    """Return a name. Raises WireError for one that could not be used everywhere."""
+    if not _NAME.fullmatch(value):
+        raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
+    return value

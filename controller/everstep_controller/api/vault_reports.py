@@ -1,0 +1,88 @@
+"""What agents say of their vaults, from the wire to the core's facts."""
+
+from collections.abc import Mapping
+
+from everstep_controller.api.names import name
+from everstep_controller.core.catalogue import News
+from everstep_controller.core.copies import Copy, Tier
+from everstep_controller.core.facts import StoredStep
+from everstep_controller.job_vault import Report
+from everstep_proto.convert import WireError
+from everstep_proto.generated import fleet_pb2
+
+_TEXT_MAX = 4096
+
+
+def vault_report(node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, Copy]) -> Report:
+    """Return what a node reports as a whole list. Raises WireError.
+
+    A copy is told by the bytes of its message: the many that were in the report before are
+    ``known``, and only the few new ones are read.
+    """
+    told = zip(map(fleet_pb2.Copy.SerializeToString, wire.copies), wire.copies, strict=True)
+    copies = {one: known.get(one) or _copy(node, copy) for one, copy in told}
+    return _report(wire, copies)
+
+
+def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | None) -> Report:
+    """Return what a node reports as a change of the list ``told``, which it is applied to.
+
+    Raises WireError, and changes nothing then.
+    """
+    names = [copy.SerializeToString() for copy in wire.gone]
+    if told is None or not told.keys() >= set(names):
+        raise WireError(f"a change of a list of copies of {wire.job:.80} that was not told")
+    new = {copy.SerializeToString(): _copy(node, copy) for copy in wire.copies}
+    new = {one: copy for one, copy in new.items() if one not in told}
+    report = _report(wire, told, News(tuple(new.values()), tuple(told[one] for one in names)))
+    for one in names:
+        told.pop(one, None)
+    told |= new
+    return report
+
+
+def _report(
+    wire: fleet_pb2.VaultReport, copies: dict[bytes, Copy], news: News | None = None
+) -> Report:
+    name(wire.job, "job")
+    return Report(
+        copies,
+        wire.settled_generation,
+        stored=tuple(stored_step(step) for step in wire.stored),
+        failures=tuple(
+            ((failure.generation, failure.step), failure.reason[:_TEXT_MAX])
+            for failure in wire.persist_failures
+        ),
+        bad_copies=len(wire.bad_copies),
+        news=news,
+    )
+
+
+def stored_step(wire: fleet_pb2.StoredStep) -> StoredStep:
+    """Return a whole step in storage. Raises WireError."""
+    if not wire.world_size or not wire.manifest_hash:
+        raise WireError(f"stored step {wire.step} without its ranks or its hash")
+    return StoredStep(
+        wire.generation, wire.step, wire.world_size, wire.manifest_hash.hex(), wire.size_bytes
+    )
+
+
+def _copy(node: str, wire: fleet_pb2.Copy) -> Copy:
+    if not wire.root_hash:
+        raise WireError(f"a copy of rank {wire.rank}, step {wire.step}, without its hash")
+    return Copy(
+        node,
+        wire.generation,
+        wire.rank,
+        wire.step,
+        wire.replica,
+        wire.root_hash.hex(),
+        wire.size_bytes,
+        wire.layout.hex() or _layout_of(wire),
+        Tier.DISK if wire.on_disk else Tier.MEMORY,
+    )
+
+
+def _layout_of(wire: fleet_pb2.Copy) -> str:
+    """Stand in for what an older agent does not tell: each rank is a part of its own."""
+    return wire.rank.to_bytes(16, "big").hex()

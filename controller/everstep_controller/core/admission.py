@@ -1,0 +1,97 @@
+"""Which launchers take part in a job, and what a new job begins with."""
+
+from everstep_controller.core import jobs, orders, planning
+from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.facts import BranchPoint, StoredStep
+from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.state import JobRecord, JobState, Launcher
+from everstep_controller.core.turn import Turn
+
+
+def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
+    """Let a launcher take part in a job, or refuse it."""
+    state, node = turn.state, event.origin.node
+    job = state.jobs.get(event.job)
+    if job is None or (job.state is JobState.ENDED and node not in job.launchers):
+        job = _new_job(turn, event, job)
+    key = f"{event.job}@{node}"
+    state.refusals.pop(key, None)
+    if refusal := _refusal(job, event):
+        state.refusals[key] = refusal
+        turn.actions.append(orders.refuse(event.job, node, refusal))
+        turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
+        return
+    _continue_from(job, event.latest)
+    if job.state is JobState.FORMING and not job.members:
+        job.generation = max(job.generation, event.stored_generation)
+    current = node in job.members and event.running_generation == job.generation
+    stale_generation = 0 if current else event.running_generation
+    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation)
+    if not current and _counts_on(job, node):
+        jobs.fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
+    turn.actions.extend(orders.for_member(state, job, node))
+    planning.reconsider(turn, job)
+
+
+def _counts_on(job: JobRecord, node: str) -> bool:
+    """Return whether the plan takes for granted that processes run on this node."""
+    return job.state in ACTIVE and node in job.phases and node not in job.finished
+
+
+def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
+    job = JobRecord(
+        name=event.job,
+        uid=event.uid,
+        token_sha256=event.token_sha256,
+        nodes_min=event.nodes_min,
+        nodes_max=event.nodes_max,
+        processes_per_node=event.processes_per_node,
+        reform=event.reform,
+        restarts_max=event.restarts_max,
+        created_ns=turn.now_ns,
+        ledger=Ledger(turn.now_ns),
+        since_ns=turn.now_ns,
+        # Generations of a name never repeat, so what an old job left behind stays fenced off.
+        generation=ended.generation if ended else 0,
+        storage=event.storage,
+        snapshot_every_min=event.snapshot_every_min,
+        snapshot_every_max=event.snapshot_every_max,
+    )
+    jobs.adopt_generation(turn, job, event.running_generation)
+    job.ledger.enter(turn.now_ns, "init.queue")
+    turn.state.jobs[event.job] = job
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    return job
+
+
+def _continue_from(job: JobRecord, latest: StoredStep | None) -> None:
+    """Have a job that has not started yet go on where storage ends; the newest word counts."""
+    if latest is None or job.state is not JobState.FORMING or job.members:
+        return
+    if job.latest is None or latest.key > job.latest.key:
+        job.latest = latest
+        job.generation = max(job.generation, latest.generation)
+        job.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
+
+
+def _refusal(job: JobRecord, event: LauncherJoined) -> str:
+    if event.uid != job.uid:
+        return f"job {job.name} belongs to another user; choose another --job name"
+    if event.token_sha256 != job.token_sha256:
+        return (
+            f"wrong token for job {job.name}: start every launcher with the same "
+            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
+        )
+    if event.storage != job.storage:
+        return (
+            f"job {job.name} is brought to storage otherwise: start every launcher with the same "
+            "--persist options"
+        )
+    offered = (event.nodes_min, event.nodes_max, event.processes_per_node, event.reform)
+    if offered != (job.nodes_min, job.nodes_max, job.processes_per_node, job.reform):
+        return (
+            f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
+            f"--nproc-per-node {job.processes_per_node}: start every launcher with these options"
+        )
+    return ""

@@ -1,0 +1,36 @@
+"""A job's way through its lifecycle table, told to people, and the ledger's word for a phase."""
+
+from everstep_controller.core.job_lifecycle import JobEvent, step
+from everstep_controller.core.state import JobRecord
+from everstep_controller.core.turn import Turn
+
+
+def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
+    """Take a job through its lifecycle table."""
+    before = job.state
+    job.state = step(before, event)
+    job.reason = reason
+    if job.state is not before:
+        job.since_ns = turn.now_ns
+        turn.announce(
+            job.name,
+            "Job" + job.state.value.title().replace("_", ""),
+            f"{job.name} is {job.state.value}: {reason}",
+        )
+
+
+def category(job: JobRecord, name: str) -> str:
+    """Return the ledger category of a phase: first launches and planned work have their own."""
+    incident = job.incident
+    if incident is not None and incident.cause == "operator":
+        return "planned"
+    if incident is not None:
+        return name
+    first = {
+        "inc.capacity": "init.queue",
+        "inc.schedule": "init.queue",
+        "inc.env": "init.env",
+        "inc.init": "init.proc",
+        "inc.restore": "init.restore",
+    }
+    return first.get(name, name)

@@ -1,0 +1,176 @@
+"""What is known of one job's snapshots, and what the vaults of its nodes shall do."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from everstep_controller.core.actions import ChooseRecoveryStep
+from everstep_controller.core.cadence import Cadence, decide
+from everstep_controller.core.catalogue import Catalogue, Copy, News, Recoverable
+from everstep_controller.core.facts import StepKey, StoredStep
+from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins
+from everstep_controller.core.snapshot_numbers import View
+from everstep_controller.core.state import JobRecord, JobState, State
+from everstep_controller.replica_ring import replica_targets
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a node says of one job: complete lists, in place of those before."""
+
+    # Each copy under a name that no other copy has ever had; the next change is made in place.
+    copies: dict[bytes, Copy]
+    settled_generation: int
+    stored: tuple[StoredStep, ...] = ()
+    # Steps that could not be brought to storage, and why.
+    failures: tuple[tuple[StepKey, str], ...] = ()
+    # Copies that turned out bad since the last report.
+    bad_copies: int = 0
+    # How the list came about from the one before, which it was changed in place from.
+    news: News | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the vault of one node shall do for one job."""
+
+    job: str
+    generation: int
+    recoverable_step: int | None
+    dead_steps: tuple[int, ...]
+    replica_target: str
+    persist_steps: tuple[int, ...] = ()
+    publish: Publish | None = None
+    snapshot_every: int = 1
+    snapshot_from: int = 0
+    # Ranks of other nodes whose replicas here are persisted.
+    persist_replicas: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class JobVault:
+    """The catalogue of a job, its ring, and what was decided about its snapshots."""
+
+    job: str
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    holders: set[str] = field(default_factory=set)
+    # The generation that runs or ran last: its ring stays until the next one starts.
+    generation: int = 0
+    members: tuple[str, ...] = ()
+    targets: Mapping[str, str] = field(default_factory=dict)
+    world_size: int = 0
+    recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
+    # The parts of a whole state of this generation, as the journal has them.
+    learned: frozenset[str] = frozenset()
+    # What the journal was told of them, and of which generation.
+    layouts_told: tuple[int, tuple[str, ...]] = (-1, ())
+    choice: ChooseRecoveryStep | None = None
+    refresh_waits: bool = False
+    sent: dict[str, Directive] = field(default_factory=dict)
+    persisting: Persisting = field(default_factory=Persisting)
+    publish: Publish | None = None
+    # Who persists the replicas of ranks whose own node cannot.
+    stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    cadence: Cadence = field(default_factory=Cadence)
+    bad_copies: int = 0
+    # The last sentence about storage that people were told.
+    told: str = ""
+
+    def take(self, node: str, report: Report) -> None:
+        """Take a node's report."""
+        self.catalogue.take(node, report.copies, report.settled_generation, report.news)
+        self.catalogue.store(node, report.stored)
+        (self.holders.add if report.copies else self.holders.discard)(node)
+        self.bad_copies += report.bad_copies
+        for key, reason in report.failures:
+            self.persisting.failures[key] = reason
+
+    def forget(self, node: str) -> None:
+        """A node is lost, with all that it held."""
+        self.catalogue.forget(node)
+        self.holders.discard(node)
+
+    def end(self) -> None:
+        """The job is over: what is left is what nodes keep of it, and nobody is told to do more."""
+        self.members, self.recoverable = (), Recoverable(None, ())
+        self.persisting, self.publish, self.choice = Persisting(), None, None
+        self.cadence, self.bad_copies = Cadence(), 0
+        self.sent.clear()
+
+    def adopt_plan(self, record: JobRecord, state: State) -> bool:
+        """Take over the ring of a generation that was started; return whether it is another."""
+        runs = record.state in ACTIVE or record.state is JobState.STOPPING
+        if not runs or record.generation == self.generation:
+            return False
+        self.generation, self.members = record.generation, tuple(record.members)
+        self.world_size = record.world_size
+        domains = {name: node.domain for name, node in state.nodes.items()}
+        self.targets = replica_targets(self.members, domains)
+        return True
+
+    def refresh(self, record: JobRecord, state: State, now_ns: int) -> None:
+        """Decide anew what is recoverable, persisted and snapshotted."""
+        self._learn(record)
+        self.recoverable = self.catalogue.recoverable(
+            self.generation, self.members, self.world_size, self.learned
+        )
+        self.cadence = decide(self.cadence, record, state.settings, now_ns)
+        sight = self.sight(record, state, now_ns)
+        self.publish = self.persisting.look(sight)
+        # Every member that is there persists its own ranks.
+        away = len(sight.connected) < len(self.members)
+        self.stand_ins = stand_ins(sight, self.persisting.named) if away else {}
+
+    def sight(self, record: JobRecord, state: State, now_ns: int) -> Sight:
+        """Return what the bringing to storage is decided from."""
+        connected = [name for name in self.members if state.nodes[name].connected]
+        step = self.recoverable.step
+        if record.state not in ACTIVE:
+            # A node that is lost has taken second copies with it: what is whole is worth saving.
+            alone = self.catalogue.recoverable(self.generation, (), self.world_size, self.learned)
+            step = alone.step
+        return Sight(
+            record, self.generation, self.world_size, self.catalogue, step, connected, now_ns
+        )
+
+    def view(
+        self, record: JobRecord, state: State, reachable: Mapping[str, str], now_ns: int
+    ) -> View:
+        """Return what the table of snapshots is made from."""
+        return View(
+            record,
+            self.catalogue,
+            reachable,
+            self.recoverable.step,
+            self.persisting,
+            self.cadence,
+            self.bad_copies,
+            state.settings.probation_steps,
+            now_ns,
+        )
+
+    def _learn(self, record: JobRecord) -> None:
+        points = [p for p in record.branch if p.generation == self.generation]
+        layouts: Collection[str] = points[-1].layouts if points else ()
+        if len(layouts) != len(self.learned) or not self.learned.issuperset(layouts):
+            self.learned = frozenset(layouts)
+
+    def unlearned(self) -> tuple[str, ...]:
+        """Return the parts of a whole state when they are not those that the journal has."""
+        layouts = self.catalogue.layouts(self.generation, self.world_size)
+        return () if self.learned == frozenset(layouts) else layouts
+
+    def directive(self, node: str) -> Directive:
+        """Return what the vault of a node shall do."""
+        return Directive(
+            self.job,
+            self.generation,
+            self.recoverable.step,
+            self.recoverable.dead_steps,
+            self.targets.get(node, ""),
+            tuple(self.persisting.named) if self.publish is not None else (),
+            self.publish if node == self.persisting.publisher else None,
+            self.cadence.every,
+            self.cadence.start,
+            self.stand_ins.get(node, ()),
+        )

@@ -1,0 +1,23 @@
+"""Finds what an operator names, or says that there is no such thing."""
+
+from everstep_controller.core.state import JobRecord, NodeRecord, State
+
+
+class UnknownNameError(LookupError):
+    """No node or job of this name; the message is one sentence."""
+
+
+def node_named(state: State, name: str) -> NodeRecord:
+    """Return a node. Raises UnknownNameError."""
+    node = state.nodes.get(name)
+    if node is None:
+        raise UnknownNameError(f"no node named {name!r}")
+    return node
+
+
+def job_named(state: State, name: str) -> JobRecord:
+    """Return a job. Raises UnknownNameError."""
+    job = state.jobs.get(name)
+    if job is None:
+        raise UnknownNameError(f"no job named {name!r}")
+    return job

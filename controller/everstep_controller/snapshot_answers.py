@@ -1,0 +1,150 @@
+"""What operators ask about snapshots: what there is of a job, and to drop what it left behind."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from everstep_controller.api import snapshots_to_admin
+from everstep_controller.core.copies import Copy
+from everstep_controller.core.events import OperatorForgotJob
+from everstep_controller.core.snapshot_numbers import View, snapshot_numbers
+from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.lookup import UnknownNameError, job_named, node_named
+from everstep_controller.runtime import Runtime
+from everstep_proto.generated import admin_pb2
+
+# An agent drops memory at once; whoever waits longer is told which nodes are still to answer.
+_ANSWER_S = 5.0
+_POLL_S, _POLL_S_MAX = 0.02, 1.0
+
+
+class CannotForgetError(Exception):
+    """What was asked makes no sense now; one sentence that names the next command."""
+
+
+class SnapshotSource(Protocol):
+    """Whoever knows the catalogues, also those of jobs that have ended and keep copies."""
+
+    def view(self, job: str) -> View | None:
+        """Return what is known of a job's snapshots now; None for no job."""
+        ...
+
+    def copies(self, job: str) -> Iterable[Copy]:
+        """Yield the single copies of a job, newest step first."""
+        ...
+
+    def memory_bytes(self, job: str) -> Counter[str]:
+        """Return how much memory each node has in use for a job's snapshots."""
+        ...
+
+
+class SnapshotAnswers:
+    """One method per call; they raise UnknownNameError, and ``forget`` JournalFull."""
+
+    def __init__(self, runtime: Runtime, vault: SnapshotSource) -> None:
+        self._runtime = runtime
+        self._vault = vault
+
+    async def table(self, name: str) -> admin_pb2.Snapshots:
+        """Return every step of a job and what a restart would go back to."""
+        job, view, lines = job_named(self._runtime.state, name), self._view(name), []
+        for line in snapshot_steps(view):
+            lines.append(line)
+            # A step of a large job costs 10 ms, and streams wait meanwhile.
+            await asyncio.sleep(0)
+        return snapshots_to_admin.snapshots(snapshot_table(view, lines), job)
+
+    def complete(self, detail: admin_pb2.JobDetail) -> None:
+        """Add to what is known of a job how its state is kept."""
+        name = detail.summary.job
+        job, view = job_named(self._runtime.state, name), self._view(name)
+        numbers = snapshot_numbers(view)
+        detail.cadence.CopyFrom(snapshots_to_admin.cadence(numbers, view.cadence.reason, job))
+        if storage := snapshots_to_admin.storage(numbers):
+            detail.storage.CopyFrom(storage)
+
+    def copies(self, request: admin_pb2.ListCopiesRequest) -> Iterator[admin_pb2.CopyLine]:
+        """Return single copies, of one step or node where it is named.
+
+        They are made one by one: a large job has a hundred thousand, and streams wait meanwhile.
+        """
+        state = self._runtime.state
+        job_named(state, request.job)
+        if request.node:
+            node_named(state, request.node)
+        step = request.step if request.HasField("step") else None
+        return (
+            snapshots_to_admin.copy(held, unreachable=not self._connected(held.node))
+            for held in self._vault.copies(request.job)
+            if step in (None, held.step) and request.node in ("", held.node)
+        )
+
+    async def forget(self, name: str, operator: str) -> admin_pb2.ForgetJobReply:
+        """Have the memory of an ended job dropped. Raises CannotForgetError."""
+        job = job_named(self._runtime.state, name)
+        if problem := _problem(job):
+            raise CannotForgetError(problem)
+        before = self._vault.memory_bytes(name)
+        turn = await self._runtime.submit(OperatorForgotJob(name, operator))
+        refused = self._runtime.state.halted or turn.rejected
+        job = job_named(self._runtime.state, name)
+        if refused or not job.forgotten_by:
+            why = refused or f"{name} has just begun again"
+            raise CannotForgetError(f"the controller did not take the order: {why}")
+        involved = {*before, *job.launchers, *job.holders}
+        await self._dropped(name, [node for node in involved if self._connected(node)])
+        return self._outcome(job, before, involved)
+
+    def _outcome(
+        self, job: JobRecord, before: Mapping[str, int], involved: set[str]
+    ) -> admin_pb2.ForgetJobReply:
+        here = {node for node in involved if self._connected(node)}
+        left = self._vault.memory_bytes(job.name)
+        dropped = sorted(node for node in here if before.get(node) and not left.get(node))
+        dropping = sorted(node for node in here if left.get(node))
+        away = sorted(involved - here)
+        storage = job.storage
+        return admin_pb2.ForgetJobReply(
+            job=job.name,
+            dropped=dropped,
+            dropped_bytes=sum(before[node] for node in dropped),
+            dropping=dropping,
+            dropping_bytes=sum(left[node] for node in dropping),
+            away=away,
+            away_bytes=sum(before.get(node, 0) for node in away),
+            stays=storage.path if storage else "",
+        )
+
+    async def _dropped(self, job: str, nodes: Sequence[str]) -> None:
+        """Wait, for a while, until none of these nodes reports memory of the job."""
+        loop, pause_s = asyncio.get_running_loop(), _POLL_S
+        due = loop.time() + _ANSWER_S
+        while loop.time() < due:
+            left = self._vault.memory_bytes(job)
+            if not any(left.get(node) for node in nodes):
+                return
+            await asyncio.sleep(pause_s)
+            # A look at all copies of a large job costs ten milliseconds.
+            pause_s = min(2 * pause_s, _POLL_S_MAX)
+
+    def _view(self, name: str) -> View:
+        view = self._vault.view(name)
+        if view is None:
+            raise UnknownNameError(f"no job named {name!r}")
+        return view
+
+    def _connected(self, node: str) -> bool:
+        known = self._runtime.state.nodes.get(node)
+        return known is not None and known.connected
+
+
+def _problem(job: JobRecord) -> str:
+    """Return why a job's memory cannot be forgotten; empty when it can."""
+    if job.state is JobState.ENDED:
+        return ""
+    return (
+        f"{job.name} is {job.state.value}, and its snapshots are what it would go on from: end it "
+        f"first (Ctrl-C its 'everstep run'), then: everstep job {job.name} forget"
+    )

@@ -1,0 +1,158 @@
+"""The real vault service in virtual time: its words reach nodes late, and so do their answers."""
+
+from collections.abc import Callable
+from functools import partial
+
+from everstep_controller.core import actions, events
+from everstep_controller.core.catalogue import Copy, Tier
+from everstep_controller.core.persisting import Publish
+from everstep_controller.job_vault import Directive, Report
+from everstep_controller.vault_service import VaultService
+from everstep_sim.controller import SimulatedController
+from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.node import SimulatedNode
+from everstep_sim.storage import SharedFolder
+from everstep_sim.timeline import Timeline
+
+
+class Vaults:
+    """The service of the controller that runs now, and the vaults of all nodes."""
+
+    def __init__(self, fleet: Fleet, time: Timeline, controller: SimulatedController) -> None:
+        self._fleet = fleet
+        self._time = time
+        self._controller = controller
+        self.folder = SharedFolder()
+        # Chance of a file that cannot be written.
+        self.write_fault_chance = 0.0
+        # The longest that the word to publish a step may hang in the file system.
+        self.publish_s = 3.0
+        # The newest step of each generation that nodes were told to be recoverable.
+        self.told: dict[int, int] = {}
+        self.service = self._new_service()
+        self._gone: set[str] = set()
+
+    def restart(self) -> None:
+        """Forget everything, as a controller that starts does."""
+        self.service, self._gone = self._new_service(), set()
+
+    def _new_service(self) -> VaultService:
+        return VaultService(lambda: self._controller.core.state, _Port(self))
+
+    def report(self, node: SimulatedNode) -> None:
+        """Tell the controller what a node holds, and what it sees in storage."""
+        if not node.connected or not self._controller.up:
+            return
+        held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
+        failures = tuple((key, "disk full") for key in node.write_faults)
+        report = Report(held, node.settled, self.folder.whole(), failures)
+        self.service.report(JOB, node.name, report)
+
+    def changed(self) -> None:
+        """Let the service see what an event led to."""
+        gone = {name for name, node in self._controller.core.state.nodes.items() if node.gone}
+        for name in gone - self._gone:
+            self.service.forget_node(name)
+        self._gone = gone
+        self.service.job_changed(JOB)
+
+    def choose(self, action: actions.ChooseRecoveryStep) -> None:
+        """Ask for the step of a recovery."""
+        self.service.choose(action)
+
+    # --- on the nodes ----------------------------------------------------------------------------
+
+    def directed(self, name: str, directive: Directive) -> bool:
+        """Let a directive travel to its node."""
+        node = self._fleet.nodes[name]
+        if directive.recoverable_step is not None:
+            self.told[directive.generation] = directive.recoverable_step
+        if node.connected:
+            self._time.soon(0.005, 0.1, partial(self._obey, node, node.streams, directive))
+        return node.connected
+
+    def _obey(self, node: SimulatedNode, stream: int, directive: Directive) -> None:
+        if not node.connected or node.streams != stream or directive.generation < node.directed:
+            return
+        node.directed, node.pinned = directive.generation, set(directive.persist_steps)
+        if directive.recoverable_step is not None:
+            node.free_below(directive.generation, directive.recoverable_step)
+            self.report(node)
+        for step in directive.persist_steps:
+            self._persist(node, directive, step)
+        publish = directive.publish
+        if publish is not None and publish != node.published:
+            node.published = publish
+            # It is done even when the node is cut off by then.
+            self._time.soon(0.05, self.publish_s, partial(self._publish, node, publish))
+
+    def _persist(self, node: SimulatedNode, directive: Directive, step: int) -> None:
+        wanted = (directive.generation, step)
+        held = [c for c in node.copies if (c.generation, c.step) == wanted]
+        due = [c for c in held if not c.replica or c.rank in directive.persist_replicas]
+        for copy in due if wanted not in node.write_faults else ():
+            if copy in node.writing:
+                continue
+            node.writing.append(copy)
+            self._time.soon(0.2, 4, partial(self._written, node, node.boot, copy))
+
+    def _written(self, node: SimulatedNode, boot: int, copy: Copy) -> None:
+        if not node.alive or node.boot != boot:
+            return
+        if self._time.rng.random() < self.write_fault_chance:
+            node.write_faults.add((copy.generation, copy.step))
+        else:
+            self.folder.write(copy)
+            node.files.append(copy._replace(tier=Tier.DISK))
+        self.report(node)
+
+    def _publish(self, node: SimulatedNode, publish: Publish) -> None:
+        if node.alive:
+            self.folder.publish(publish)
+            self.report(node)
+
+    # --- the service's port ----------------------------------------------------------------------
+
+    def post(self, event: events.Event) -> None:
+        """Hand an event to the controller, unless it is away by then."""
+        self._time.after(0, lambda: self._fleet.submit(event))
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call back, unless another controller runs by then."""
+        service = self.service
+
+        def due() -> None:
+            if self._controller.up and self.service is service:
+                callback()
+
+        self._time.after(max(0.01, delay_s), due)
+
+    def now_ns(self) -> int:
+        """Return the time."""
+        return self._time.now_ns
+
+
+class _Port:
+    """VaultPort to the simulated world."""
+
+    def __init__(self, vaults: Vaults) -> None:
+        self._vaults = vaults
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        """See VaultPort."""
+        return self._vaults.directed(node, directive)
+
+    def post(self, event: events.Event) -> None:
+        """See VaultPort."""
+        self._vaults.post(event)
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """See VaultPort."""
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """See VaultPort."""
+        self._vaults.later(delay_s, callback)
+
+    def now_ns(self) -> int:
+        """See VaultPort."""
+        return self._vaults.now_ns()

@@ -1,0 +1,25 @@
+"""A certificate authority for tests, which writes its certificates to files."""
+
+from pathlib import Path
+
+import trustme
+
+from everstep_proto.tls import TlsSettings
+
+
+class Authority:
+    """A test CA that writes its certificates to files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ca = trustme.CA()
+        self._folder = folder
+        self._ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+
+    def issue(self, name: str, role: str, file: str = "") -> TlsSettings:
+        """Write a certificate and return the settings that use it."""
+        issued = self._ca.issue_cert("localhost", common_name=name, organization_unit_name=role)
+        stem = self._folder / (file or name)
+        certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(key))
+        return TlsSettings(ca=self._folder / "ca.pem", certificate=certificate, key=key)

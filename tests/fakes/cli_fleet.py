@@ -1,0 +1,129 @@
+"""A fleet of five nodes and a job, as the command line would be told of it."""
+
+from everstep_proto.generated import admin_pb2
+from fakes import cli_snapshots
+
+NOW_NS = cli_snapshots.NOW_NS
+_SECOND = 1_000_000_000
+XID = "Xid 79: GPU has fallen off the bus."
+
+FINDING = admin_pb2.FindingLine(
+    node="node-3",
+    component="gpu/0000:3b:00.0",
+    condition="XidFatal",
+    severity="fatal",
+    message=XID,
+    evidence="NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
+    suggested_action="reboot_node",
+    rule="xid-table-1",
+    since_ns=NOW_NS - 20 * _SECOND,
+    injected=True,
+)
+
+
+def _node(name: str) -> admin_pb2.NodeSummary:
+    return admin_pb2.NodeSummary(
+        node=name,
+        state="healthy",
+        connected=True,
+        jobs=["demo"],
+        cpu_count=2,
+        memory_bytes=24 << 30,
+        accelerators="none",
+        reason="its checks passed",
+        since_ns=NOW_NS - 200 * _SECOND,
+    )
+
+
+def nodes() -> list[admin_pb2.NodeSummary]:
+    """Return five nodes, one lost and one in repair."""
+    found = [_node(f"node-{n}") for n in range(1, 6)]
+    found[1].state, found[1].connected = "lost", False
+    found[1].reason = "node-1 and node-3 did not hear from it, and its stream is closed"
+    found[1].claims.add(owner="automation", reason=found[1].reason, since_ns=NOW_NS - 9 * _SECOND)
+    found[2].state, found[2].findings, found[2].reason = "repairing", 1, XID
+    found[2].claims.add(owner="automation", reason=XID, since_ns=NOW_NS - 20 * _SECOND)
+    return found
+
+
+INCIDENT = admin_pb2.Incident(
+    incident="demo-1",
+    onset_ns=NOW_NS - 60 * _SECOND,
+    over_ns=NOW_NS - 58 * _SECOND,
+    cause="process",
+    node="node-2",
+    message="rank 1 on node-2 was killed by signal 9",
+    plan="in_place",
+    step_before=120,
+    step_restored=120,
+    has_restored=True,
+    costs=[
+        admin_pb2.Category(name="inc.detect", time_ns=12_000_000),
+        admin_pb2.Category(name="inc.drain", time_ns=180_000_000),
+        admin_pb2.Category(name="inc.init", time_ns=1_400_000_000),
+    ],
+)
+
+LEDGER = admin_pb2.Ledger(
+    job="demo",
+    wall_ns=100 * _SECOND,
+    categories=[
+        admin_pb2.Category(name="init.queue", time_ns=2 * _SECOND),
+        admin_pb2.Category(name="productive", time_ns=95 * _SECOND + 500_000_000),
+        admin_pb2.Category(name="inc.init", time_ns=2_500_000_000),
+    ],
+    ettr_time=0.955,
+    ettr_work=0.95,
+    incidents=[INCIDENT],
+    steps=400,
+    budget_per_failure_s=0.5,
+)
+
+JOB = admin_pb2.JobDetail(
+    summary=admin_pb2.JobSummary(
+        job="demo",
+        state="running",
+        generation=2,
+        step=130,
+        has_step=True,
+        members=["node-1", "node-2", "node-3", "node-4"],
+        spares=["node-5"],
+        ettr_time=0.955,
+        reason="all ranks make steps",
+        uid=1000,
+    ),
+    nodes_min=3,
+    nodes_max=4,
+    processes_per_node=1,
+    recoverable_step=129,
+    has_recoverable=True,
+    restarts=1,
+    incidents=[INCIDENT],
+    storage=cli_snapshots.STORAGE,
+    cadence=cli_snapshots.CADENCE,
+)
+
+EVENTS = [
+    admin_pb2.Event(
+        id=1, at_ns=NOW_NS - 60 * _SECOND, reason="RankExited", subject="demo",
+        message="rank 1 on node-2 was killed by signal 9",
+    ),
+    admin_pb2.Event(
+        id=2, at_ns=NOW_NS - 9 * _SECOND, reason="NodeLost", subject="node-2",
+        message="node-1 and node-3 did not hear from it, and its stream is closed",
+    ),
+]  # fmt: skip
+
+
+def injection(spec: str) -> admin_pb2.InjectionLine:
+    """Return a fault that was ordered on purpose."""
+    return admin_pb2.InjectionLine(
+        injection="node-1/inject/1",
+        spec=spec,
+        state="active",
+        message=f"{spec} is injected for 60 s",
+        operator="ann",
+        reason="drill",
+        ordered_ns=NOW_NS - 9 * _SECOND,
+        duration_ns=60 * _SECOND,
+    )

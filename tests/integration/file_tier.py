@@ -1,0 +1,54 @@
+"""A file tier (vault/files.py) without files: copies in the test's memory."""
+
+import mmap
+
+from everstep_agent.vault.copies import CopyFacts, CopyKey, layout_of
+from everstep_agent.vault.files import BadFileError, FileName
+from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.vault.memory import Region, allocate
+from everstep_common.trainer_messages import Entry
+from everstep_proto.generated import fleet_pb2
+
+
+class Files:
+    """Keeps copies under their keys; ``rot`` changes one without its manifest's knowledge."""
+
+    def __init__(self) -> None:
+        self._known: dict[CopyKey, tuple[CopyFacts, bytearray]] = {}
+        self.loads: list[CopyKey] = []
+
+    def add(self, key: CopyKey, content: bytes, name: str = "w") -> CopyFacts:
+        """Keep a copy of one shard."""
+        entries = (Entry(name, 0, len(content)),)
+        facts = CopyFacts(key, len(content), hash_bytes(memoryview(content)), entries)
+        self._known[key] = (facts, bytearray(content))
+        return facts
+
+    def rot(self, key: CopyKey) -> None:
+        """Flip a bit of a file."""
+        self._known[key][1][0] ^= 1
+
+    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileName, ...]:
+        """See FileTier."""
+        return tuple(
+            FileName(key, facts.size_bytes, facts.root_hash, layout_of(facts.entries))
+            for key, (facts, _) in self._known.items()
+            if key.step == step.step
+        )
+
+    async def manifest(self, name: FileName) -> CopyFacts:
+        """See FileTier."""
+        if name.key not in self._known:
+            raise FileNotFoundError(f"no file of {name.key}")
+        facts, _ = self._known[name.key]
+        if facts.root_hash != name.root_hash:
+            raise BadFileError("it has another hash")
+        return facts
+
+    async def load(self, facts: CopyFacts) -> Region:
+        """See FileTier."""
+        self.loads.append(facts.key)
+        region = allocate(facts.size_bytes, "loaded")
+        with mmap.mmap(region.fd, region.size_bytes) as target:
+            target[: facts.size_bytes] = self._known[facts.key][1]
+        return region

@@ -1,0 +1,40 @@
+"""An agent without root for tests of storage: writes a copy as another user, says what came of it.
+
+Arguments: folder, user id; ``wait`` to go on waiting with its storage process.
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from everstep_agent.storage.clerks import Clerks
+from everstep_agent.storage.messages import Written
+from everstep_agent.storage.process import JobUser, StorageError
+from everstep_agent.vault.memory import allocate
+from integration.storage_files import content, order
+
+
+def _rights_of(pid: int | None) -> list[str]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return [line for line in status.splitlines() if line[:4] in ("Uid:", "CapE", "CapP")]
+
+
+async def main(folder: str, uid: int) -> None:
+    clerks = Clerks(folder, JobUser(uid, uid), 20.0, 1)
+    region = allocate(len(content(3)), "everstep-test")
+    with region.writable() as view:
+        view[: len(content(3))] = content(3)
+    try:
+        await clerks.ask(order(folder, 1, 3), Written, [region.open_read_only()])
+        print(clerks.idle, *_rights_of(clerks.idle), flush=True)
+        if sys.argv[3:] == ["wait"]:
+            await asyncio.Event().wait()
+    except StorageError as error:
+        print(error)
+    await clerks.close()
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

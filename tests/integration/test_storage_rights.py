@@ -1,0 +1,322 @@
+"""The storage process has the rights of the job's user and no others, and follows no trap."""
+
+import asyncio
+import contextlib
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.jobs.processes import alive, identify
+from everstep_agent.storage.clerks import Clerks
+from everstep_agent.storage.messages import FillCopy, Filled, Look, Place, Seen, Written
+from everstep_agent.storage.process import JobUser, RefusedError, StorageError
+from everstep_agent.vault.hashing import hash_region
+from everstep_agent.vault.memory import Region, allocate
+from integration.storage_files import content, order
+from integration.vault_world import TIMEOUT_S, lived
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+_ME = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
+
+
+@asynccontextmanager
+async def _clerks(path: Path, user: JobUser = _ME) -> AsyncIterator[Clerks]:
+    clerks = Clerks(str(path), user, TIMEOUT_S, 2)
+    try:
+        yield clerks
+    finally:
+        await clerks.close()
+
+
+def _memory(step: int) -> Region:
+    region = allocate(len(content(step)), "everstep-test")
+    with region.writable() as view:
+        view[: len(content(step))] = content(step)
+    return region
+
+
+async def _write(clerks: Clerks, path: Path, step: int = 3) -> int:
+    region = _memory(step)
+    fd = region.open_read_only()
+    try:
+        return (await clerks.ask(order(str(path), 1, step), Written, [fd])).file_bytes
+    finally:
+        os.close(fd)
+        region.drop()
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _status(pid: int | None) -> str:
+    return Path(f"/proc/{pid}/status").read_text()
+
+
+@lived
+async def test_a_copy_goes_to_a_file_and_back_into_new_memory(tmp_path: Path) -> None:
+    async with _clerks(tmp_path) as clerks:
+        assert await _write(clerks, tmp_path) > 4096
+        assert await _write(clerks, tmp_path) == 0  # it is there already
+        wanted = order(str(tmp_path), 1, 3)
+        region = allocate(wanted.size_bytes, "everstep-test")
+        request = FillCopy(wanted.place, wanted.key, 0, wanted.root_hash)
+        filled = await clerks.ask(request, Filled, [region.fd])
+        assert filled.description.entries == wanted.entries
+        # Nobody has it mapped for writing any more, and the bytes are the copy's.
+        assert region.freeze()
+        assert hash_region(region, wanted.size_bytes) == wanted.root_hash
+        region.drop()
+
+
+@lived
+async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Path) -> None:
+    async with _clerks(tmp_path) as clerks:
+        region = _memory(4)
+        fd = region.open_read_only()
+        with pytest.raises(RefusedError, match="changed after it was verified"):
+            await clerks.ask(order(str(tmp_path), 1, 3), Written, [fd])
+        os.close(fd)
+        region.drop()
+        assert _files(tmp_path) == []
+
+
+@lived
+async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    async with _clerks(tmp_path) as clerks:
+        await _write(clerks, tmp_path, 1)
+        idle = clerks.idle
+        assert idle is not None
+        os.kill(idle, signal.SIGKILL)
+        with contextlib.suppress(StorageError):  # unless it is known to be dead already
+            await _write(clerks, tmp_path, 2)
+        await _write(clerks, tmp_path, 3)
+        assert clerks.idle not in (None, idle)
+
+
+@needs_root
+@lived
+async def test_another_users_folder_is_closed_to_the_job(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    folder = tmp_path / "root"
+    folder.mkdir(mode=0o755)
+    _open_to_all(tmp_path)
+    async with _clerks(folder, JobUser(nobody.pw_uid, nobody.pw_gid)) as clerks:
+        with pytest.raises(RefusedError, match="Permission denied"):
+            await _write(clerks, folder)
+    assert list(folder.iterdir()) == []
+
+
+@needs_root
+@lived
+async def test_files_belong_to_the_jobs_user_with_its_groups_and_umask(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    folder = tmp_path / "team"
+    folder.mkdir()
+    os.chown(folder, 0, 54321)
+    folder.chmod(0o770)
+    _open_to_all(tmp_path)
+    user = JobUser(nobody.pw_uid, nobody.pw_gid, (54321,), 0o027)
+    async with _clerks(folder, user) as clerks:
+        await _write(clerks, folder)
+    written = (folder / "demo/gen-1/step-3/rank-0.safetensors").stat()
+    assert (written.st_uid, written.st_gid) == (nobody.pw_uid, nobody.pw_gid)
+    assert written.st_mode & 0o777 == 0o640
+
+
+@needs_root
+@lived
+async def test_the_process_of_roots_job_has_no_capabilities_either(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
+    async with _clerks(folder) as clerks:
+        with pytest.raises(RefusedError, match="Permission denied"):
+            await _write(clerks, folder)
+        idle = clerks.idle
+        status = _status(idle)
+        for kind in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
+            assert f"{kind}:\t0000000000000000" in status
+        assert "NoNewPrivs:\t1" in status
+
+
+def _as_nobody(folder: Path, uid: int, *capabilities: str) -> str:
+    """Return what an agent says that runs as nobody, with these capabilities."""
+    # The Python of the tests may lie in a folder that only root may enter.
+    granted = ",".join(f"+{name}" for name in ("dac_read_search", *capabilities))
+    rights = ["--inh-caps", granted, "--ambient-caps", granted]
+    program = Path(__file__).with_name("storage_unprivileged.py")
+    # In the environment, because the rights are gone before Python looks at its own prefix.
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
+    nobody = str(pwd.getpwnam("nobody").pw_uid)
+    command = ["setpriv", "--reuid", nobody, "--regid", nobody, "--clear-groups", *rights]
+    done = subprocess.run(
+        [*command, sys.executable, str(program), str(folder), str(uid)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+@needs_root
+def test_an_agent_without_root_needs_two_capabilities_and_hands_on_none(tmp_path: Path) -> None:
+    uid = 54322
+    folder = tmp_path / "own"
+    folder.mkdir()
+    os.chown(folder, uid, uid)
+    _open_to_all(tmp_path)
+    said = _as_nobody(folder, uid)
+    assert "run it as root, or give it CAP_SETUID and CAP_SETGID" in said
+    said = _as_nobody(folder, uid, "setuid", "setgid")
+    assert f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}" in said
+    assert "CapPrm:\t0000000000000000 CapEff:\t0000000000000000" in said
+    assert (folder / "demo/gen-1/step-3/rank-0.json").stat().st_uid == uid
+
+
+def test_a_storage_process_dies_with_its_agent_whatever_it_does(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("storage_unprivileged.py")
+    agent = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path), str(os.getuid()), "wait"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},
+    )
+    assert agent.stdout is not None
+    clerk = identify(int(agent.stdout.readline().split()[0]))
+    assert clerk is not None
+    # It hangs: the end of the connection would tell it nothing.
+    os.kill(clerk.pid, signal.SIGSTOP)
+    agent.kill()
+    agent.communicate()
+    end = time.monotonic() + TIMEOUT_S
+    while alive(clerk):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _link_job(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "demo").symlink_to(folder.parent / "elsewhere")
+
+
+def _link_step(folder: Path) -> None:
+    (folder.parent / "elsewhere").mkdir()
+    (folder / "demo/gen-1").mkdir(parents=True)
+    (folder / "demo/gen-1/step-3").symlink_to(folder.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("trap", [_link_job, _link_step])
+@lived
+async def test_a_link_below_the_folder_is_not_followed(
+    tmp_path: Path, trap: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    trap(folder)
+    async with _clerks(folder) as clerks:
+        with pytest.raises(RefusedError, match="is not a folder"):
+            await _write(clerks, folder)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+def _deep(path: Path) -> None:
+    path.write_bytes(b"[" * 100_000)
+
+
+def _huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def _away(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize("trap", [_fifo, _socket, _deep, _huge, _away])
+@pytest.mark.parametrize("name", ["latest", "gen-1/step-3/manifest.json"])
+@lived
+async def test_a_trap_where_a_record_should_be_holds_nobody_up(
+    tmp_path: Path, trap: Callable[[Path], None], name: str
+) -> None:
+    (tmp_path / "demo/gen-1/step-3").mkdir(parents=True)
+    trap(tmp_path / "demo" / name)
+    async with _clerks(tmp_path) as clerks:
+        try:
+            seen = await clerks.ask(Look(Place(str(tmp_path), "demo")), Seen)
+        except RefusedError:
+            return
+        assert (seen.latest, seen.steps) == (None, ())
+
+
+@pytest.mark.parametrize("job", ["..", "a/b", "", ".hidden", "../../etc"])
+@lived
+async def test_a_job_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, job: str) -> None:
+    async with _clerks(tmp_path) as clerks:
+        with pytest.raises(RefusedError, match="cannot name a folder"):
+            await clerks.ask(Look(Place(str(tmp_path), job)), Seen)
+
+
+def _open_to_all(folder: Path) -> None:
+    """Let other users pass: pytest keeps its folders to itself."""
+    below = Path(tempfile.gettempdir())
+    for path in [folder, *folder.parents]:
+        if path.is_relative_to(below) and path != below:
+            path.chmod(path.stat().st_mode | 0o055)
+
+
+@lived
+async def test_the_event_loop_goes_on_while_storage_does_not_answer(tmp_path: Path) -> None:
+    async with _clerks(tmp_path) as clerks:
+        await _write(clerks, tmp_path, 1)
+        idle = clerks.idle
+        assert idle is not None
+        os.kill(idle, signal.SIGSTOP)  # as good as a hung file system, but it can be killed
+        clerks.silence_s = 0.3
+        with pytest.raises(StorageError, match=r"nothing moved for 0.3 s: process \d+ is in state"):
+            await _write(clerks, tmp_path, 2)
+        clerks.silence_s = TIMEOUT_S
+        assert clerks.hung == 0
+        await _write(clerks, tmp_path, 2)
+
+
+@pytest.mark.parametrize("who", [JobUser(-1, 0), JobUser(0, -1), JobUser(-1, -1)])
+@lived
+async def test_nobody_in_particular_opens_no_file(tmp_path: Path, who: JobUser) -> None:
+    # To the kernel, -1 is whoever asks: the agent itself, which may be root.
+    async with _clerks(tmp_path, who) as clerks:
+        with pytest.raises(StorageError, match="whose files"):
+            await clerks.ask(Look(Place(str(tmp_path), "demo")), Seen)
+
+
+@lived
+async def test_a_process_that_was_at_work_when_its_place_was_closed_goes_too(
+    tmp_path: Path,
+) -> None:
+    async with _clerks(tmp_path) as clerks:
+        asked = asyncio.create_task(clerks.ask(Look(Place(str(tmp_path), "demo")), Seen))
+        await asyncio.sleep(0)
+        await clerks.close()
+        await asked
+        assert clerks.idle is None
+        assert clerks.hung == 0

@@ -1,0 +1,101 @@
+"""Memory: what does not fit is refused before it starts, what is only kept goes first."""
+
+from pathlib import Path
+
+from everstep_agent.jobs.surroundings import Surroundings
+from everstep_common.trainer_messages import (
+    TO_LAUNCHER,
+    Refused,
+    Reserve,
+    Start,
+)
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import (
+    Client,
+    Kept,
+    join_message,
+    launcher,
+    lived,
+    plan,
+    running,
+    settings,
+    trainer,
+)
+
+_MIB = 1 << 20
+
+
+class _Gauge:
+    """A node with so much memory to spare."""
+
+    def __init__(self, available: int) -> None:
+        self.available = available
+
+    def available_bytes(self) -> int:
+        return self.available
+
+
+@lived
+async def test_a_job_whose_snapshots_will_not_fit_is_refused_before_it_starts(
+    tmp_path: Path,
+) -> None:
+    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Gauge(40 * _MIB))
+    large = {"snapshot_bytes": 10 * _MIB, "processes_per_node": 2, "nodes_max": 1}
+    async with running(settings(tmp_path), world=world) as node:
+        control = await Client.connect(node, TO_LAUNCHER)
+        answer = await control.ask(join_message(**large))
+        control.close()
+        assert answer == Refused(
+            "snapshots of this job take 60.0 MiB on this node (2 ranks x 10.0 MiB x 3 slots) and "
+            "this node can spare 40.0 MiB; 6.7 MiB a rank would fit, or 2 slots each "
+            "(jobs.slots_per_rank of the agent)"
+        )
+        assert not node.jobs.jobs()
+        async with launcher(node, **large | {"running_generation": 1}):
+            pass  # its processes run: they are not stopped for want of snapshots
+
+
+@lived
+async def test_a_job_that_begins_takes_what_a_failed_one_keeps(tmp_path: Path) -> None:
+    gauge = _Gauge(40 * _MIB)
+    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=gauge)
+    chosen = settings(tmp_path, memory_bytes_max=40 * _MIB)
+    async with running(chosen, world=world) as node:
+        async with launcher(node) as control:
+            node.order(start_generation=plan(1))
+            assert isinstance(await control.hear(), Start)
+            async with trainer(node, 10 * _MIB) as rank:
+                await rank.save(1, b"kept")
+                await node.outlet.until(node.outlet.copies)
+            node.order(end_job=fleet_pb2.EndJob(job="demo"))
+            await control.hear()
+        assert node.jobs.metrics().vault_memory_bytes == 30 * _MIB
+        refused = await Client.connect(node, TO_LAUNCHER)
+        # Even without the memory that is kept it would not fit: then that stays.
+        answer = await refused.ask(join_message(job="huge", snapshot_bytes=20 * _MIB))
+        refused.close()
+        assert isinstance(answer, Refused)
+        assert node.jobs.metrics().vault_memory_bytes == 30 * _MIB
+        async with launcher(node, job="next", snapshot_bytes=10 * _MIB):
+            assert node.jobs.metrics().vault_memory_bytes == 0
+            assert node.jobs.metrics().vault_evictions_total == 1
+
+
+@lived
+async def test_after_a_recovery_fewer_slots_are_better_than_none(tmp_path: Path) -> None:
+    page = 4096
+    chosen = settings(tmp_path, memory_bytes_max=5 * page)
+    async with running(chosen) as node, launcher(node) as control:
+        node.order(start_generation=plan(1))
+        await control.hear()
+        async with trainer(node, page) as rank:
+            for step in range(3):
+                await rank.save(step, b"needed until generation 2 has a recoverable step")
+            await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        node.order(start_generation=plan(2))
+        await control.hear()
+        async with trainer(node, page, generation=2) as rank:
+            assert len(rank.maps) == 2
+            assert isinstance(await rank.ask(Reserve(3 * page)), Refused)
+            await rank.save(3, b"saved")
+            await node.outlet.until(lambda: (2, 0, 3, False) in node.outlet.copies())

@@ -1,0 +1,144 @@
+"""A name that one user's job had, and another user takes: nothing goes from one to the other."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.processes import Peer
+from everstep_agent.vault.bulk.dialing import Remote, connect
+from everstep_agent.vault.bulk.messages import Put, Sorry
+from everstep_common.trainer_messages import (
+    TO_TRAINER,
+    Attached,
+    Entry,
+    Restore,
+    Start,
+    Storage,
+)
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import (
+    KEY,
+    TIMEOUT_S,
+    Client,
+    Node,
+    attach_message,
+    join_message,
+    launcher,
+    lived,
+    plan,
+    running,
+    settings,
+    trainer,
+)
+
+_STRANGER = Peer(os.getpid(), os.getuid() + 1, os.getgid() + 1)
+
+
+class _Deaf:
+    """A launcher that hears nothing."""
+
+    def tell(self, message: object) -> None:
+        """See Launcher."""
+
+    def hang_up(self) -> None:
+        """See Launcher."""
+
+
+def _job(node: Node) -> NodeJob:
+    job = node.jobs.known("demo")
+    assert job is not None
+    return job
+
+
+@lived
+async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node) as control:
+            node.order(start_generation=plan(3))
+            assert isinstance(await control.hear(), Start)
+            async with trainer(node, generation=3) as rank:
+                await rank.save(1, b"a secret")
+                await node.outlet.until(lambda: node.outlet.copies() == {(3, 0, 1, False)})
+            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+            await control.hear()
+        job = _job(node)
+        assert job.vault.holdings.size_bytes
+        job.join(join_message(), _STRANGER, _Deaf())
+        assert job.vault.holdings.size_bytes == 0
+        assert job.vault.transfer_key == b""
+        await node.outlet.until(lambda: node.outlet.copies() == set())
+
+
+@lived
+async def test_a_process_of_the_last_job_gets_nothing_of_the_next_one(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node) as control:
+            node.order(start_generation=plan(1))
+            assert isinstance(await control.hear(), Start)
+            rank = await Client.connect(node, TO_TRAINER)
+            assert isinstance(await rank.ask(attach_message()), Attached)
+            await rank.reserve()
+            await rank.save(1, b"ours")
+            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+            await control.hear()
+        job = _job(node)
+        job.join(join_message(), _STRANGER, _Deaf())
+        node.order(start_generation=plan(1))
+        # It is of the right generation and rank, of a job that is over.
+        with pytest.raises(ConnectionError):
+            await rank.ask(Restore(()))
+        rank.close()
+        async with asyncio.timeout(TIMEOUT_S):
+            while job.attached:
+                await job.detached.wait()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"world_size": -1}, {"size_bytes": -1}, {"generation": 2**63 - 1}, {"world_size": 2**40}],
+)
+@lived
+async def test_what_a_user_writes_into_latest_ends_no_agent(
+    tmp_path: Path, change: dict[str, int]
+) -> None:
+    folder = tmp_path / "state"
+    (folder / "demo").mkdir(parents=True)
+    latest = {"generation": 1, "target": None, "world_size": 1, "size_bytes": 1} | change
+    (folder / "demo" / "latest").write_text(json.dumps(latest))
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node, storage=Storage(path=str(folder))):
+            await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+            (record,) = node.outlet.bodies("launcher_joined")
+            assert record.launcher_joined.stored_generation == 0
+            assert not record.launcher_joined.HasField("latest")
+        async with launcher(node, job="another"):
+            pass
+
+
+@lived
+async def test_an_absurd_request_of_a_peer_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        node.direct(1)
+        remote = Remote(node.jobs.bulk_address, "demo", KEY)
+        for absurd in (
+            Put(1, 0, 5, 0, b"", (), 2),
+            Put(1, -1, 5, 1, b"", (Entry("w", 0, 1),), 2),
+            Put(1, 0, -5, 1, b"", (Entry("w", 0, 1),), 2),
+            Put(1, 0, 5, 2**62, b"", (Entry("w", 0, 1),), 2),
+            # An agent of an older version: it would take the numbers of stripes for bytes.
+            Put(1, 0, 5, 1, b"", (Entry("w", 0, 1),)),
+        ):
+            wire = await connect(remote, TIMEOUT_S)
+            await wire.send(absurd)
+            assert isinstance(await wire.receive(Sorry), Sorry)
+            wire.close()
+        wire = await connect(remote, TIMEOUT_S)
+        await wire.send(Entry("not a request", 0, 0))
+        said = await wire.receive(Sorry)
+        assert isinstance(said, Sorry)
+        assert "does not understand" in said.reason
+        wire.close()

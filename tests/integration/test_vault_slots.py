@@ -1,0 +1,197 @@
+"""Slots as a trainer meets them: how many, for which steps, for how long it waits, how they end."""
+
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from everstep_agent.detectors.judgement import Faulty, Healthy
+from everstep_agent.jobs.surroundings import Surroundings
+from everstep_common.findings import FindingKey
+from everstep_common.trainer_messages import (
+    Begin,
+    Commit,
+    Committed,
+    Entry,
+    Skip,
+    Slot,
+    Storage,
+    Unplanned,
+)
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import (
+    Kept,
+    launcher,
+    lived,
+    plan,
+    running,
+    settings,
+    trainer,
+    training,
+)
+
+
+@lived
+async def test_with_storage_a_rank_has_a_slot_more_also_after_a_restart(tmp_path: Path) -> None:
+    kept, chosen = Kept(), settings(tmp_path)
+    stored = Storage(path=str(tmp_path / "stored"))
+    world = Surroundings(stored_fds={}, keeper=kept)
+    async with running(chosen, world=world) as node, launcher(node, storage=stored):
+        node.order(start_generation=plan(1))
+        async with trainer(node) as rank:
+            assert len(rank.maps) == chosen.slots_per_rank + 1
+            for step in range(4):
+                await rank.save(step, f"state after {step}".encode())
+            await node.outlet.until(lambda: len(node.outlet.copies()) == 4)
+    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    async with running(chosen, world=world) as node, launcher(node, running_generation=1):
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 4)
+        async with trainer(node) as again:
+            assert [bytes(slot[:13]) for slot in again.maps] == [
+                f"state after {step}".encode() for step in range(4)
+            ]
+    kept.close()
+
+
+@lived
+async def test_only_the_steps_that_the_controller_wants_get_a_slot(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        node.direct(1, snapshot_every=4, snapshot_from=6)
+        await rank.save(5, b"the rule before holds until step 6")
+        assert await rank.ask(Begin(6)) == Unplanned(8)
+        assert await rank.ask(Begin(7)) == Unplanned(8)
+        await rank.save(8, b"wanted")
+        assert node.jobs.metrics().vault_skips_total == 0
+
+
+@lived
+async def test_the_cadence_is_still_known_after_a_restart(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    async with running(chosen) as node, training(node):
+        node.direct(1, snapshot_every=4)
+        node.direct(1, snapshot_every=8, snapshot_from=100)
+    async with running(chosen) as node, launcher(node, running_generation=1), trainer(node) as rank:
+        assert await rank.ask(Begin(1)) == Unplanned(4)
+        assert await rank.ask(Begin(101)) == Unplanned(104)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.05, -1.0])
+@lived
+async def test_a_trainer_waits_for_a_slot_as_long_as_it_wants(
+    tmp_path: Path, wait_s: float
+) -> None:
+    # The usual wait is 20 s: a test that ends before shows that it was not taken.
+    chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
+    async with running(chosen) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        assert isinstance(await rank.ask(Begin(3, wait_s)), Skip)
+        assert node.jobs.metrics().vault_skips_total == 1
+
+
+@lived
+async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
+    async with (
+        running(settings(tmp_path, begin_wait_max_s=0.05)) as node,
+        training(node) as rank,
+    ):
+        for step in range(3):
+            await rank.save(step, b"held")
+        assert isinstance(await rank.ask(Begin(3, 1e9)), Skip)
+
+
+@lived
+async def test_a_trainer_that_blocks_gets_the_slot_that_becomes_free(tmp_path: Path) -> None:
+    async with running(settings(tmp_path, begin_wait_s=1e-9)) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        await rank.tell(Begin(3, 15.0))
+        node.direct(1, 1)
+        assert isinstance(await rank.hear(), Slot)
+
+
+@lived
+async def test_skips_that_last_are_a_finding_and_saved_snapshots_clear_it(tmp_path: Path) -> None:
+    now = [1]
+    world = Surroundings(stored_fds={}, keeper=Kept(), boot_ns=lambda: now[0])
+    async with running(settings(tmp_path), world=world) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        assert isinstance(await rank.ask(Begin(3, 0.0)), Skip)
+        (faulty,) = node.jobs.judgements(())
+        assert isinstance(faulty, Faulty)
+        assert faulty.finding.component == "job/demo"
+        now[0] += 60 * 10**9
+        assert node.jobs.judgements(()) == []  # no news of it: what was known holds
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        node.direct(1, 2)
+        await rank.save(4, b"again")
+        (healthy,) = node.jobs.judgements(())
+        assert isinstance(healthy, Healthy)
+        assert healthy.key == faulty.key
+
+
+@lived
+async def test_the_finding_of_a_job_that_is_gone_ends(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        key = FindingKey("job/gone", "SnapshotsSkipped")
+        (healthy,) = node.jobs.judgements([key, FindingKey("gpu/0", "Other")])
+        assert healthy == Healthy(key, "the job is not on this node any more")
+
+
+@lived
+async def test_a_copy_that_differs_from_what_the_trainer_hashed_is_never_verified(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        slot = await rank.begin(1, b"left right")
+        halves = (
+            Entry("left", 0, 4, digest=xxhash.xxh3_128_digest(b"left")),
+            Entry("right", 5, 5, digest=xxhash.xxh3_128_digest(b"wrong")),
+        )
+        assert await rank.ask(Commit(1, slot.slot, slot.epoch, halves)) == Committed(1)
+        await node.outlet.until(lambda: node.outlet.bad)
+        assert "shard right is not what the trainer had" in node.outlet.bad[0]
+        assert not node.outlet.copies()
+        assert node.jobs.metrics().vault_torn_copies_total == 1
+        # The slot is free again, the step can be saved once more.
+        await rank.save(1, b"left right", digest=xxhash.xxh3_128_digest(b"left right"))
+        await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 1, False)})
+
+
+@lived
+async def test_the_memory_that_an_ended_job_keeps_is_forgotten_on_order(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        node.order(start_generation=plan(1))
+        await control.hear()
+        async with trainer(node) as rank:
+            await rank.save(1, b"kept")
+            await node.outlet.until(node.outlet.copies)
+            node.order(forget_job=fleet_pb2.ForgetJob(job="demo"))
+            assert node.outlet.copies()  # it runs
+            await rank.save(2, b"goes on")
+            await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
+        node.order(end_job=fleet_pb2.EndJob(job="demo"))
+        await control.hear()
+        assert node.jobs.metrics().vault_memory_bytes > 0
+        node.order(forget_job=fleet_pb2.ForgetJob(job="demo"))
+        assert node.jobs.metrics().vault_memory_bytes == 0
+        node.order(forget_job=fleet_pb2.ForgetJob(job="unheard-of"))
+
+
+@lived
+async def test_the_age_and_the_use_of_slots_are_shown(tmp_path: Path) -> None:
+    now = [10**9]
+    world = Surroundings(stored_fds={}, keeper=Kept(), boot_ns=lambda: now[0])
+    async with running(settings(tmp_path), world=world) as node, training(node) as rank:
+        await rank.save(1, b"one")
+        await rank.save(2, b"two")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
+        node.direct(1, 1)
+        now[0] += 3 * 10**9
+        node.direct(1, 1)  # the same step said again is not younger for it
+        shown = node.jobs.metrics()
+        assert (shown.vault_slots, shown.vault_slots_in_use) == (3, 2)
+        assert shown.vault_slot_bytes == 3 * 4096
+        assert shown.vault_recoverable_age_seconds == 3.0

@@ -1,0 +1,284 @@
+"""One copy over several connections: cut, spoiled, stalled and replayed."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.bulk.client import MismatchError, get, put
+from everstep_agent.vault.bulk.dialing import Remote, connect
+from everstep_agent.vault.bulk.messages import (
+    PROTOCOL,
+    Accept,
+    Join,
+    Joined,
+    Put,
+    Sorry,
+    transfer_token,
+)
+from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
+from everstep_agent.vault.bulk.wire import BulkError, Wire
+from everstep_agent.vault.copies import CopyFacts, CopyKey
+from everstep_agent.vault.hashing import hash_region
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory import Region, allocate
+from everstep_common.trainer_messages import Entry
+from everstep_proto.generated import fleet_pb2
+from integration.bulk_relay import cut_after, flip_once, relay
+from integration.vault_world import (
+    KEY,
+    TIMEOUT_S,
+    Node,
+    lived,
+    plan,
+    running,
+    settings,
+    training,
+)
+
+# Three stripes, the last one shorter.
+SIZE = 2 * STRIPE_BYTES + STRIPE_BYTES // 2
+
+
+def _vault(node: Node) -> JobVault:
+    job = node.jobs.known("demo")
+    assert job is not None
+    return job.vault
+
+
+@asynccontextmanager
+async def _pair(folder: Path, **values: object) -> AsyncIterator[tuple[Node, Node]]:
+    async with (
+        running(settings(folder / "a", **values), "node-1") as first,
+        running(settings(folder / "b", **values), "node-2") as second,
+    ):
+        first.direct(1)
+        second.direct(1)
+        yield first, second
+
+
+def _copy(rank: int = 0, size: int = SIZE) -> tuple[CopyFacts, Region]:
+    region = allocate(size, "test")
+    os.pwrite(region.fd, os.urandom(size), 0)
+    facts = CopyFacts(CopyKey(1, rank, 5), size, hash_region(region, size), (Entry("w", 0, size),))
+    return facts, region
+
+
+async def _put(node: Node, address: str, facts: CopyFacts, region: Region) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        await put(Remote(address, "demo", KEY), facts, region, _vault(node).site.outgoing)
+
+
+def _replica(node: Node, facts: CopyFacts) -> bytes:
+    return bytes(_vault(node).holdings.replicas[facts.key].region.view()[: facts.size_bytes])
+
+
+@lived
+async def test_a_copy_arrives_whole_over_several_connections(tmp_path: Path) -> None:
+    async with (
+        _pair(tmp_path, transfer_streams=3) as (first, second),
+        relay(second.jobs.bulk_address) as network,
+    ):
+        facts, region = _copy()
+        await _put(first, network.address, facts, region)
+        assert network.connections == 3
+        assert _replica(second, facts) == bytes(region.view()[:SIZE])
+        assert _vault(second).site.counts.received_bytes == SIZE
+        region.drop()
+
+
+@lived
+async def test_after_a_cut_a_replica_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with (
+        _pair(tmp_path) as (first, second),
+        relay(second.jobs.bulk_address) as network,
+    ):
+        facts, region = _copy()
+        counts = _vault(second).site.counts
+        # Of two streams each holds less than a stripe that is not complete.
+        network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
+        with pytest.raises(ConnectionError):
+            await _put(first, network.address, facts, region)
+        await _put(first, network.address, facts, region)
+        # Every stripe came once: what the first attempt brought was not sent again.
+        assert counts.received_bytes == SIZE
+        assert _replica(second, facts) == bytes(region.view()[:SIZE])
+        region.drop()
+
+
+@lived
+async def test_after_a_cut_a_fetch_goes_on_from_another_holder(tmp_path: Path) -> None:
+    async with (
+        _pair(tmp_path) as (first, second),
+        running(settings(tmp_path / "c"), "node-3") as third,
+        relay(first.jobs.bulk_address) as network,
+    ):
+        third.direct(1)
+        facts, region = _copy()
+        for holder in (first, second):
+            await _put(third, holder.jobs.bulk_address, facts, region)
+        vault = _vault(third)
+        expected = Expected(facts.key, SIZE, facts.root_hash)
+        network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
+        remote = Remote(network.address, "demo", KEY)
+        with pytest.raises(ConnectionError):
+            await get(remote, expected, vault.arrivals, vault.site.incoming)
+        assert vault.arrivals.waiting_bytes >= SIZE
+        remote = Remote(second.jobs.bulk_address, "demo", KEY)
+        _, fetched = await get(remote, expected, vault.arrivals, vault.site.incoming)
+        assert fetched.frozen()
+        assert bytes(fetched.view()[:SIZE]) == bytes(region.view()[:SIZE])
+        assert vault.arrivals.waiting_bytes == 0
+        fetched.drop()
+        region.drop()
+
+
+@lived
+async def test_a_restore_goes_on_from_the_only_holder_after_a_cut(tmp_path: Path) -> None:
+    async with (
+        _pair(tmp_path) as (first, second),
+        relay(first.jobs.bulk_address) as network,
+    ):
+        facts, region = _copy()
+        await _put(second, first.jobs.bulk_address, facts, region)
+        await first.outlet.until(lambda: first.outlet.copies())
+        source = second.source(first, 5)
+        source.bulk_address = network.address
+        network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
+        # Fetched ahead: the plan is enough.
+        second.order(start_generation=plan(2, (source,), step=5))
+        await second.outlet.until(lambda: second.outlet.copies())
+        assert _replica(second, facts) == bytes(region.view()[:SIZE])
+        assert not second.outlet.bad
+        region.drop()
+
+
+@lived
+async def test_a_bit_that_flips_on_the_way_is_reported_and_nothing_of_it_is_kept(
+    tmp_path: Path,
+) -> None:
+    async with (
+        _pair(tmp_path) as (first, second),
+        relay(second.jobs.bulk_address) as network,
+    ):
+        facts, region = _copy()
+        network.spoil = flip_once()
+        with pytest.raises(MismatchError):
+            await _put(first, network.address, facts, region)
+        await second.outlet.until(lambda: second.outlet.bad)
+        assert "arrived changed" in second.outlet.bad[0]
+        assert facts.key not in _vault(second).holdings.replicas
+        await _put(first, network.address, facts, region)
+        assert _replica(second, facts) == bytes(region.view()[:SIZE])
+        region.drop()
+
+
+@lived
+async def test_a_peer_that_stalls_is_given_up_and_holds_up_nobody(tmp_path: Path) -> None:
+    async with _pair(tmp_path, transfer_timeout_s=2.0) as (first, second):
+        stalled, region = _copy(0)
+        wires = [await _begun(second, stalled, rank) for rank in range(10, 20)]
+        facts, other = _copy(1)
+        await _put(first, second.jobs.bulk_address, facts, other)
+        for wire in wires:
+            with pytest.raises(BulkError, match="closed"):
+                async with asyncio.timeout(TIMEOUT_S):
+                    await wire.receive(Sorry)
+            wire.close()
+        region.drop()
+        other.drop()
+
+
+async def _begun(node: Node, facts: CopyFacts, rank: int) -> Wire:
+    """A put of which not a byte comes."""
+    wire = await connect(Remote(node.jobs.bulk_address, "demo", KEY), TIMEOUT_S)
+    await wire.send(Put(1, rank, 5, STRIPE_BYTES, facts.root_hash, (Entry("w", 0, 1),), PROTOCOL))
+    assert isinstance(await wire.receive(Accept, Sorry), Accept)
+    return wire
+
+
+@lived
+async def test_a_token_joins_the_transfer_it_was_made_for_and_only_once(tmp_path: Path) -> None:
+    async with _pair(tmp_path) as (_, second):
+        remote = Remote(second.jobs.bulk_address, "demo", KEY)
+        facts, region = _copy()
+        wire = await connect(remote, TIMEOUT_S)
+        await wire.send(Put(1, 0, 5, SIZE, facts.root_hash, facts.entries, PROTOCOL))
+        accept = await wire.receive(Accept)
+        assert isinstance(accept, Accept)
+
+        async def join(key: CopyKey, number: int) -> object:
+            one = await connect(remote, TIMEOUT_S)
+            token = transfer_token(KEY, "demo", key, (accept.nonce, number))
+            await one.send(Join(accept.nonce, number, token))
+            answer = await one.receive(Joined, Sorry)
+            one.close()
+            return answer
+
+        assert await join(CopyKey(1, 1, 5), 1) == Sorry("the token is of another transfer")
+        assert await join(CopyKey(2, 0, 5), 1) == Sorry("the token is of another transfer")
+        assert await join(facts.key, 1) == Joined()
+        assert await join(facts.key, 1) != Joined()
+        wire.close()
+        region.drop()
+
+
+@lived
+async def test_a_rank_whose_replica_was_cut_on_its_way_is_replicated_nevertheless(
+    tmp_path: Path,
+) -> None:
+    async with (
+        _pair(tmp_path) as (first, second),
+        relay(second.jobs.bulk_address) as network,
+        training(first) as rank,
+    ):
+        network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
+        await rank.reserve(SIZE)
+        content = os.urandom(SIZE)
+        directive = fleet_pb2.VaultDirective(job="demo", generation=1, transfer_key=KEY, term=1)
+        directive.replica_target.node = second.name
+        directive.replica_bulk_address = network.address
+        first.jobs.on_directive(directive)
+        await rank.save(5, content)
+        await second.outlet.until(lambda: second.outlet.copies())
+        (replica,) = _vault(second).holdings.replicas.values()
+        assert bytes(replica.region.view()[:SIZE]) == content
+        assert _vault(second).site.counts.received_bytes == SIZE
+        assert _vault(first).site.counts.replication_failures == 1
+
+
+@lived
+async def test_memory_of_a_replica_that_is_not_needed_any_more_takes_the_next_one(
+    tmp_path: Path,
+) -> None:
+    async with _pair(tmp_path) as (first, second):
+        facts, region = _copy()
+        await _put(first, second.jobs.bulk_address, facts, region)
+        vault = _vault(second)
+        used = vault.site.allocator.used_bytes
+        memory = vault.holdings.replicas[facts.key].region
+        second.direct(1, 6)
+        assert facts.key not in vault.holdings.replicas
+        newer = CopyFacts(CopyKey(1, 0, 7), SIZE, facts.root_hash, facts.entries)
+        await _put(first, second.jobs.bulk_address, newer, region)
+        assert vault.holdings.replicas[newer.key].region is memory
+        assert vault.site.allocator.used_bytes == used
+        assert _replica(second, newer) == bytes(region.view()[:SIZE])
+        region.drop()
+
+
+@lived
+async def test_memory_that_a_process_has_seen_is_never_used_again(tmp_path: Path) -> None:
+    async with _pair(tmp_path) as (first, second):
+        facts, region = _copy()
+        await _put(first, second.jobs.bulk_address, facts, region)
+        vault = _vault(second)
+        os.close(vault.holdings.replicas[facts.key].region.open_read_only())
+        second.direct(1, 6)
+        assert vault.arrivals.waiting_bytes == 0
+        assert vault.site.allocator.used_bytes == 0
+        region.drop()

@@ -1,0 +1,53 @@
+"""An agent of jobs only, in a process of its own, whose controller is the test.
+
+Arguments: runtime folder, and the Unix socket on which the test listens. What goes over it is a
+kind (one byte) and a message: the agent says its pid (P), records (R) and reports (V), the test
+says orders (O) and directives (D).
+"""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from everstep_agent.jobs.node_jobs import NodeJobs
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import settings
+
+
+class _Told:
+    """Outlet to the test."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    def say(self, kind: bytes, body: bytes) -> None:
+        self._writer.write(kind + len(body).to_bytes(4, "big") + body)
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        self.say(b"R", record.SerializeToString())
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        self.say(b"V", report.SerializeToString())
+
+
+async def main(folder: Path, control: str) -> None:
+    reader, writer = await asyncio.open_unix_connection(control)
+    told = _Told(writer)
+    jobs = NodeJobs(settings(folder), told, "node-1")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(jobs.run())
+        await jobs.ready.wait()
+        told.say(b"P", str(os.getpid()).encode())
+        jobs.on_connected(forgotten=False)
+        while True:
+            kind = await reader.readexactly(1)
+            body = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+            if kind == b"O":
+                jobs.on_order(fleet_pb2.Order.FromString(body))
+            else:
+                jobs.on_directive(fleet_pb2.VaultDirective.FromString(body))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,107 @@
+"""Nodes in network namespaces of their own on one bridge, each of which can be cut in one way.
+
+Used by scripts that run in a namespace of their own: nothing of it is left when that ends.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from integration.real_fleet import Place
+
+_OURS = "10.77.0.1"
+_PATIENCE_S = 20.0
+# What is dropped is dropped when it comes in, in silence: the sender hears nothing of it.
+_DROP = ("iif", "eth0")
+
+
+class Network:
+    """The controller's namespace is this process's own; every node has another."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._holders: dict[str, subprocess.Popen[bytes]] = {}
+        self.hosts = {"controller": _OURS}
+        for words in (
+            "link set lo up",
+            "link add br0 type bridge",
+            f"addr add {_OURS}/24 dev br0",
+            "link set br0 up",
+        ):
+            _run("ip", *words.split())
+        _put_rules_before_local()
+        for number, name in enumerate(names):
+            self._add(name, number)
+
+    def enter(self, name: str) -> tuple[str, ...]:
+        """Return the command that runs another one in the namespace of a node."""
+        if name == "controller":
+            return ()
+        return ("nsenter", f"--net=/proc/{self._holders[name].pid}/ns/net")
+
+    def place(self, name: str, tls: str) -> Place:
+        """Return where the processes of a node run."""
+        return Place(self.hosts[name], self.enter(name), tls)
+
+    def deafen(self, name: str) -> None:
+        """Let a node hear nothing of anybody; everybody hears it."""
+        self._drop(name, *_DROP)
+
+    def mute(self, name: str) -> None:
+        """Let nobody hear a node; it hears everybody."""
+        for other in self.hosts:
+            if other != name:
+                device = "br0" if other == "controller" else "eth0"
+                self._drop(other, "iif", device, "from", self.hosts[name])
+
+    def heal(self) -> None:
+        """Let everybody hear everybody again."""
+        for name in self.hosts:
+            command = [*self.enter(name), "ip", "rule", "del", "pref", "1"]
+            subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+
+    def close(self) -> None:
+        """End what holds the namespaces."""
+        for holder in self._holders.values():
+            holder.kill()
+            holder.wait()
+
+    def _drop(self, where: str, *what: str) -> None:
+        _run(*self.enter(where), "ip", "rule", "add", "pref", "1", *what, "blackhole")
+
+    def _add(self, name: str, number: int) -> None:
+        holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        self._holders[name] = holder
+        ours, theirs = (Path(f"/proc/{pid}/ns/net") for pid in (os.getpid(), holder.pid))
+        deadline = time.monotonic() + _PATIENCE_S
+        while theirs.readlink() == ours.readlink():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        self.hosts[name] = host = f"10.77.0.{11 + number}"
+        _run(*f"ip link add v{number} type veth peer name eth0 netns {holder.pid}".split())
+        _run(*f"ip link set v{number} master br0 up".split())
+        for words in (f"addr add {host}/24 dev eth0", "link set eth0 up", "link set lo up"):
+            _run(*self.enter(name), "ip", *words.split())
+        _put_rules_before_local(*self.enter(name))
+
+
+@contextmanager
+def network(*names: str) -> Iterator[Network]:
+    """Yield a network of these nodes."""
+    made = Network(names)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _put_rules_before_local(*enter: str) -> None:
+    """Make room for rules that are asked before what is for this machine is delivered to it."""
+    for words in ("add pref 10 lookup local", "del pref 0"):
+        _run(*enter, "ip", "rule", *words.split())
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)

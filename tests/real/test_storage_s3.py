@@ -1,0 +1,192 @@
+"""A bucket as storage: the real storage process and boto3 against a real S3 server (moto)."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from everstep_agent.storage import boto
+from everstep_agent.storage.bucket import BucketDepot
+from everstep_agent.storage.clerks import Clerks
+from everstep_agent.storage.depot import Decide, DepotError
+from everstep_agent.storage.messages import (
+    FillCopy,
+    Filled,
+    Look,
+    Moved,
+    MoveLatest,
+    Place,
+    Seen,
+    Written,
+)
+from everstep_agent.storage.process import JobUser, RefusedError
+from everstep_agent.storage.publishing import move_latest
+from everstep_agent.storage.records import StepKey
+from everstep_agent.vault.hashing import hash_region
+from everstep_agent.vault.memory import Region, allocate
+from fakes.ports import reserved_port
+from integration.storage_files import content, order, publication
+from integration.vault_world import TIMEOUT_S, lived
+
+pytest.importorskip("moto")
+pytest.importorskip("flask_cors")
+pytestmark = pytest.mark.real
+_PLACE = "s3://everstep-test/runs/one"
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Run a server with an empty bucket; yield what lets a client in."""
+    with reserved_port() as port:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        values = {
+            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        try:
+            for name, value in values.items():
+                monkeypatch.setenv(name, value)
+            _until_open(port)
+            boto.client().create_bucket(Bucket="everstep-test")
+            yield values
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _until_open(port: int) -> None:
+    end = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+@asynccontextmanager
+async def _clerks(environment: dict[str, str]) -> AsyncIterator[Clerks]:
+    user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()), environment=environment)
+    clerks = Clerks(_PLACE, user, 60.0, 2)
+    try:
+        yield clerks
+    finally:
+        await clerks.close()
+
+
+def _memory(step: int) -> Region:
+    region = allocate(len(content(step)), "everstep-test")
+    with region.writable() as view:
+        view[: len(content(step))] = content(step)
+    return region
+
+
+async def _write(clerks: Clerks, generation: int, step: int) -> None:
+    region = _memory(step)
+    fd = region.open_read_only()
+    try:
+        await clerks.ask(order(_PLACE, generation, step), Written, [fd])
+    finally:
+        os.close(fd)
+        region.drop()
+
+
+async def _publish(clerks: Clerks, generation: int, key: StepKey | None, *keep: StepKey) -> Moved:
+    return await clerks.ask(publication(_PLACE, generation, key, keep), Moved)
+
+
+@lived
+async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> None:
+    async with _clerks(environment) as clerks:
+        await _write(clerks, 1, 3)
+        await _publish(clerks, 1, StepKey(1, 3))
+        seen = await clerks.ask(Look(Place(_PLACE, "demo"), StepKey(1, 3)), Seen)
+        assert seen.latest is not None
+        assert seen.latest.target == StepKey(1, 3)
+        assert [stored.key for stored in seen.steps] == [StepKey(1, 3)]
+        wanted = order(_PLACE, 1, 3)
+        region = allocate(wanted.size_bytes, "everstep-test")
+        await clerks.ask(
+            FillCopy(wanted.place, wanted.key, 0, wanted.root_hash), Filled, [region.fd]
+        )
+        assert region.freeze()
+        assert hash_region(region, wanted.size_bytes) == wanted.root_hash
+        region.drop()
+
+
+@lived
+async def test_steps_that_are_not_kept_go_and_an_older_generation_is_refused(
+    environment: dict[str, str],
+) -> None:
+    async with _clerks(environment) as clerks:
+        for step in (1, 2, 3):
+            await _write(clerks, 1, step)
+            await _publish(clerks, 1, StepKey(1, step))
+        moved = await _publish(clerks, 2, StepKey(1, 2), StepKey(1, 1), StepKey(1, 2))
+        assert moved.removed == (StepKey(1, 3),)
+        with pytest.raises(RefusedError, match="generation 2 has taken over from 1"):
+            await _publish(clerks, 1, StepKey(1, 2))
+        seen = await clerks.ask(Look(Place(_PLACE, "demo")), Seen)
+        assert [stored.key for stored in seen.steps] == [StepKey(1, 1), StepKey(1, 2)]
+        assert seen.newest_generation == 2
+
+
+class _Slow(BucketDepot):
+    """An older publisher that the newer one overtakes between its look and its write."""
+
+    overtaken: list[MoveLatest]
+
+    def move_latest(self, generation: int, decide: Decide) -> None:
+        def late(now: bytes | None, newest: int) -> bytes | None:
+            decided = decide(now, newest)
+            while self.overtaken:
+                move_latest(boto.open_bucket(_PLACE, "demo"), self.overtaken.pop())
+            return decided
+
+        super().move_latest(generation, late)
+
+
+@pytest.mark.parametrize("fenced_with_a_step", [True, False])
+def test_a_publisher_that_is_overtaken_before_it_writes_changes_nothing(
+    environment: dict[str, str], fenced_with_a_step: bool
+) -> None:
+    async def steps() -> None:
+        async with _clerks(environment) as clerks:
+            await _write(clerks, 1, 1)
+            await _write(clerks, 1, 2)
+            if fenced_with_a_step:
+                await _publish(clerks, 1, StepKey(1, 1))
+
+    asyncio.run(steps())
+    store = boto.Boto(boto.client())
+    fence = publication(_PLACE, 2, StepKey(1, 1) if fenced_with_a_step else None)
+    slow = _Slow(store, _PLACE, "demo")
+    slow.overtaken = [fence]
+    with pytest.raises(DepotError, match="generation 2 has taken over from 1"):
+        move_latest(slow, publication(_PLACE, 1, StepKey(1, 2)))
+    content_now = boto.open_bucket(_PLACE, "demo").latest()
+    assert content_now is not None
+    assert b'"generation":2' in content_now.split(b'"target"')[0]
+
+
+@lived
+async def test_a_bucket_that_is_not_there_is_said_so(environment: dict[str, str]) -> None:
+    user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()), environment=environment)
+    clerks = Clerks("s3://everstep-none/x", user, TIMEOUT_S, 1)
+    with pytest.raises(RefusedError, match="NoSuchBucket"):
+        await clerks.ask(Look(Place("s3://everstep-none/x", "demo")), Seen)
+    await clerks.close()

@@ -1,0 +1,80 @@
+"""What is told of the vault on one stream adds up to what the node holds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep_agent.vault_reports import VaultReports
+from everstep_controller.api.vault_reports import changed, vault_report
+from everstep_controller.core.copies import Copy
+from everstep_proto.generated import fleet_pb2
+
+
+def _copy(rank: int, step: int = 0) -> fleet_pb2.Copy:
+    return fleet_pb2.Copy(generation=1, rank=rank, step=step, root_hash=b"h", layout=b"l")
+
+
+def _report(*ranks: int, bad: tuple[str, ...] = (), job: str = "j") -> fleet_pb2.VaultReport:
+    copies = [_copy(rank) for rank in ranks]
+    return fleet_pb2.VaultReport(job=job, copies=copies, bad_copies=bad)
+
+
+def _sent(reports: VaultReports, report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
+    reports.put(report)
+    sent = reports.take()
+    assert sent is not None
+    assert reports.take() is None
+    return sent
+
+
+def test_the_first_report_of_a_stream_is_whole_and_the_next_a_change() -> None:
+    reports = VaultReports()
+    reports.begin(changes=True)
+    assert _sent(reports, _report(0, 1)) == _report(0, 1)
+    change = _sent(reports, _report(1, 2))
+    assert change.change
+    assert ([c.rank for c in change.copies], [c.rank for c in change.gone]) == ([2], [0])
+    reports.begin(changes=True)
+    assert _sent(reports, _report(1, 2)) == _report(1, 2)
+
+
+def test_a_controller_that_takes_no_changes_is_told_whole_lists() -> None:
+    reports = VaultReports()
+    reports.begin(changes=False)
+    for ranks in ((0, 1), (1, 2)):
+        assert _sent(reports, _report(*ranks)) == _report(*ranks)
+
+
+def test_jobs_do_not_mix() -> None:
+    reports = VaultReports()
+    reports.begin(changes=True)
+    _sent(reports, _report(0))
+    assert not _sent(reports, _report(1, job="other")).change
+
+
+def test_what_an_unsent_report_said_of_bad_copies_is_told_with_the_next() -> None:
+    reports = VaultReports()
+    reports.put(_report(0, 1, bad=("rank 1: flipped",)))
+    assert list(_sent(reports, _report(0, bad=("rank 2: flipped",))).bad_copies) == [
+        "rank 1: flipped",
+        "rank 2: flipped",
+    ]
+
+
+_HELD = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=6, unique=True)
+
+
+@given(st.lists(st.tuples(st.booleans(), _HELD), max_size=12))
+def test_the_controller_knows_the_newest_list_whatever_streams_are_lost(
+    story: list[tuple[bool, list[tuple[int, int]]]],
+) -> None:
+    reports, told = VaultReports(), dict[bytes, Copy]()
+    known: dict[bytes, Copy] | None = None
+    for new_stream, held in story:
+        if new_stream or known is None:
+            reports.begin(changes=True)
+            known = None
+        report = fleet_pb2.VaultReport(job="j", copies=[_copy(*place) for place in held])
+        sent = _sent(reports, report)
+        taken = changed("n", sent, known) if sent.change else vault_report("n", sent, told)
+        known = told = taken.copies
+        assert {(copy.rank, copy.step) for copy in told.values()} == set(held)

@@ -1,0 +1,47 @@
+"""Short words for catalogues, branches and jobs in the tests of the vault's decisions."""
+
+from collections.abc import Iterable
+
+from everstep_controller.core.catalogue import Catalogue, Copy, Tier
+from everstep_controller.core.facts import BranchPoint, Storage, StoredStep
+from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.state import JobRecord, JobState
+
+S = 1_000_000_000
+NODES = ("a", "b", "c")
+BRANCH = (BranchPoint(1, None, len(NODES)),)
+REACHABLE = {node: f"{node}:1" for node in NODES}
+
+
+def copy(node: str, rank: int, step: int, *, generation: int = 1, disk: bool = False) -> Copy:
+    """Return a copy of a rank's step: rank 0 is at home on a, rank 1 on b and so on."""
+    tier = Tier.DISK if disk else Tier.MEMORY
+    layout = f"part-{rank}"
+    replica = NODES[rank % len(NODES)] != node
+    return Copy(node, generation, rank, step, replica, f"{rank}{step:03}", 8, layout, tier)
+
+
+def ring(steps: Iterable[int], *, files: Iterable[int] = (), generation: int = 1) -> Catalogue:
+    """Return a catalogue in which each rank's steps are at home and on the next node."""
+    catalogue = Catalogue()
+    held, written = list(steps), list(files)
+    for index, node in enumerate(NODES):
+        ranks = (index, (index - 1) % len(NODES))
+        copies = [copy(node, rank, step, generation=generation) for rank in ranks for step in held]
+        copies += [copy(node, index, n, generation=generation, disk=True) for n in written]
+        catalogue.replace(node, copies, generation)
+        catalogue.store(node, ())
+    return catalogue
+
+
+def stored(step: int, generation: int = 1) -> StoredStep:
+    """Return a whole step in storage."""
+    return StoredStep(generation, step, len(NODES), f"{generation:02}{step:04}", 24)
+
+
+def job(*, storage: Storage | None = None, state: JobState = JobState.RUNNING) -> JobRecord:
+    """Return a job of three nodes in its first generation."""
+    record = JobRecord("train", 0, "", 1, 3, 1, True, 3, 0, Ledger(0), state)
+    record.generation, record.members, record.branch = 1, list(NODES), list(BRANCH)
+    record.storage = storage
+    return record

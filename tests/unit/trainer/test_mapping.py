@@ -1,0 +1,54 @@
+"""Descriptors as memory."""
+
+import ctypes
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from everstep.saving.mapping import Mapping
+
+
+@pytest.fixture
+def fd() -> Iterator[int]:
+    fd = os.memfd_create("slot")
+    os.pwrite(fd, b"a" * 10_000, 0)
+    yield fd
+    os.close(fd)
+
+
+def test_what_is_written_is_in_the_memory_behind(fd: int) -> None:
+    mapping = Mapping(fd, 10_000, writable=True)
+    ctypes.memset(mapping.address + 9_999, ord("z"), 1)
+    mapping.close()
+    assert os.pread(fd, 2, 9_998) == b"az"
+
+
+def test_a_read_only_descriptor_is_enough_for_reading(fd: int) -> None:
+    read_only = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    mapping = Mapping(read_only, 10_000, writable=False)
+    os.close(read_only)
+    mapping.prepare(5_000, 5_000)
+    assert ctypes.string_at(mapping.address + 9_000, 1_000) == b"a" * 1_000
+    mapping.close()
+
+
+def test_a_read_only_descriptor_is_not_mapped_for_writing(fd: int) -> None:
+    read_only = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    with pytest.raises(PermissionError):
+        Mapping(read_only, 10_000, writable=True)
+    os.close(read_only)
+
+
+def test_memory_that_is_too_short_is_refused_before_it_is_touched(fd: int) -> None:
+    with pytest.raises(ValueError, match="shorter than 10001"):
+        Mapping(fd, 10_001, writable=False)
+
+
+def test_closing_twice_unmaps_once(fd: int) -> None:
+    mapping = Mapping(fd, 10_000, writable=False)
+    mapping.close()
+    other = Mapping(fd, 10_000, writable=False)
+    mapping.close()
+    assert ctypes.string_at(other.address, 1) == b"a"
+    other.close()

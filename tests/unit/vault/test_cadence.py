@@ -1,0 +1,74 @@
+"""Which steps are snapshotted: all ranks take the same, whenever each of them hears of it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep_agent.vault.cadence import Cadence, Rule
+
+_RULES = st.lists(st.builds(Rule, st.integers(0, 60), st.integers(1, 7)), max_size=5)
+
+
+def _steps(cadence: Cadence, last: int, generation: int = 1) -> list[int]:
+    """Return the steps that a rank saves that is told the next one each time."""
+    found, step = [], cadence.next_step(generation, 0)
+    while step <= last:
+        found.append(step)
+        step = cadence.next_step(generation, step + 1)
+    return found
+
+
+def _told(rules: list[Rule], generation: int = 1) -> Cadence:
+    cadence = Cadence()
+    for rule in rules:
+        cadence = cadence.told(generation, rule)
+    return cadence
+
+
+def test_before_anything_is_said_every_step_is_taken() -> None:
+    assert _steps(Cadence(), 4) == [0, 1, 2, 3, 4]
+
+
+def test_a_rank_behind_the_new_rule_follows_the_one_before() -> None:
+    cadence = _told([Rule(0, 2), Rule(7, 5)])
+    assert _steps(cadence, 20) == [0, 2, 4, 6, 10, 15, 20]
+
+
+def test_a_rule_that_is_replaced_before_it_began_never_was() -> None:
+    assert _told([Rule(0, 2), Rule(50, 5), Rule(40, 3)]) == _told([Rule(0, 2), Rule(40, 3)])
+
+
+def test_the_same_rule_said_again_from_a_later_step_changes_nothing() -> None:
+    assert _told([Rule(0, 4), Rule(90, 4)]) == _told([Rule(0, 4)])
+
+
+def test_a_new_generation_begins_with_every_step() -> None:
+    cadence = _told([Rule(0, 4)])
+    assert cadence.next_step(2, 1) == 1
+    assert _steps(cadence.told(2, Rule(3, 2)), 8, generation=2) == [0, 1, 2, 4, 6, 8]
+
+
+@given(_RULES, st.lists(st.integers(0, 5), min_size=2, max_size=4))
+def test_ranks_that_hear_of_a_rule_before_it_begins_take_the_same_steps(
+    rules: list[Rule], heard_after: list[int]
+) -> None:
+    """Each rank hears of rule i when it has reached some step before the start of rule i."""
+    starts = sorted(rule.start for rule in rules)
+    rules = [Rule(start, rule.every) for start, rule in zip(starts, rules, strict=True)]
+    expected = _steps(_told(rules), 80)
+    for early in heard_after:
+        cadence, taken = Cadence(), []
+        for step in range(81):
+            for rule in rules:
+                if step == max(0, rule.start - early):
+                    cadence = cadence.told(1, rule)
+            if cadence.next_step(1, step) == step:
+                taken.append(step)
+        assert taken == expected
+
+
+@given(_RULES, st.integers(0, 80))
+def test_the_next_step_is_the_first_that_would_not_be_sent_on(rules: list[Rule], step: int) -> None:
+    cadence = _told(rules)
+    found = cadence.next_step(1, step)
+    assert found >= step
+    assert [s for s in range(step, found + 1) if cadence.next_step(1, s) == s] == [found]

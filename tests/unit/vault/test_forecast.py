@@ -1,0 +1,55 @@
+"""What a job will need, and what is said when it is not there."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep_agent.vault.budget import Room
+from everstep_agent.vault.forecast import SLOTS_MIN, Forecast, shortage
+
+_JOB = Forecast(processes=2, snapshot_bytes=100, slots=3, replicas=False)
+
+
+def test_a_job_on_one_node_needs_its_slots_and_one_with_others_replicas_too() -> None:
+    assert _JOB.total_bytes() == 600
+    assert replace(_JOB, replicas=True).total_bytes() == 1200
+
+
+def test_what_fits_is_not_refused() -> None:
+    assert shortage(_JOB, Room(600, "this node can spare")) is None
+
+
+def test_a_refusal_says_what_would_fit() -> None:
+    said = shortage(replace(_JOB, replicas=True), Room(800, "jobs.memory_bytes_max leaves"))
+    assert said == (
+        "snapshots of this job take 1.2 KiB on this node (2 ranks x 100 bytes x 3 slots and "
+        "replicas) and jobs.memory_bytes_max leaves 800 bytes; 66 bytes a rank would fit, or 2 "
+        "slots each (jobs.slots_per_rank of the agent)"
+    )
+
+
+def test_where_fewer_slots_do_not_help_it_says_what_else_to_do() -> None:
+    said = shortage(_JOB, Room(90, "this node can spare"))
+    assert said is not None
+    assert said.endswith(
+        "15 bytes a rank would fit; save a share in each data-parallel rank, or "
+        "use fewer ranks on a node"
+    )
+
+
+@given(
+    st.builds(Forecast, st.integers(1, 16), st.integers(1, 1000), st.integers(2, 5), st.booleans()),
+    st.integers(0, 50_000),
+)
+def test_what_is_said_to_fit_does(job: Forecast, left: int) -> None:
+    room = Room(left, "this node can spare")
+    said = shortage(job, room)
+    assert (said is None) == (job.total_bytes() <= left)
+    if said is None:
+        return
+    smaller = replace(job, snapshot_bytes=left // job.copies(job.slots))
+    assert shortage(smaller, room) is None
+    for slots in range(SLOTS_MIN, job.slots):
+        if f" {slots} slots each" in said:
+            assert shortage(replace(job, slots=slots), room) is None

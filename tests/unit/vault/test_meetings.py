@@ -1,0 +1,88 @@
+"""A connection joins a transfer with a token of that transfer, once."""
+
+import pytest
+
+from everstep_agent.vault.bulk.meetings import Meeting, Meetings
+from everstep_agent.vault.bulk.messages import JOINED_MAX, Join, transfer_token
+from everstep_agent.vault.bulk.wire import BulkError, Wire
+from everstep_agent.vault.copies import CopyKey
+
+KEY = b"k" * 32
+COPY = CopyKey(1, 2, 3)
+
+
+async def _move(wire: Wire) -> None:
+    raise AssertionError(f"nothing moves over {wire}")
+
+
+def _open(copy: CopyKey = COPY, job: str = "demo") -> tuple[Meetings, Meeting]:
+    meetings, meeting = Meetings(), Meeting(job, copy, _move)
+    meetings.open(meeting)
+    return meetings, meeting
+
+
+def _join(
+    meeting: Meeting, number: int = 1, copy: CopyKey = COPY, key: bytes = KEY, job: str = "demo"
+) -> Join:
+    token = transfer_token(key, job, copy, (meeting.nonce, number))
+    return Join(meeting.nonce, number, token)
+
+
+def test_a_token_opens_its_transfer() -> None:
+    meetings, meeting = _open()
+    assert meetings.find("demo", KEY, _join(meeting)) is meeting
+    assert meetings.find("demo", KEY, _join(meeting, 2)) is meeting
+
+
+def test_a_token_that_was_used_opens_nothing() -> None:
+    meetings, meeting = _open()
+    join = _join(meeting)
+    meetings.find("demo", KEY, join)
+    with pytest.raises(BulkError, match="used before"):
+        meetings.find("demo", KEY, join)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"copy": CopyKey(2, 2, 3)},
+        {"copy": CopyKey(1, 0, 3)},
+        {"copy": CopyKey(1, 2, 4)},
+        {"key": b"x" * 32},
+        {"job": "other"},
+    ],
+)
+def test_a_token_of_another_generation_rank_step_key_or_job_opens_nothing(
+    foreign: dict[str, object],
+) -> None:
+    meetings, meeting = _open()
+    with pytest.raises(BulkError, match="another transfer"):
+        meetings.find("demo", KEY, _join(meeting, **foreign))  # type: ignore[arg-type]
+
+
+def test_a_token_for_another_number_opens_nothing() -> None:
+    meetings, meeting = _open()
+    join = _join(meeting, 1)
+    with pytest.raises(BulkError, match="another transfer"):
+        meetings.find("demo", KEY, Join(join.nonce, 2, join.token))
+
+
+def test_a_job_cannot_join_the_transfer_of_another_that_has_the_same_key() -> None:
+    meetings, meeting = _open()
+    with pytest.raises(BulkError, match="another transfer"):
+        meetings.find("other", KEY, _join(meeting, job="other"))
+
+
+def test_a_token_of_a_transfer_that_is_over_opens_nothing() -> None:
+    meetings, meeting = _open()
+    meetings.close(meeting)
+    with pytest.raises(BulkError, match="over"):
+        meetings.find("demo", KEY, _join(meeting))
+    assert not len(meetings)
+
+
+@pytest.mark.parametrize("number", [-1, 0, JOINED_MAX + 1])
+def test_the_connections_of_a_transfer_are_counted(number: int) -> None:
+    meetings, meeting = _open()
+    with pytest.raises(BulkError):
+        meetings.find("demo", KEY, _join(meeting, number))

@@ -1,0 +1,118 @@
+"""Which sources a state is taken from: the best tier first, each shard once, equal copies alike."""
+
+from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.copies import CopyFacts, CopyKey, Layouts, layout_of
+from everstep_agent.vault.files import FileName
+from everstep_agent.vault.restoring.sources import Source, Tier, choose, first_for, planned, stored
+from everstep_common.trainer_messages import Entry
+from everstep_proto.generated import fleet_pb2
+
+
+def _wanted(rank: int, size: int = 10, root: bytes = b"r") -> Expected:
+    return Expected(CopyKey(1, rank, 5), size, root)
+
+
+def _named(rank: int, node: str, **more: object) -> fleet_pb2.ShardSource:
+    return fleet_pb2.ShardSource(
+        node=node,
+        bulk_address=f"{node}:1",
+        generation=1,
+        rank=rank,
+        step=5,
+        root_hash=b"r",
+        size_bytes=10,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_what_is_held_here_is_own_memory_whoever_the_plan_names() -> None:
+    found = planned([_named(0, "b")], [_wanted(0)], "a")
+    assert [str(source) for source in found] == ["own memory", "peer memory of b"]
+
+
+def test_a_copy_with_another_hash_is_not_the_one_that_is_wanted() -> None:
+    found = planned([_named(0, "b")], [_wanted(0, root=b"other")], "a")
+    assert [source.tier for source in found] == [Tier.PEER_MEMORY]
+
+
+def test_memory_comes_before_disks_and_the_own_disk_asks_no_agent() -> None:
+    found = planned(
+        [_named(0, "a", on_disk=True), _named(0, "b", on_disk=True), _named(0, "c")], [], "a"
+    )
+    assert [(source.tier, source.address) for source in found] == [
+        (Tier.PEER_MEMORY, "c:1"),
+        (Tier.LOCAL_DISK, ""),
+        (Tier.LOCAL_DISK, "b:1"),
+    ]
+
+
+def test_memory_that_this_node_has_no_more_is_no_source() -> None:
+    assert planned([_named(0, "a")], [], "a") == []
+
+
+def _content(
+    tier: Tier, names: str, size: int = 10, rank: int = 0
+) -> tuple[Source, frozenset[str]]:
+    return Source(tier, _wanted(rank, size), node=tier.name), frozenset(names)
+
+
+def test_a_better_tier_is_taken_though_another_has_more() -> None:
+    own = _content(Tier.OWN_MEMORY, "a")
+    peer = _content(Tier.PEER_MEMORY, "abc")
+    assert choose([peer, own], set("ab")) == [own[0], peer[0]]
+
+
+def test_within_a_tier_the_one_that_brings_most_comes_first() -> None:
+    one = _content(Tier.PEER_MEMORY, "a", rank=1)
+    most = _content(Tier.PEER_MEMORY, "abc", rank=2)
+    assert choose([one, most], set("abc")) == [most[0]]
+
+
+def test_of_equal_ones_the_smallest_is_taken_and_no_second() -> None:
+    large = _content(Tier.PEER_MEMORY, "ab", size=100, rank=1)
+    small = _content(Tier.PEER_MEMORY, "ab", size=10, rank=2)
+    assert choose([large, small], {"a"}) == [small[0]]
+
+
+def test_what_nobody_has_leaves_the_rest_to_be_chosen() -> None:
+    one = _content(Tier.PEER_MEMORY, "a")
+    assert choose([one], {"a", "z"}) == [one[0]]
+    assert choose([one], {"z"}) == []
+
+
+def _part(tier: Tier, rank: int, layout: bytes) -> Source:
+    return Source(tier, _wanted(rank), layout, "n")
+
+
+def test_ahead_of_being_asked_a_node_fetches_the_best_copy_of_its_own_ranks() -> None:
+    peer, disk = _part(Tier.PEER_MEMORY, 1, b"one"), _part(Tier.LOCAL_DISK, 1, b"one")
+    equal = _part(Tier.OWN_MEMORY, 7, b"one")
+    other = _part(Tier.PEER_MEMORY, 3, b"three")
+    assert first_for(range(1, 2), [peer, disk, other]) == [peer]
+    assert first_for(range(1, 2), [equal, peer, disk, other]) == [equal]
+
+
+def test_ranks_that_the_plan_does_not_name_take_the_only_part_there_is() -> None:
+    only = _part(Tier.PEER_MEMORY, 0, b"one")
+    assert first_for(range(4, 8), [only]) == [only]
+    assert first_for(range(4, 8), [only, _part(Tier.PEER_MEMORY, 1, b"two")]) == []
+
+
+def test_the_files_of_a_stored_step_are_sources_of_shared_storage() -> None:
+    (source,) = stored([FileName(CopyKey(1, 0, 5), 10, b"r", b"layout")])
+    assert (source.tier, source.part) == (Tier.SHARED_STORAGE, b"layout")
+    assert str(source) == "shared storage"
+
+
+def test_copies_with_the_same_names_have_the_same_layout_wherever_the_shards_lie() -> None:
+    one, other = Entry("a", 0, 1), Entry("b", 1, 1)
+    swapped = (Entry("b", 0, 1), Entry("a", 64, 1))
+    assert layout_of((one, other)) == layout_of(swapped)
+    assert layout_of((one,)) != layout_of((one, other))
+    assert len(layout_of((one,))) == 16
+
+
+def test_a_layout_that_was_worked_out_before_is_the_same() -> None:
+    layouts = Layouts()
+    facts = CopyFacts(CopyKey(1, 0, 5), 1, b"r", (Entry("a", 0, 1),))
+    assert layouts.of(facts) == layouts.of(facts) == layout_of(facts.entries)

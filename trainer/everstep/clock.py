@@ -1,0 +1,15 @@
+"""The clock that waits for the agent are measured with."""
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds that only grow, and a way to let some of them pass."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Return that much later."""
+        ...

@@ -1,0 +1,157 @@
+"""Options of ``everstep run`` on what is kept of the state: where, how often, in what memory."""
+
+import argparse
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from everstep_common.trainer_messages import Storage
+
+# Ten minutes of work is what losing all nodes at once may cost, where nobody says otherwise.
+_PERSIST_S = 600.0
+# Also what is meant for a bucket and has a slash too few.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/\s]+)*")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B?)", re.IGNORECASE)
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+# What lets a user into a bucket travels with the job: the agent has no rights of its own there.
+_CREDENTIALS = re.compile(r"AWS_[A-Z0-9_]+|HOME|HTTPS?_PROXY|NO_PROXY")
+_VARIABLES_MAX = 64
+
+
+class KeepError(Exception):
+    """An option cannot be used; one sentence with the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOptions:
+    """What is kept. 0 leaves it to the controller (every), or says nothing (memory)."""
+
+    storage: Storage | None = None
+    every_min: int = 0
+    every_max: int = 0
+    memory_bytes: int = 0
+
+
+def add_keep_options(parser: argparse.ArgumentParser) -> None:
+    """Let a parser know them."""
+    group = parser.add_argument_group(
+        "what is kept",
+        "Every step is kept in the memory of two nodes. What shall survive the loss of all nodes, "
+        "and what another job shall continue from, goes to storage with --persist.",
+    )
+    add = group.add_argument
+    add(
+        "--persist",
+        metavar="PATH",
+        help="bring steps to this folder, which all nodes share, or to s3://BUCKET/PREFIX, as"
+        " safetensors files in PATH/NAME/gen-G/step-N; a job that finds some there goes on from"
+        " the latest",
+    )
+    add("--persist-every", type=int, metavar="STEPS", help="one step in so many")
+    add(
+        "--persist-seconds",
+        type=float,
+        metavar="S",
+        help="one step in so many seconds (default 600, unless --persist-every is given)",
+    )
+    add("--persist-keep", type=int, default=2, metavar="N", help="keep so many steps (default 2)")
+    add(
+        "--snapshot-every",
+        default="auto",
+        metavar="N|MIN:MAX|auto",
+        help="steps from one snapshot in memory to the next (default auto: every step, or as many"
+        " as cost the least by what snapshots and faults of this job cost)",
+    )
+    add(
+        "--snapshot-memory",
+        metavar="SIZE",
+        help="size of one process's state, for example 12GiB: a node on which its snapshots do not"
+        " fit refuses the job at once instead of skipping them later",
+    )
+
+
+def keep_options(
+    values: argparse.Namespace, environ: Mapping[str, str] = os.environ
+) -> KeepOptions:
+    """Return what was asked for, checked here and now. Raises KeepError."""
+    every = _every(values.snapshot_every)
+    memory = _size(values.snapshot_memory) if values.snapshot_memory else 0
+    return KeepOptions(_storage(values, environ), *every, memory)
+
+
+def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage | None:
+    if values.persist is None:
+        for name in ("persist_every", "persist_seconds"):
+            if getattr(values, name) is not None:
+                option = "--" + name.replace("_", "-")
+                raise KeepError(f"{option} needs --persist PATH: it says how often, not where")
+        return None
+    every_steps, every_s = values.persist_every, values.persist_seconds
+    if (every_steps is not None and every_steps < 1) or (every_s is not None and every_s <= 0):
+        raise KeepError("--persist-every and --persist-seconds must be above 0")
+    if values.persist_keep < 2:
+        raise KeepError("--persist-keep must be at least 2: the newest step may prove to be bad")
+    if every_steps is None and every_s is None:
+        every_s = _PERSIST_S
+    bucket = values.persist.startswith("s3://")
+    return Storage(
+        path=_bucket(values.persist) if bucket else _folder(values.persist),
+        every_steps=every_steps or 0,
+        every_s=every_s or 0.0,
+        keep=values.persist_keep,
+        environment=_credentials(environ) if bucket else {},
+    )
+
+
+def _folder(text: str) -> str:
+    """Return the absolute path of a folder that can be written."""
+    path = os.path.abspath(os.path.expanduser(text))
+    if not text.strip() or _SCHEME.match(text):
+        raise KeepError(f"--persist {text!r}: name a folder, or s3://BUCKET/PREFIX")
+    advice = "name a folder that you may write, on storage that all nodes of the job share"
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise KeepError(f"--persist {path}: {error.strerror or error}; {advice}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise KeepError(f"--persist {path}: it may not be written by you; {advice}")
+    return path
+
+
+def _bucket(text: str) -> str:
+    if not _BUCKET.fullmatch(text.rstrip("/")):
+        raise KeepError(
+            f"--persist {text}: expected s3://BUCKET/PREFIX, for example s3://models/runs"
+        )
+    return text.rstrip("/")
+
+
+def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    found = {name: value for name, value in environ.items() if _CREDENTIALS.fullmatch(name.upper())}
+    return dict(sorted(found.items())[:_VARIABLES_MAX])
+
+
+def _every(text: str) -> tuple[int, int]:
+    """Return the least and the most steps that ``5``, ``1:20`` or ``auto`` means."""
+    if text == "auto":
+        return 0, 0
+    matched = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text)
+    if matched:
+        least, most = int(matched[1]), int(matched[2] or matched[1])
+        if 1 <= least <= most:
+            return least, most
+    raise KeepError(f"--snapshot-every {text!r}: expected a number, MIN:MAX from 1 up, or auto")
+
+
+def _size(text: str) -> int:
+    matched = _SIZE.fullmatch(text.strip())
+    if matched:
+        unit = matched[2].upper().rstrip("B")
+        base = 1024 if unit.endswith("I") else 1000
+        size = round(float(matched[1]) * math.pow(base, _UNITS[unit[:1]]))
+        if 0 < size < 1 << 62:
+            return size
+    raise KeepError(f"--snapshot-memory {text!r}: expected a size, for example 12GiB")

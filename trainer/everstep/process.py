@@ -1,0 +1,54 @@
+"""This process's run, for scripts that do not carry one around: ``everstep.snapshots(...)``."""
+
+import os
+from collections.abc import Collection
+
+from everstep.run import Run, init
+from everstep.saving.policy import Hasher, OnFull
+from everstep.saving.snapshotter import Snapshots
+from everstep.state.views import State
+
+
+class _Process:
+    """The run of this process; a forked child has none until it asks."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._pid = 0
+
+    def run(self) -> Run:
+        if self._run is None or self._pid != os.getpid():
+            self._run, self._pid = init(), os.getpid()
+        return self._run
+
+
+# A process has one place in its job, which its environment says: as with logging's root, two parts
+# of a script that ask for it mean the same one.
+_process = _Process()
+
+
+def snapshots(
+    state: State,
+    *,
+    overlap: bool = False,
+    on_full: OnFull = "block",
+    wait_s: float | None = None,
+    hash: Hasher = "agent",
+    raises: bool = False,
+    equal: Collection[str] = (),
+) -> Snapshots:
+    """Return the snapshots of this process's state; see `Run.snapshots`."""
+    return _process.run().snapshots(
+        state,
+        overlap=overlap,
+        on_full=on_full,
+        wait_s=wait_s,
+        hash=hash,
+        raises=raises,
+        equal=equal,
+    )
+
+
+def step(step: int) -> None:
+    """Tell that ``step`` is complete; call after its snapshot. Never waits, never raises."""
+    _process.run().step(step)

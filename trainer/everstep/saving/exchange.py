@@ -1,0 +1,114 @@
+"""One step's words with the agent: Begin for a slot, Commit for what was copied into it."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from everstep.agent_link import AgentLink
+from everstep.saving.policy import Deadlines, Policy
+from everstep.saving.reservation import Pinner, Reservation
+from everstep_common.trainer_messages import (
+    Begin,
+    Commit,
+    Committed,
+    Entry,
+    Refused,
+    Skip,
+    Slot,
+    Unplanned,
+)
+
+
+class Ending(Enum):
+    """How the attempt to save a step ended."""
+
+    SAVED = "saved"
+    # No slot was free.
+    SKIPPED = "skipped"
+    # The controller does not want this step: nothing is missing.
+    UNPLANNED = "unplanned"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended, and why."""
+
+    ending: Ending
+    reason: str = ""
+    # The next step that is wanted, and the session in which the agent said so.
+    next_step: int = 0
+    session: int = 0
+    error: Exception | None = field(default=None, compare=False)
+
+
+def failed(reason: str, error: Exception | None = None) -> Outcome:
+    """Return the outcome of a step that is not saved."""
+    return Outcome(Ending.FAILED, reason, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Where to copy to, and what the commit has to repeat."""
+
+    step: int
+    slot: Slot
+    session: int
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The agent as the saving of a step sees it; for one thread at a time."""
+
+    link: AgentLink
+    reservation: Reservation
+    policy: Policy
+    deadlines: Deadlines
+
+    def reserve(self, size_bytes: int, pinner: Pinner | None) -> str:
+        """Have slots of this size; return a complaint, or ""."""
+        timeout_s = self.deadlines.to_reserve_s(size_bytes)
+        return self.reservation.reserve(self.link, size_bytes, timeout_s, pinner)
+
+    def reserve_ahead(self, size_bytes: int, pinner: Pinner | None) -> None:
+        """Begin to have slots of this size, in the background."""
+        timeout_s = self.deadlines.to_reserve_s(size_bytes)
+        self.reservation.ahead(self.link, size_bytes, timeout_s, pinner)
+
+    def begin(self, step: int, size_bytes: int, pinner: Pinner | None) -> Grant | Outcome:
+        """Have a slot for the step, or know why not."""
+        link = self.link
+        if not link.attach_quickly():
+            return failed("the agent is away")
+        link.ready()
+        if complaint := self.reserve(size_bytes, pinner):
+            return failed(complaint)
+        session = self.reservation.session
+        question = Begin(step, self.policy.begin_wait_s)
+        timeout_s = self.deadlines.to_begin_s(self.policy)
+        answer, _ = link.ask(question, (Slot, Skip, Unplanned), timeout_s)
+        match answer:
+            case Slot(slot=slot):
+                address = self.reservation.address(slot)
+                if address is None:
+                    link.drop()
+                    return failed("the agent named a slot that it never gave")
+                return Grant(step, answer, session, address)
+            case Skip(reason=reason):
+                return Outcome(Ending.SKIPPED, reason)
+            case Unplanned(next_step=next_step):
+                return Outcome(Ending.UNPLANNED, next_step=next_step, session=session)
+            case _:
+                return failed(_reason(answer))
+
+    def commit(self, grant: Grant, entries: tuple[Entry, ...]) -> Outcome:
+        """Give the copy to the agent."""
+        if self.link.session != grant.session:  # the slot is one of an agent that is gone
+            return failed("the agent was restarted during the copy")
+        commit = Commit(grant.step, grant.slot.slot, grant.slot.epoch, entries)
+        answer, _ = self.link.ask(commit, (Committed,), self.deadlines.commit_s)
+        return Outcome(Ending.SAVED) if isinstance(answer, Committed) else failed(_reason(answer))
+
+
+def _reason(answer: object | None) -> str:
+    return answer.reason if isinstance(answer, Refused) else "the agent is lost"

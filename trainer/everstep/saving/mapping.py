@@ -1,0 +1,66 @@
+"""The agent's descriptors as memory of this process, with the page tables made beforehand."""
+
+import ctypes
+import mmap
+import os
+
+# Python's own mmap keeps the GIL while page tables are made, and has no address for what is
+# read-only.
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+_MAP_FAILED = ctypes.c_void_p(-1).value
+# linux/mman.h; Python 3.11 has no names for them. Since Linux 5.14.
+_MADV_POPULATE_READ = 22
+_MADV_POPULATE_WRITE = 23
+
+
+class Mapping:
+    """A mapped descriptor. Raises OSError or ValueError when it cannot be mapped whole."""
+
+    def __init__(self, fd: int, size_bytes: int, *, writable: bool) -> None:
+        """Map; ``fd`` stays the caller's."""
+        self._mapped = False
+        if os.fstat(fd).st_size < size_bytes:  # touching what is missing would be a SIGBUS
+            raise ValueError(f"the agent's memory is shorter than {size_bytes} bytes")
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        address = _libc.mmap(None, size_bytes, protection, mmap.MAP_SHARED, fd, 0)
+        if address is None or address == _MAP_FAILED:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+        self.size_bytes = size_bytes
+        self.address: int = address
+        self._mapped = True
+        if writable:
+            self._populate()
+
+    def prepare(self, offset_bytes: int, size_bytes: int) -> None:
+        """Make the page tables for reading a part, without the GIL; without it, each fault does."""
+        begin = offset_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        _libc.madvise(self.address + begin, offset_bytes + size_bytes - begin, _MADV_POPULATE_READ)
+
+    def close(self) -> None:
+        """Unmap."""
+        if self._mapped:
+            self._mapped = False
+            _libc.munmap(self.address, self.size_bytes)
+
+    def __del__(self) -> None:
+        """Memory that nobody can reach any more is of no use."""
+        self.close()
+
+    def _populate(self) -> None:
+        """Make the page tables: 524,288 faults for 2 GiB that the first snapshots need not take."""
+        # Both may be declined, by an older kernel or the node's settings: nothing is lost but time.
+        _libc.madvise(self.address, self.size_bytes, mmap.MADV_HUGEPAGE)
+        _libc.madvise(self.address, self.size_bytes, _MADV_POPULATE_WRITE)

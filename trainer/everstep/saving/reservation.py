@@ -1,0 +1,135 @@
+"""The slots that the agent lends to this process, mapped once and kept."""
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from everstep.agent_link import AgentLink
+from everstep.saving.mapping import Mapping
+from everstep_common.trainer_messages import Refused, Reserve, Reserved
+
+# Some parts of a state grow by a few bytes a step (a list of losses, a counter's digits). A slot
+# has room for that: new slots are new memory, and tens of milliseconds per GiB.
+_SLACK_SHARE = 64
+_SLACK_BYTES_MIN = 64 * 1024
+
+
+class Pinner(Protocol):
+    """Whatever makes memory known to a device's driver, so that the device copies there itself."""
+
+    def pin(self, address: int, size_bytes: int) -> None:
+        """Register; without success copies are slower, and nothing else."""
+        ...
+
+    def unpin(self, address: int) -> None:
+        """Forget it again; before it is unmapped."""
+        ...
+
+
+class Reservation:
+    """This process's slots. For the thread whose turn it is."""
+
+    def __init__(self) -> None:
+        self._slots: list[Mapping] = []
+        self._pinned_by: Pinner | None = None
+        # The link's session that the slots came with, and which of its reservations they are.
+        self.session = 0
+        self._number = 0
+        self._ahead: threading.Thread | None = None
+
+    def ahead(
+        self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None
+    ) -> None:
+        """Have slots soon, in a thread of its own: its turn. `reserve` waits for what is left.
+
+        What goes wrong is tried again then, and said.
+        """
+        self.wait()
+
+        def reserve() -> None:
+            with suppress(Exception):
+                self._reserve(link, size_bytes, timeout_s, pinner)
+
+        thread = threading.Thread(target=reserve, name="everstep-reserve", daemon=True)
+        with suppress(RuntimeError):  # no more threads: then when they are needed
+            thread.start()
+            self._ahead = thread
+
+    def wait(self) -> None:
+        """Return when nothing is done ahead any more."""
+        if self._ahead is not None:
+            self._ahead.join()
+            self._ahead = None
+
+    def reserve(
+        self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None
+    ) -> str:
+        """Have slots of this size; return a complaint, or ""."""
+        self.wait()
+        return self._reserve(link, size_bytes, timeout_s, pinner)
+
+    def _reserve(
+        self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None
+    ) -> str:
+        if not self._holds(link, size_bytes):
+            self.close()
+            wanted = size_bytes + max(size_bytes // _SLACK_SHARE, _SLACK_BYTES_MIN)
+            answer, fds = link.ask(Reserve(wanted), (Reserved,), timeout_s)
+            try:
+                complaint = self._take(link, answer, fds, size_bytes)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            if complaint:
+                return complaint
+            link.reservations += 1
+            self.session, self._number = link.session, link.reservations
+        self._pin(pinner)
+        return ""
+
+    def address(self, slot: int) -> int | None:
+        """Return where a slot begins; None for one that was never given."""
+        return self._slots[slot].address if 0 <= slot < len(self._slots) else None
+
+    def close(self) -> None:
+        """Unmap all; nobody may be copying any more."""
+        slots, self._slots = self._slots, []
+        pinner, self._pinned_by = self._pinned_by, None
+        for slot in slots:
+            if pinner is not None:
+                pinner.unpin(slot.address)
+            slot.close()
+
+    def __del__(self) -> None:
+        """Let the driver forget what is unmapped; a process that ends need not."""
+        if not sys.is_finalizing():
+            self.close()
+
+    def _holds(self, link: AgentLink, size_bytes: int) -> bool:
+        # Another reservation of this process made these slots void: the agent means the new ones.
+        current = (self.session, self._number) == (link.session, link.reservations)
+        return current and bool(self._slots) and self._slots[0].size_bytes >= size_bytes
+
+    def _take(
+        self, link: AgentLink, answer: object | None, fds: Sequence[int], size_bytes: int
+    ) -> str:
+        if not isinstance(answer, Reserved):
+            return answer.reason if isinstance(answer, Refused) else "the agent is lost"
+        if answer.slot_bytes < size_bytes or len(fds) != answer.slots or not fds:
+            link.drop()
+            return "the agent gave other slots than were asked for"
+        try:
+            self._slots = [Mapping(fd, answer.slot_bytes, writable=True) for fd in fds]
+        except (OSError, ValueError) as error:
+            return f"the agent's memory cannot be mapped: {error}"
+        return ""
+
+    def _pin(self, pinner: Pinner | None) -> None:
+        if pinner is None or self._pinned_by is not None:
+            return
+        self._pinned_by = pinner
+        for slot in self._slots:
+            pinner.pin(slot.address, slot.size_bytes)

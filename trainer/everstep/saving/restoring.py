@@ -1,0 +1,160 @@
+"""The state of the plan's step, from the agent's verified memory into the training process."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from everstep.agent_link import AgentLink
+from everstep.clock import Clock
+from everstep.saving.mapping import Mapping
+from everstep.saving.memory import Call, Copier, Work
+from everstep.state.views import Capture, Found, MissingError, Restoration, RestoreError
+from everstep_common.trainer_messages import (
+    Describe,
+    Described,
+    Entry,
+    NothingToRestore,
+    Refused,
+    Restore,
+    Restored,
+    RestoreFailed,
+)
+
+__all__ = ["RestoreError", "Restorer"]
+
+# Between two questions to an agent that goes away at each; each pause is twice the one before.
+_RETRY_S = 0.05
+_RETRY_MAX_S = 2.0
+# 2 GiB of page tables take 50 ms in one thread, a quarter of the copy itself.
+_PREPARED_BYTES = 64 * 1024 * 1024
+_PREPARED_BYTES_MIN = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Restorer:
+    """Brings a state back. ``patience_s`` bounds each question; ``fresh``: there is nothing."""
+
+    link: AgentLink
+    copier: Copier
+    clock: Clock
+    patience_s: float
+    fresh: bool
+
+    def restore(self, capture: Capture) -> int | None:
+        """Return the step whose state it is now; None: nothing to restore, nothing was changed.
+
+        Raises RestoreError and StateError.
+        """
+        if not capture.needs_description:
+            return self.bring(capture.targets(()))
+        try:
+            return self._bring_into(capture, self.described())
+        except MissingError:  # another world size: this rank's parts are in other ranks' copies
+            return self._bring_into(capture, self.everyones())
+
+    def _bring_into(self, capture: Capture, described: Described | None) -> int | None:
+        return None if described is None else self.bring(capture.targets(described.entries))
+
+    def described(self, *, everyone: bool = False) -> Described | None:
+        """Return the shards of the plan's step, of this rank or of all; None: there is no step.
+
+        Raises RestoreError, MissingError when the step's world had no such rank.
+        """
+        answer, _ = self._ask(Describe(everyone), (Described,))
+        if isinstance(answer, NothingToRestore):
+            return None
+        if not isinstance(answer, Described):
+            raise (RestoreError if everyone else MissingError)(_reason(answer))
+        return answer
+
+    def everyones(self) -> Described | None:
+        """Return the shards of the plan's step, of all ranks; None: there is no step."""
+        return self.described(everyone=True)
+
+    def bring(self, restoration: Restoration | None) -> int | None:
+        """Fill it, and what it asks for next; return the step, None: there is none.
+
+        Raises RestoreError and StateError.
+        """
+        step = None
+        while restoration is not None:
+            answer, fds = self._ask(Restore(restoration.names), (Restored,))
+            try:
+                if isinstance(answer, NothingToRestore):
+                    return None
+                if not isinstance(answer, Restored):
+                    raise RestoreError(_reason(answer))
+                # All is checked before the first byte is copied: never half of one state.
+                with _mapped(answer, fds, self.copier) as found:
+                    restoration.fill(found, self.copier)
+                    restoration = restoration.finish()
+                step = answer.step
+            finally:
+                for fd in fds:
+                    os.close(fd)
+        return step
+
+    def _ask(self, question: object, expected: tuple[type, ...]) -> tuple[object, list[int]]:
+        link = self.link
+        end_s = self.clock.monotonic() + self.patience_s
+        pause_s = _RETRY_S
+        while (left_s := end_s - self.clock.monotonic()) > 0:
+            if not link.attached and not link.attach(left_s):
+                break
+            answer, fds = link.ask(question, (*expected, NothingToRestore, RestoreFailed), left_s)
+            if answer is not None:
+                return answer, fds
+            self.clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, _RETRY_MAX_S)
+        if self.fresh:
+            return NothingToRestore(), []
+        raise RestoreError(
+            f"the agent of this node did not answer for {self.patience_s:.0f} s, so the state to go"
+            " on from is unknown; see 'journalctl -u everstep-agent'"
+        )
+
+
+@contextmanager
+def _mapped(answer: Restored, fds: Sequence[int], copier: Copier) -> Iterator[Found]:
+    """Have the agent's copies in memory, read-only. Raises RestoreError."""
+    if len(fds) != len(answer.copies):
+        raise RestoreError("the agent sent other descriptors than it announced")
+    found: dict[str, tuple[Entry, int]] = {}
+    parts: list[Call] = []
+    with ExitStack() as stack:
+        for copy, fd in zip(answer.copies, fds, strict=True):
+            try:
+                mapping = Mapping(fd, copy.size_bytes, writable=False)
+            except (OSError, ValueError) as error:
+                raise RestoreError(f"the agent's memory cannot be mapped: {error}") from error
+            stack.callback(mapping.close)
+            for entry in copy.entries:
+                end = entry.offset_bytes + entry.size_bytes
+                if entry.offset_bytes < 0 or entry.size_bytes < 0 or end > copy.size_bytes:
+                    raise RestoreError(f"shard {entry.name!r} lies outside of its copy")
+                found[entry.name] = (entry, mapping.address + entry.offset_bytes)
+                parts += _parts(mapping, entry)
+        copier.share(Work(parts))
+        yield found
+
+
+def _parts(mapping: Mapping, entry: Entry) -> list[Call]:
+    """Return the work of making a shard's page tables, for threads to share."""
+    if entry.size_bytes < _PREPARED_BYTES_MIN:
+        return []
+    return [
+        partial(
+            mapping.prepare,
+            entry.offset_bytes + at,
+            min(_PREPARED_BYTES, entry.size_bytes - at),
+        )
+        for at in range(0, entry.size_bytes, _PREPARED_BYTES)
+    ]
+
+
+def _reason(answer: object) -> str:
+    if isinstance(answer, Refused | RestoreFailed):
+        return answer.reason
+    return "the agent gave an answer that was not asked for"

@@ -1,0 +1,199 @@
+"""Step-level snapshots: the state copied to the agent's memory, and back after a failure."""
+
+import logging
+import time
+
+from everstep.agent_link import AgentLink
+from everstep.clock import Clock
+from everstep.saving.background import Background
+from everstep.saving.device_copies import Device
+from everstep.saving.exchange import Ending, Exchange, Outcome, failed
+from everstep.saving.policy import Deadlines, Policy
+from everstep.saving.reservation import Reservation
+from everstep.saving.restoring import Restorer
+from everstep.saving.step_saving import Saving, Tools
+from everstep.saving.steps import StepError, step_number
+from everstep.sparing import Sparing
+from everstep.state.views import Capture, ShardView, StateError, offsets
+from everstep_common.clock import boot_ns
+
+logger = logging.getLogger("everstep")
+
+
+_REPLACED = (
+    "snapshots() was called again in this process, and a step has one state; name all of it in one"
+    " mapping, or use the newest snapshots only"
+)
+
+
+class SnapshotError(RuntimeError):
+    """A step was not saved; raised only with ``raises=True``."""
+
+
+class Snapshots:
+    """The snapshots of one rank's state. Use from the training thread."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        link: AgentLink | None,
+        tools: Tools,
+        *,
+        policy: Policy | None = None,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self._capture = capture
+        self._link = link
+        self._tools = tools
+        self._policy = policy or Policy()
+        self._deadlines = deadlines or Deadlines()
+        self._background = Background(self._deadlines.exit_s)
+        self._reservation = Reservation()
+        self._device = tools.device
+        self._unplanned = Outcome(Ending.UNPLANNED)
+        self._complaint = ""
+        self._lines = Sparing(logger)
+        self._replaced = False
+        self._saved_last = False
+        self._stall_ns = 0
+        self.unsaved_steps = 0
+
+    def restore(self, clock: Clock = time) -> int | None:
+        """Fill the state from the recovery plan's step and return it; None: start at the beginning.
+
+        Raises RestoreError when there is a state to restore and it cannot be had, StateError when
+        a part of the state cannot take part in snapshots at all.
+        """
+        self.join()
+        self._capture.views()
+        link = self._link
+        if link is None or not link.usable:
+            return None
+        limits = self._deadlines
+        patience_s = limits.fresh_s if link.starts_fresh else limits.restore_s
+        restorer = Restorer(link, self._tools.copier, clock, patience_s, link.starts_fresh)
+        step = restorer.restore(self._capture)
+        link.ready()
+        if step is not None or not self._capture.needs_description:
+            self._reserve_ahead(link)
+        return step
+
+    def snapshot(self, step: int) -> bool:
+        """Save the state after ``step``; return whether it was saved, or is being saved.
+
+        With ``overlap`` the state must stay as it is until `settle` or `join`; optimizers that are
+        part of it see to that themselves. Raises nothing without ``raises``.
+        """
+        link = self._link
+        if link is None or not link.usable:
+            return False
+        started_ns = boot_ns()
+        try:
+            self._take_outcome()
+            return self._snapshot(link, step)
+        finally:
+            self._stall_ns += boot_ns() - started_ns
+
+    def settle(self) -> None:
+        """Return when the state may change: it is copied, or its device waits for the copy."""
+        saving = self._background.saving
+        if saving is not None and self._usable:
+            started_ns = boot_ns()
+            saving.settle()
+            self._stall_ns += boot_ns() - started_ns
+
+    def join(self) -> bool:
+        """Return when no snapshot is under way; whether the last one was saved."""
+        if not self._usable:
+            return False
+        started_ns = boot_ns()
+        try:
+            self._take_outcome()
+        finally:
+            self._stall_ns += boot_ns() - started_ns
+        return self._saved_last
+
+    def replace(self) -> None:
+        """Save no further step: a process has one state, and another object has it now."""
+        self._replaced = True
+        if self._usable:
+            self._background.finish()
+            self._reservation.wait()
+
+    def take_stall_ns(self) -> int:
+        """Return how long training stood still for snapshots since the last call."""
+        stall_ns, self._stall_ns = self._stall_ns, 0
+        return stall_ns
+
+    @property
+    def _usable(self) -> bool:
+        return self._link is not None and self._link.usable
+
+    def _reserve_ahead(self, link: AgentLink) -> None:
+        """Have the slots made while the first step computes: no recovery waits for memory."""
+        shards = self._capture.views()
+        _, size_bytes = offsets(shards)
+        device = self._device_for(shards)
+        self._exchange(link).reserve_ahead(size_bytes, device)
+
+    def _exchange(self, link: AgentLink) -> Exchange:
+        return Exchange(link, self._reservation, self._policy, self._deadlines)
+
+    def _snapshot(self, link: AgentLink, step: int) -> bool:
+        if self._replaced:
+            return self._judge(failed(_REPLACED))
+        try:
+            step = step_number(step)
+            if self._is_unplanned(link, step):
+                return False
+            shards = self._capture.views()
+            device = self._device_for(shards)
+            saving = Saving(step, shards, self._exchange(link), self._tools, device)
+        except (StateError, StepError) as error:  # their sentences say it all
+            return self._judge(failed(str(error), error))
+        except Exception as error:  # noqa: BLE001 - a state that cannot be saved ends no training
+            return self._judge(failed(f"{type(error).__name__}: {error}", error))
+        if self._policy.overlap and self._background.begin(saving):
+            return True
+        saving.run()
+        return self._judge(saving.outcome)
+
+    def _is_unplanned(self, link: AgentLink, step: int) -> bool:
+        unplanned = self._unplanned
+        return unplanned.session == link.session and step < unplanned.next_step
+
+    def _device_for(self, shards: tuple[ShardView, ...]) -> Device | None:
+        if self._device is None and any(shard.cuda is not None for shard in shards):
+            from everstep.saving.cuda import TorchCuda  # torch is there: the state has its tensors
+
+            self._device = TorchCuda()
+        return self._device
+
+    def _take_outcome(self) -> None:
+        outcome = self._background.finish()
+        if outcome is not None:
+            self._judge(outcome)
+
+    def _judge(self, outcome: Outcome) -> bool:
+        """Count, tell once, remember; return whether the step is saved. Raises if asked to."""
+        self._saved_last = outcome.ending is Ending.SAVED
+        if outcome.ending is Ending.UNPLANNED:
+            self._unplanned = outcome
+            return False
+        if outcome.ending is not Ending.SAVED:
+            self.unsaved_steps += 1
+        self._tell_once(outcome.reason)
+        allowed = outcome.ending is Ending.SKIPPED and self._policy.on_full == "skip"
+        if outcome.ending is not Ending.SAVED and self._policy.raises and not allowed:
+            raise SnapshotError(outcome.reason) from outcome.error
+        return outcome.ending is Ending.SAVED
+
+    def _tell_once(self, complaint: str) -> None:
+        if complaint == self._complaint:
+            return
+        if complaint:
+            told = self._lines.warn("steps are not saved: %s", complaint)
+        else:
+            told = self._lines.warn("steps are saved again; %d were not", self.unsaved_steps)
+        if told:
+            self._complaint = complaint

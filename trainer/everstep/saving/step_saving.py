@@ -1,0 +1,148 @@
+"""The saving of one step, in the training thread or beside it."""
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from everstep.saving.device_copies import Device, DeviceCopies, DeviceCopy
+from everstep.saving.digest import Digest, digests
+from everstep.saving.early import Early
+from everstep.saving.exchange import Exchange, Grant, Outcome, failed
+from everstep.saving.layout import Layout
+from everstep.saving.memory import Copier, Copy, Work
+from everstep.saving.witness import Witness
+from everstep.state.views import ShardView
+from everstep_common.trainer_messages import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What copies and hashes a state."""
+
+    copier: Copier
+    digest: Digest | None = None
+    # What of the state cannot wait for a copy beside training.
+    early: Early = field(default_factory=lambda: Early({}))
+    layout: Layout = field(default_factory=Layout)
+    # None: CUDA's, once the state has a CUDA tensor.
+    device: Device | None = None
+
+
+class Saving:
+    """One step on its way to the agent; begun where the state is complete, between two steps.
+
+    `run` may be another thread's. What is saved is one step or nothing: the agent takes a slot as
+    complete only when it is told so, and it is told so after the last byte.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        shards: tuple[ShardView, ...],
+        exchange: Exchange,
+        tools: Tools,
+        device: Device | None,
+    ) -> None:
+        self.step = step
+        self._exchange = exchange
+        self._entries, self._size_bytes = tools.layout.of(shards)
+        if exchange.policy.overlap:
+            shards = tools.early.detach(shards, device)
+        self._shards = shards
+        # Beside training one thread is enough, and leaves the other cores alone.
+        self._copier = Copier(1) if exchange.policy.overlap else tools.copier
+        self._digest = tools.digest
+        self._devices = DeviceCopies(device, shards) if device else None
+        self._witness = Witness(shards) if exchange.policy.overlap else None
+        self._changed = ""
+        self._looking = threading.Lock()
+        self._work: Work | None = None
+        self._copying = threading.Event()
+        self._finished = threading.Event()
+        self.outcome = failed("the copy was cut short")
+
+    def run(self) -> None:
+        """Do it. Raises nothing: an error is the outcome."""
+        try:
+            self.outcome = self._save()
+        except Exception as error:  # noqa: BLE001 - whatever it is, training shall not end by it
+            self.outcome = failed(f"{type(error).__name__}: {error}", error)
+        finally:
+            self._copying.set()
+            self._finished.set()
+
+    def settle(self) -> None:
+        """Return when the state may change; helps with what is left to copy."""
+        self._copying.wait()
+        if self._work is not None:
+            self._work.take_part()
+            with suppress(Exception):  # it is the outcome of `run`
+                self._work.wait()
+        self._look_back()
+        if self._devices is not None:
+            self._devices.hold()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Return whether the agent has the step, or will never have it."""
+        return self._finished.wait(timeout_s)
+
+    def give_up(self) -> None:
+        """Begin no further piece, and commit nothing."""
+        if self._work is not None:
+            self._work.stop()
+
+    def _save(self) -> Outcome:
+        pinner = self._devices.pinner if self._devices else None
+        grant = self._exchange.begin(self.step, self._size_bytes, pinner)
+        if isinstance(grant, Outcome):
+            return grant
+        entries = self._with_digests()
+        self._copy(grant)
+        self._look_back()
+        if self._changed:
+            return failed(
+                f"{self._changed!r} was changed while step {self.step} was copied beside training;"
+                " call snapshots.settle() before the change, or use overlap=False"
+            )
+        return self._exchange.commit(grant, entries)
+
+    def _look_back(self) -> None:
+        """Compare, once: when the copy is done, or earlier, when training may change the state."""
+        with self._looking:
+            witness, self._witness = self._witness, None
+            if witness is not None:
+                self._changed = witness.changed()
+
+    def _with_digests(self) -> tuple[Entry, ...]:
+        if self._digest is None:
+            return self._entries
+        found = digests(self._shards, self._digest, self._copier)
+        pairs = zip(self._entries, found, strict=True)
+        return tuple(replace(entry, digest=digest) for entry, digest in pairs)
+
+    def _copy(self, grant: Grant) -> None:
+        pairs = zip(self._shards, self._entries, strict=True)
+        placed = [(shard, entry.offset_bytes) for shard, entry in pairs]
+        if self._devices is not None:
+            self._devices.launch(
+                [
+                    DeviceCopy(shard.cuda, grant.address + at, shard.size_bytes)
+                    for shard, at in placed
+                    if shard.cuda is not None
+                ]
+            )
+        work = self._copier.work(
+            [
+                Copy(grant.address + at, shard.address, shard.size_bytes)
+                for shard, at in placed
+                if shard.cuda is None
+            ]
+        )
+        self._work = work
+        self._copying.set()
+        try:
+            self._copier.share(work)
+        finally:
+            # Whatever happened, no device may still write into a slot that is given back.
+            if self._devices is not None:
+                self._devices.wait()

@@ -1,0 +1,48 @@
+"""Memory for torch tensors that come back: that of the tensor, or new where there is none."""
+
+from collections.abc import Callable
+
+import torch
+
+from everstep.state.arrays import is_dtensor
+from everstep.state.tensors import dtype_of, tensor_view
+from everstep.state.views import ShardView, StateError
+
+
+def nothing() -> None:
+    """Do nothing: the memory is the tensor's own."""
+
+
+def new_tensor(
+    path: str, word: str, shape: tuple[int, ...], like: object | None, *, distributed: bool
+) -> torch.Tensor:
+    """Return a tensor to be filled, placed as the one that it belongs to. Raises StateError."""
+    dtype = dtype_of(word)
+    if dtype is None:
+        raise StateError(f"tensor {path!r} is of format {word!r}, which this torch does not have")
+    if not isinstance(like, torch.Tensor) or tuple(like.shape) != shape:
+        if distributed:
+            raise StateError(
+                f"tensor {path!r} is distributed over ranks and does not exist here yet, so its"
+                " placement is unknown; create it before the state is restored"
+            )
+        return torch.empty(shape, dtype=dtype)
+    if is_dtensor(like):
+        from everstep.state.dtensors import empty_like  # an import that others need not pay for
+
+        return empty_like(like, dtype)
+    return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+def writable(path: str, value: object) -> tuple[ShardView, Callable[[], None]]:
+    """Return memory to fill for a (local) tensor, and what brings it into the tensor then."""
+    assert isinstance(value, torch.Tensor)
+    tensor = value.detach()
+    if tensor.is_contiguous() and (tensor.is_cpu or tensor.is_cuda):
+        return tensor_view(path, tensor), nothing
+    staged = torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def bring() -> None:
+        tensor.copy_(staged)
+
+    return tensor_view(path, staged), bring

@@ -1,0 +1,80 @@
+"""torch modules of a state: they name the parameters of its optimizers, and say what is equal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from everstep.state.objects import AnyObject, ModuleObject, Object, OptimizerObject, Stateful
+from everstep.state.parts import Place
+from everstep.state.paths import join, word
+
+
+@dataclass(frozen=True, slots=True)
+class Modules:
+    """What the modules of one state say of their parameters, by id()."""
+
+    names: Mapping[int, str]
+    equal: frozenset[int]
+
+    @classmethod
+    def among(cls, stateful: Mapping[str, Stateful], place: Place) -> "Modules":
+        """Look at every module of the state."""
+        found = {n: thing for n, thing in stateful.items() if isinstance(thing, torch.nn.Module)}
+        names = {
+            id(parameter): f"{name}.{parameter_name}"
+            for name, module in found.items()
+            for parameter_name, parameter in module.named_parameters()
+        }
+        equal = {
+            id(parameter)
+            for module in found.values()
+            for inner in module.modules()
+            if isinstance(inner, DistributedDataParallel) and _spans(inner, place)
+            for parameter_name, parameter in inner.module.named_parameters()
+            if parameter_name not in inner.parameters_to_ignore
+        }
+        return cls(names, frozenset(equal))
+
+    def object_of(self, name: str, thing: Stateful, all_equal: bool) -> Object:
+        """Return a Stateful as what it is."""
+        if isinstance(thing, torch.nn.Module):
+            equal = frozenset(
+                join(name, parameter_name)
+                for parameter_name, parameter in thing.named_parameters()
+                if id(parameter) in self.equal
+            )
+            return ModuleObject(name, thing, all_equal, equal_paths=equal)
+        if isinstance(thing, torch.optim.Optimizer):
+            groups = [list(group["params"]) for group in thing.param_groups]
+            if all(id(parameter) in self.names for group in groups for parameter in group):
+                return self._optimizer(name, thing, groups, all_equal)
+        return AnyObject(name, thing, all_equal, own_only=bool(getattr(thing, "own_only", False)))
+
+    def _optimizer(
+        self,
+        name: str,
+        optimizer: torch.optim.Optimizer,
+        groups: list[list[torch.nn.Parameter]],
+        all_equal: bool,
+    ) -> Object:
+        # Others may keep different state in each rank, as ZeroRedundancyOptimizer does.
+        same_everywhere = type(optimizer).__module__.startswith("torch.optim.")
+        parameters = {word(self.names[id(p)]): p for group in groups for p in group}
+        return OptimizerObject(
+            name,
+            optimizer,
+            all_equal,
+            names=[[self.names[id(parameter)] for parameter in group] for group in groups],
+            parameters=parameters,
+            equal_names=frozenset(
+                key for key, p in parameters.items() if same_everywhere and id(p) in self.equal
+            ),
+        )
+
+
+def _spans(module: DistributedDataParallel, place: Place) -> bool:
+    """Return whether the replicas are all the ranks of the job, not a group in each stage."""
+    group = module.process_group
+    return group is not None and group.size() == place.world_size

@@ -1,0 +1,108 @@
+"""Which part of which array this process has, who else has the same, and as what it is saved."""
+
+from dataclasses import dataclass, replace
+
+from everstep.state import paths
+from everstep.state.regions import Region, whole
+from everstep.state.shares import assign, shares_of
+from everstep.state.views import ShardView
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One process among those of its job."""
+
+    rank: int = 0
+    world_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The processes that hold the same bytes: how many, and the how-manieth this one is."""
+
+    group: str
+    index: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What this process has of an array."""
+
+    path: str
+    value: object
+    format: str
+    region: Region
+    whole: tuple[int, ...]
+    item_bytes: int
+    # None: no other process is known to have the same bytes, it stays private to the rank.
+    replicas: Replicas | None = None
+    # Names apart what groups of ranks hold under one path, when a group is not the whole world.
+    mark: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory this process has of it."""
+        return self.region.count * self.item_bytes
+
+    def is_like(self, other: "Part") -> bool:
+        """Return whether it takes the other's place in what is saved."""
+        return (self.path, self.region, self.whole, self.item_bytes, self.replicas) == (
+            other.path,
+            other.region,
+            other.whole,
+            other.item_bytes,
+            other.replicas,
+        )
+
+    def tensor_name(self, place: Place) -> str:
+        """Return the name of the whole array in the vault."""
+        return paths.private(place.rank, self.path) if self.replicas is None else self.shared_name
+
+    @property
+    def shared_name(self) -> str:
+        """Return the name that is the same in every process that has the array."""
+        return self.path + self.mark
+
+    def named(self, view: ShardView, place: Place) -> ShardView:
+        """Return the view of its memory under the name in the vault."""
+        tensor = self.tensor_name(place)
+        if self.region == whole(self.whole):
+            return replace(view, name=tensor, format=self.format, shape=self.whole)
+        return replace(
+            view,
+            name=f"{tensor}[{self.region}]",
+            format=self.format,
+            shape=self.region.shape,
+            tensor=tensor,
+            begins=self.region.begins,
+            whole=self.whole,
+        )
+
+
+def to_save(parts: list[Part]) -> list[Part]:
+    """Return what this process saves: its private parts, and its share of what others have too.
+
+    Every process of a group computes the same shares, from the same parts in the same order.
+    """
+    groups: dict[tuple[str, int], list[Part]] = {}
+    for part in parts:
+        if part.replicas is not None:
+            groups.setdefault((part.replicas.group, part.replicas.count), []).append(part)
+    given = {path for members in groups.values() for path in _others(members)}
+    empty = {
+        part.path for part in parts if part.size_bytes == 0 and part.region.shape != part.whole
+    }
+    return [part for part in parts if part.path not in given and part.path not in empty]
+
+
+def _others(members: list[Part]) -> list[str]:
+    """Return the paths of one group's parts that other processes save."""
+    replicas = members[0].replicas
+    if replicas is None:
+        return []
+    ordered = sorted(members, key=lambda part: part.path)
+    shares = shares_of(replicas.count)
+    chosen = assign([part.size_bytes for part in ordered], shares)
+    own = replicas.index % shares
+    return [part.path for part, share in zip(ordered, chosen, strict=True) if share != own]

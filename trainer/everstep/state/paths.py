@@ -1,0 +1,63 @@
+"""Names of the things in a state: unique, stable from step to step, the same in every process."""
+
+import functools
+import re
+
+# "/" joins, "[" begins a part of a tensor, "@" a group of ranks, "#" a key that is no string.
+_ESCAPED = re.compile(r"[%/\[\]@#\x00-\x1f\x7f]")
+_PRIVATE = re.compile(r"rank-(\d+)/(.*)", re.DOTALL)
+_TREE = "#tree"
+
+
+class PathError(ValueError):
+    """A key has no name that would stay the same."""
+
+
+def join(path: str, key: object) -> str:
+    """Return the path of what lies under a dict's key or a list's index. Raises PathError."""
+    return _join_text(path, key) if type(key) is str else f"{path}/{word(key)}"
+
+
+def private(rank: int, path: str) -> str:
+    """Return the name of what only this rank has."""
+    return f"rank-{rank}/{path}"
+
+
+def owner(name: str) -> tuple[int | None, str]:
+    """Return the rank whose private thing it is (None: of all ranks), and the path."""
+    match = _PRIVATE.fullmatch(name)
+    return (int(match[1]), match[2]) if match else (None, name)
+
+
+def tree(path: str) -> str:
+    """Return the path of the shard that holds an object's structure."""
+    return path + _TREE
+
+
+def refuse_object_name(name: object) -> None:
+    """Raise PathError for a name that could be taken for something else."""
+    if not isinstance(name, str) or not name or _ESCAPED.search(name.replace("/", "")):
+        raise PathError(f"{name!r} is no name for a part of the state")
+    if _PRIVATE.match(name + "/"):
+        raise PathError(f"{name!r} is how the private parts of a rank are named")
+
+
+def word(key: object) -> str:
+    """Return one key's word in a path. Raises PathError when the key is none of the scalars."""
+    if type(key) is str:
+        return _escape(key)
+    if key is None or type(key) in (bool, int, float, bytes):
+        return "#" + _escape(repr(key))
+    if type(key) is tuple:
+        return "#(" + ",".join(map(word, key)) + ")"
+    raise PathError(f"{key!r} is a {type(key).__name__}")
+
+
+# A state has the same names after every step.
+@functools.lru_cache(maxsize=131072)
+def _join_text(path: str, key: str) -> str:
+    return f"{path}/{_escape(key)}"
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

@@ -1,0 +1,102 @@
+"""The arrays of a saved tree on their way back: into those that are there, else into new ones."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from everstep.state.arrays import array_view, is_dtensor, is_tensor, new_array
+from everstep.state.leaves import Collector, Description, Leaf
+from everstep.state.objects import Object
+from everstep.state.parts import Part, Place
+from everstep.state.views import OTHER_MODEL, RestoreError, ShardView, StateError
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Memory of this process that a part of the state comes back to."""
+
+    part: Part
+    memory: ShardView
+    # What is to be done once the memory is filled.
+    after: Callable[[], None] = _nothing
+
+
+class Finder:
+    """Leaves of a tree that is read: finds or makes every array that it names."""
+
+    def __init__(self, thing: Object, live: Mapping[str, Leaf], place: Place) -> None:
+        self._thing = thing
+        self._live = live
+        self._place = place
+        self._values: dict[str, object] = {}
+        self.targets: list[Target] = []
+
+    def describe(self, path: str, value: object) -> object | None:
+        """See Leaves; not asked of one that reads."""
+        raise StateError(f"{path!r} is not written here")
+
+    def find(self, path: str, description: object) -> object:
+        """See Leaves."""
+        described = cast(list[object], json.loads(cast(Description, description)))
+        _, word, shape, _, same_as = described
+        if same_as in self._values:
+            self._values[path] = self._values[str(same_as)]
+            return self._values[path]
+        whole = tuple(cast(list[int], shape))
+        leaf = self._live.get(path)
+        if leaf is None or (leaf.part.format, leaf.part.whole) != (word, whole):
+            if self._thing.fixed(path):
+                raise RestoreError(_mismatch(path, (word, whole), leaf))
+            leaf = self._new(path, described, whole)
+        self._values[path] = self._add(leaf)
+        return self._values[path]
+
+    def check_complete(self) -> None:
+        """Raise RestoreError when an array is there that was not saved, but cannot be without."""
+        for path in self._live:
+            if path not in self._values and self._thing.fixed(path):
+                raise RestoreError(f"the saved state has no tensor {path!r}{OTHER_MODEL}")
+
+    def _new(self, path: str, described: list[object], whole: tuple[int, ...]) -> Leaf:
+        library, word, _, distributed, _ = described
+        if library == "torch":
+            from everstep.state.fresh import new_tensor  # torch is there: the state has its tensors
+
+            value: object = new_tensor(
+                path, str(word), whole, self._thing.like(path), distributed=bool(distributed)
+            )
+        else:
+            value = new_array(str(word), whole)
+        collector = Collector(self._place, self._thing.equal)
+        if collector.describe(path, value) is None:
+            raise StateError(f"array {path!r} of format {word!r} cannot be made here")
+        return collector.leaves[path]
+
+    def _add(self, leaf: Leaf) -> object:
+        """Return the array, and remember where it is to be filled."""
+        part, value = leaf.part, leaf.value
+        if is_dtensor(value) or is_tensor(value):
+            from everstep.state.fresh import writable  # torch is there
+
+            memory, after = writable(part.path, part.value)
+            self.targets.append(Target(part, memory, after))
+            return value
+        try:
+            memory = array_view(part.path, value)
+        except StateError:  # read-only or not in one piece: the object gets a new one
+            value = new_array(part.format, part.whole)
+            memory = array_view(part.path, value)
+        self.targets.append(Target(part, memory))
+        return value
+
+
+def _mismatch(path: str, saved: object, leaf: Leaf | None) -> str:
+    if leaf is None:
+        return f"tensor {path!r} was saved, but is not here{OTHER_MODEL}"
+    here = (leaf.part.format, leaf.part.whole)
+    return f"tensor {path!r} was saved as (format, shape) {saved}, but is {here} here{OTHER_MODEL}"

@@ -1,0 +1,141 @@
+"""A StorageWriter of torch.distributed.checkpoint that saves into the agent's memory."""
+
+import io
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from everstep.state.arrays import buffer_view
+from everstep.state.parts import Part, Place, Replicas
+from everstep.state.regions import Region
+from everstep.state.tensors import dense, format_of, tensor_view
+from everstep.state.views import Capture, Restoration, ShardView, StateError
+from everstep_common.trainer_messages import Entry
+
+# Marks what is no tensor; a name of torch.distributed.checkpoint does not end so.
+BYTES = "#bytes"
+_STEP = re.compile(r"(\d+)\D*$")
+# Its planner has seen to it already that equal tensors are saved once.
+_SHARED = Replicas("", 0, 1)
+
+
+class Saver(Protocol):
+    """The snapshots of one state."""
+
+    def snapshot(self, step: int, /) -> bool:
+        """Save the state after ``step``; return whether it was saved."""
+        ...
+
+
+class SavingRun(Protocol):
+    """What of an `everstep.Run` saves."""
+
+    def snapshots(self, state: Capture, /, *, raises: bool) -> Saver:
+        """Return the snapshots of ``state``."""
+        ...
+
+
+class VaultWriter(StorageWriter):
+    """Saves what a plan gives this rank as a snapshot; keep one for the whole of a run.
+
+    The step is what `at` says, else the last number of the ``checkpoint_id`` ("step-100"). A
+    step that cannot be saved is counted and logged, as with `Run.snapshots`; with ``raises`` it
+    raises SnapshotError.
+    """
+
+    def __init__(self, run: SavingRun, *, raises: bool = False) -> None:
+        self._items: tuple[ShardView, ...] = ()
+        self._step: int | None = None
+        self._snapshots = run.snapshots(_Items(lambda: self._items), raises=raises)
+
+    def at(self, step: int) -> "VaultWriter":
+        """Return this writer, for the state after ``step``."""
+        self._step = step
+        return self
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """See StorageWriter."""
+        if checkpoint_id is not None:
+            self._step = _step_of(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
+        """See StorageWriter. Raises StateError when no step was told."""
+        if self._step is None:
+            raise StateError("which step is saved? Use storage_writer=writer.at(step)")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """See StorageWriter; there is nothing to add."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """See StorageWriter; there is nothing to add."""
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """See StorageWriter: copy to the agent's memory and commit this rank's part."""
+        views = tuple(_item_view(item, planner.resolve_data(item)) for item in plan.items)
+        self._items = views
+        try:
+            if self._step is not None:
+                self._snapshots.snapshot(self._step)
+        finally:
+            self._items = ()
+        results = [
+            WriteResult(item.index, view.size_bytes, None)
+            for item, view in zip(plan.items, views, strict=True)
+        ]
+        future: Future[list[WriteResult]] = Future()
+        future.set_result(results)
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """See StorageWriter; every rank has committed its part already."""
+        self._step = None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """See StorageWriter; a vault is never found by a path."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """The Capture of what a plan gave this rank to save."""
+
+    items: Callable[[], tuple[ShardView, ...]]
+    needs_description = True
+
+    def views(self) -> tuple[ShardView, ...]:
+        return self.items()
+
+    def targets(self, described: tuple[Entry, ...]) -> Restoration:
+        raise StateError("this state is loaded by torch.distributed.checkpoint with a VaultReader")
+
+
+def _item_view(item: WriteItem, value: torch.Tensor | io.BytesIO) -> ShardView:
+    name, data = item.index.fqn, item.tensor_data
+    if isinstance(value, io.BytesIO):
+        return buffer_view(name + BYTES, bytearray(value.getvalue()))
+    if data is None:
+        raise StateError(f"the plan does not say what part of tensor {name!r} to save")
+    local = dense(name, value)
+    region = Region(tuple(data.chunk.offsets), tuple(data.chunk.sizes))
+    if region.count != local.numel():
+        raise StateError(f"tensor {name!r} has other memory than the plan says")
+    part = Part(
+        name, local, format_of(local), region, tuple(data.size), local.element_size(), _SHARED
+    )
+    return part.named(tensor_view(name, local), Place())
+
+
+def _step_of(checkpoint_id: str | os.PathLike[str]) -> int | None:
+    found = _STEP.search(os.path.basename(os.fspath(checkpoint_id).rstrip("/")))
+    return int(found[1]) if found else None
