@@ -134,6 +134,8 @@ class RunningInjections:
         )
         if cause is not None:
             self._told_by[said.key] = source
+            # The end of an earlier injection of the same does not end this one's.
+            self._over.pop(said.key, None)
             if said.key not in cause.caused:
                 cause.caused.add(said.key)
                 self.on_caused()

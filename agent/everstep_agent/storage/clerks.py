@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import subprocess
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ T = TypeVar("T")
 _HUNG_MAX = 4
 # A process can be told to go while it is only waited for: a second is plenty for an interpreter.
 _GOODBYE_S = 2.0
+# The loop waits this long at the most, when it ends, for a process that was killed.
+_KILLED_S = 0.1
 
 
 class Clerks:
@@ -97,7 +100,11 @@ class Clerks:
 
     async def _abandon(self, clerk: StorageProcess) -> None:
         self._gone.append(clerk)
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             if not await clerk.kill():
                 pid = clerk.process.pid
                 logger.warning("storage process %d hangs in the kernel and does not die", pid)
+        except asyncio.CancelledError:
+            # Nobody may ask again: it has its signal, and is gone within milliseconds.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                clerk.process.wait(_KILLED_S)

@@ -154,6 +154,17 @@ def test_what_was_caused_is_over_with_its_cause_and_by_its_own_source() -> None:
     assert _marked(node, source="kernel_log", held=real) == []
 
 
+def test_the_end_of_an_injection_does_not_end_what_the_next_one_causes() -> None:
+    node = _Node()
+    line = _faulty(condition="XidFatal", injected=True)
+    for name in ("xid:79@0000:3b:00.0", "xid:48@0000:3b:00.0"):
+        node.inject(name)
+        assert _marked(node, line, source="kernel_log") == [line]
+        assert _marked(node, source="kernel_log", held=(line.finding,)) == []
+        node.injections.end(name)
+        assert _marked(node, source="kernel_log", held=(line.finding,))
+
+
 def test_a_line_that_is_read_after_its_injection_has_ended_is_over_as_well() -> None:
     node = _Node()
     node.inject("xid:79@0000:3b:00.0")
