@@ -81,11 +81,15 @@ async def _publish(node: Node, generation: int, copy: fleet_pb2.Copy) -> None:
     """Have a file become a whole step, and ``latest`` moved to it."""
     told = published([copy], generation)
     node.direct(generation, copy.step, persist_steps=[copy.step], publish=told)
+    job = node.jobs.known("demo")
+    assert job is not None
     key = (copy.generation, copy.step)
+    # The manifest may be seen before ``latest`` has moved to it.
+    moving = job.storage.files.publisher
     # Who is stopped with the lock in its hand is waited for, once for each order.
     for _ in range(3):
         with contextlib.suppress(TimeoutError):
-            await node.outlet.until(lambda: key in _whole(node))
+            await node.outlet.until(lambda: key in _whole(node) and not moving.pending)
             return
     raise AssertionError(f"{key} is not published")
 
