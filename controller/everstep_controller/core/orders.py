@@ -13,6 +13,7 @@ from everstep_controller.core.actions import (
     HoldLauncher,
     Inject,
     Isolate,
+    KeepJob,
     RefuseLauncher,
     Release,
     RunCheck,
@@ -93,8 +94,9 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
         yield from [forget(job, node)] if involved and job.forgotten_by else []
     elif node in job.members and job.state in (JobState.STOPPING, *ACTIVE):
         yield from _for_running(state, job, node)
-    elif node in job.launchers:
-        yield hold(job, node)
+    else:
+        yield from [keep(job, node)] if job.past and node in job.holders else []
+        yield from [hold(job, node)] if node in job.launchers else []
 
 
 def _for_running(state: State, job: JobRecord, node: str) -> Iterator[Action]:
@@ -152,7 +154,7 @@ def refuse(job: str, node: str, reason: str) -> RefuseLauncher:
 
 def hold(job: JobRecord, node: str) -> HoldLauncher:
     """Return the order to let a launcher wait."""
-    spare = job.state in ACTIVE or job.state is JobState.STOPPING
+    spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.done
     reason = f"waiting as a spare of {job.name}" if spare else job.reason
     return HoldLauncher(
         id=f"{job.name}/hold/{node}/{job.state.value}", node=node, reason=reason, job=job.name
@@ -175,7 +177,17 @@ def forget(job: JobRecord, node: str) -> ForgetJob:
     return ForgetJob(
         id=f"{job.name}/g{job.generation}/forget/{node}",
         node=node,
-        reason=f"forgotten by {job.forgotten_by}",
+        reason=f"forgotten by {job.forgotten_by or 'a new job of its name'}",
+        job=job.name,
+    )
+
+
+def keep(job: JobRecord, node: str) -> KeepJob:
+    """Return the order to keep what a node has of the job whose state this one goes on from."""
+    return KeepJob(
+        id=f"{job.name}/g{job.generation}/keep/{node}",
+        node=node,
+        reason=f"the next job of the name {job.name} goes on from it",
         job=job.name,
     )
 
@@ -192,9 +204,18 @@ def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGenera
     )
 
 
+def starts(job: JobRecord) -> Iterator[StartGeneration]:
+    """Yield the order to start the current generation on every member, in rank order."""
+    for node_rank, member in enumerate(job.members):
+        yield _start(job, member, node_rank)
+
+
 def start(job: JobRecord, node: str) -> StartGeneration:
     """Return the order to start the current generation on a node."""
-    node_rank = job.members.index(node)
+    return _start(job, node, job.members.index(node))
+
+
+def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
     return StartGeneration(
         id=f"{job.name}/g{job.generation}/start/{node}",
         node=node,
@@ -229,6 +250,7 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
         reason=job.reason,
         stored=() if job.latest is None else (job.latest,),
         avoided=probation.avoided(job),
+        foreign_generation=job.foreign_generation,
     )
 
 

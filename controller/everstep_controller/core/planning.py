@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_controller.core import ending, orders, probation
+from everstep_controller.core import continuing, ending, orders, placing, probation
 from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.facts import BranchPoint
 from everstep_controller.core.job_lifecycle import JobEvent
@@ -18,8 +18,7 @@ from everstep_controller.core.turn import Turn
 
 # How long a job waits before it asks again for a state that nobody could give back.
 _RETRY_NS = 15_000_000_000
-# Spares in order of trust.
-_TRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: 2}
+_DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placing.SUSPECT}
 
 
 def reconsider(turn: Turn, job: JobRecord) -> None:
@@ -70,7 +69,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
         for name, launcher in job.launchers.items()
         if state.nodes[name].usable and not launcher.stale_generation
     ]
-    return sorted(able, key=lambda node: (_TRUST[node.state], node.name))
+    return sorted(able, key=lambda node: (_DISTRUST[node.state], node.name))
 
 
 def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
@@ -79,22 +78,15 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
     Members keep their places, spares take the places of those that are gone (one of the same
     domain first), and without a spare the job re-forms if it may. Too few is an empty list.
     """
-    able = candidates(state, job)
-    spares = [node for node in able if node.name not in job.members]
-    places: list[str] = []
-    replaced = False
-    for name in job.members:
-        if any(node.name == name for node in able):
-            places.append(name)
-        elif spares:
-            domain = state.nodes[name].domain
-            spare = min(spares, key=lambda node: (node.domain != domain, spares.index(node)))
-            spares.remove(spare)
-            places.append(spare.name)
-            replaced = True
-    places += [node.name for node in spares[: job.nodes_max - len(places)]]
+    able = [
+        placing.Candidate(node.name, node.domain, _DISTRUST[node.state])
+        for node in candidates(state, job)
+    ]
+    domains = {name: state.nodes[name].domain for name in job.members}
+    seating = placing.seat(job.members, domains, able, job.nodes_max)
+    places = seating.places
     if len(places) == len(job.members) and places:
-        return places, "spare" if replaced else "in_place"
+        return places, "spare" if seating.replaced else "in_place"
     enough = job.nodes_min if job.reform or not job.members else len(job.members)
     if len(places) < enough:
         return [], "waited"
@@ -151,9 +143,12 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         return
     if job.closing:
         return
+    event = continuing.or_anew(turn.state, job, event, turn.now_ns)
     if event.lost:
         turn.announce(job.name, "StateUnreachable", f"{job.name}: {event.lost}")
-        _wait(turn, job, f"its state cannot be restored: {event.lost}; waiting for nodes to return")
+        anew = "; to begin anew, start it with --fresh" if job.past and not job.start_reason else ""
+        waits = f"its state cannot be restored: {event.lost}; waiting for nodes to return{anew}"
+        _wait(turn, job, waits)
         turn.set_timer(f"retry/{job.name}", _RETRY_NS)
         return
     if job.incident is not None:
@@ -164,12 +159,12 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     first = job.members[0]
     job.master_address = turn.state.nodes[first].host
     job.master_port = job.launchers[first].free_port
-    job.start_reason = _start_reason(job, event)
+    job.start_reason = _start_reason(job, event, turn.now_ns)
     move(turn, job, JobEvent.STEP_CHOSEN, job.start_reason)
     job.ledger.enter(turn.now_ns, category(job, "inc.env"))
     for member in job.members:
         job.holders[member] = job.generation
-        turn.actions.append(orders.start(job, member))
+    turn.actions.extend(orders.starts(job))
     for spare in job.launchers.keys() - set(job.members):
         turn.actions.append(orders.hold(job, spare))
 
@@ -190,8 +185,13 @@ def _rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     job.last_step = event.step
 
 
-def _start_reason(job: JobRecord, event: RecoveryStepChosen) -> str:
+def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
+    first = not job.start_reason
     if event.step is None:
-        return f"generation {job.generation} starts from the beginning: {event.reason}"
+        why = job.begun if first and job.begun else event.reason
+        return f"generation {job.generation} starts from the beginning: {why}"
+    if first and job.past is not None:
+        job.begun = continuing.sentence(job, event, now_ns)
+        return f"generation {job.generation} {job.begun}"
     plan_text = f"generation {job.generation} ({job.plan})"
     return f"{plan_text} continues after step {event.step}: {event.reason}"
