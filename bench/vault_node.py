@@ -34,12 +34,8 @@ class Commands:
         match words:
             case ["address"]:
                 return self._node.jobs.bulk_address
-            case ["start", generation, *sources]:
-                return await self._start(int(generation), sources)
             case ["verified", step]:
                 return await self._until(lambda: self._copies(int(step)))
-            case ["fetch", generation, *sources]:
-                return await self._fetch(int(generation), sources)
             case ["recoverable", step, *target]:
                 self._direct(int(step), target)
                 return True
@@ -49,6 +45,17 @@ class Commands:
                 (copy,) = self._copies(int(step))
                 found = self._node.source(self._node, int(step), 0, copy.generation)
                 return found.SerializeToString().hex()
+            case _:
+                return await self._take_place(words)
+
+    async def _take_place(self, words: list[str]) -> object:
+        match words:
+            case ["wait_as_spare", size_bytes]:
+                return await self._wait_as_spare(int(size_bytes))
+            case ["start", generation, *sources]:
+                return await self._start(int(generation), sources)
+            case ["fetch", generation, *sources]:
+                return await self._fetch(int(generation), sources)
             case _:
                 raise ValueError(f"not a command: {words}")
 
@@ -60,6 +67,15 @@ class Commands:
         while not isinstance(await self._control.hear(), Start):
             pass
         return True
+
+    async def _wait_as_spare(self, copy_bytes: int) -> bool:
+        """Wait until the memory is there that a spare makes."""
+        wanted = fleet_pb2.SpareMemory(job="demo", copy_bytes=copy_bytes, processes=1, term=1)
+        self._node.jobs.on_spare_memory(wanted)
+        slots = self._node.settings.slots_per_rank
+        return await self._until(
+            lambda: self._node.jobs.metrics().vault_memory_bytes >= (1 + slots) * copy_bytes
+        )
 
     async def _fetch(self, generation: int, sources: list[str]) -> float:
         """Return the seconds from the plan until the copy that it names is here, verified."""

@@ -86,14 +86,15 @@ class BenchNode:
 
 
 @contextlib.contextmanager
-def bench_node(name: str, slots: int = 3) -> Iterator[BenchNode]:
-    """Start a node with generation 1 of its job."""
+def bench_node(name: str, slots: int = 3, *, spare: bool = False) -> Iterator[BenchNode]:
+    """Start a node with generation 1 of its job, or one that only waits as a spare of it."""
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
         words = (folder, name, str(slots))
         command: list[str | Path] = [sys.executable, _HERE / "vault_node.py", *words]
         with running(command) as process:
             talk = Talk(process)
-            talk.ask("start", 1)
+            if not spare:
+                talk.ask("start", 1)
             yield BenchNode(talk, name, Path(folder) / "agent.sock")
 
 

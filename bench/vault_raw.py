@@ -43,9 +43,14 @@ class RawPair:
 
 
 @contextlib.contextmanager
-def raw_pair(size_bytes: int, streams: int = 1, *, new: bool = False) -> Iterator[RawPair]:
-    """Start both; ``new``: the receiver takes new memory for each transfer."""
-    sizes = (str(size_bytes), str(streams), "new" if new else "kept")
+def raw_pair(
+    size_bytes: int, streams: int = 1, *, new: bool = False, used: bool = False
+) -> Iterator[RawPair]:
+    """Start both; ``new``: the receiver takes new memory for each transfer.
+
+    ``used``: it also hashes the bytes as they come, and copies them when all are there.
+    """
+    sizes = (str(size_bytes), str(streams), "new" if new else "kept", "used" if used else "left")
     with (
         running([sys.executable, _SCRIPT, "receive", *sizes]) as receiver,
         running([sys.executable, _SCRIPT, "send", *sizes]) as sender,

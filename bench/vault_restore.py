@@ -7,12 +7,18 @@ the state and makes the new generation's slots; what is left of that is asked fo
 and is a figure of its own. A fetch is timed from the plan until the copy is here and verified.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vault_figures import Figure, Series, Target
-from vault_nodes import BenchNode, bench_node, bench_rank, until_idle, until_quiet
+from vault_nodes import (
+    BenchNode,
+    bench_node,
+    bench_rank,
+    need_memory,
+    until_idle,
+    until_quiet,
+)
 from vault_raw import GIB, raw_pair
 
 _BYTES = 2 * GIB
@@ -70,34 +76,68 @@ def own(repeats: int) -> Iterator[Figure]:
     yield Series("after it, until the new slots are there", [one.slots_s for one in found]).figure()
 
 
+def fetched(node: BenchNode, source: object) -> tuple[float, float]:
+    """Return how long a node without the copy took to get it, and until it was in the arrays."""
+    until_quiet(node.talk.pid)
+    until_idle()
+    fetch_s = node.talk.seconds("fetch", 2, source)
+    return fetch_s, fetch_s + restored(node, 2, _PEER_BYTES).state_s
+
+
+def raw_s(*, new: bool, used: bool) -> float:
+    """Return how long raw TCP takes, the second time: one pair after the other has its memory."""
+    with raw_pair(_PEER_BYTES, new=new, used=used) as raw:
+        raw.move()
+        until_idle()
+        return raw.move().seconds
+
+
 def peer(repeats: int) -> Iterator[Figure]:
-    """Yield the figures of a restore from another node; that node is a new one in each round."""
-    kept: list[float] = []
-    new: list[float] = []
-    ours, fetches = [], []
-    with ExitStack() as stack:
-        raws = [stack.enter_context(raw_pair(_PEER_BYTES, new=given)) for given in (False, True)]
-        holder = stack.enter_context(bench_node("node-1", _SLOTS))
+    """Yield the figures of a restore from another node, on new nodes in each round."""
+    found: list[tuple[float, ...]] = []
+    with bench_node("node-1", _SLOTS) as holder:
         source = save(holder, _PEER_BYTES)
         holder.talk.ask("start", 2, source)
-        for raw in raws:
-            raw.move()
         for _ in range(repeats):
-            until_idle()
-            for raw, found in zip(raws, (kept, new), strict=True):
-                found.append(raw.move().seconds)
-            with bench_node("node-2", _SLOTS) as node:
-                until_idle()
-                fetches.append(node.talk.seconds("fetch", 2, source))
-                ours.append(fetches[-1] + restored(node, 2, _PEER_BYTES).state_s)
-    bare = Series("raw sendfile of 1 GiB, one stream", kept)
+            times = [raw_s(new=new, used=used) for used in (False, True) for new in (False, True)]
+            for spare in (True, False):
+                with bench_node("node-2", _SLOTS, spare=spare) as node:
+                    if spare:
+                        need_memory((2 + _SLOTS) * _PEER_BYTES)
+                        node.talk.ask("wait_as_spare", _PEER_BYTES)
+                    times += fetched(node, source)
+            found.append(tuple(times))
+    yield from _peer_figures(found)
+
+
+def _peer_figures(found: Sequence[tuple[float, ...]]) -> Iterator[Figure]:
+    bare, fresh, used, fresh_used, spare, ours, late, late_ours = (
+        Series(name, values)
+        for name, values in zip(
+            (
+                "raw sendfile of 1 GiB, one stream",
+                "raw sendfile of 1 GiB into new memory",
+                "raw sendfile of 1 GiB, hashed as it comes, then copied by two threads",
+                "raw sendfile of 1 GiB into new memory, hashed and copied like it",
+                "1 GiB fetched from a peer and verified, by a spare",
+                "restore of 1 GiB from a peer, on a spare: fetched, verified, in the arrays",
+                "1 GiB fetched from a peer and verified, unprepared",
+                "restore of 1 GiB from a peer, unprepared",
+            ),
+            map(list, zip(*found, strict=True)),
+            strict=True,
+        )
+    )
     yield bare.figure()
-    fresh = Series("raw sendfile of 1 GiB into new memory", new)
     yield fresh.against(bare)
-    yield Series("1 GiB fetched from a peer and verified", fetches).against(fresh)
-    whole = Series("restore of 1 GiB from a peer: fetched, verified, in the arrays", ours)
-    yield whole.against(bare, Target(1.3))
-    yield whole.against(fresh)
+    yield used.against(bare)
+    yield fresh_used.against(bare)
+    yield spare.against(bare)
+    yield ours.against(bare, Target(1.3))
+    yield ours.against(used)
+    yield late.against(fresh)
+    yield late_ours.against(bare)
+    yield late_ours.against(fresh_used)
 
 
 def measure(repeats: int) -> Iterator[Figure]:

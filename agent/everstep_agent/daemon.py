@@ -17,6 +17,7 @@ from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
 from everstep_agent.jobs.node_jobs import NodeJobs
+from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.node_watch import Memory, NodeWatch
@@ -99,7 +100,8 @@ class Daemon:
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
-        self._jobs = NodeJobs(config.jobs, self, config.node_name)
+        around = Surroundings(controller_away=self._controller_away)
+        self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         highest = int(remembered.notes.get("highest_term", "0"))
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
         self._dropped_before = 0
@@ -212,6 +214,15 @@ class Daemon:
             )
             self._dropped_before = dropped
             await tick(_SELF_CHECK_S)
+
+    def _controller_away(self) -> str:
+        if self._uplink.connected:
+            return ""
+        trouble = self._uplink.trouble or "not connected yet"
+        return (
+            f"waiting for the controller at {self._config.controller} ({trouble}): what runs goes"
+            " on, and new work begins when it answers; 'everstep nodes' tells whether it does"
+        )
 
     async def _serve_metrics(self) -> None:
         if not self._config.metrics_address:

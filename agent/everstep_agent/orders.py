@@ -26,6 +26,10 @@ class Jobs(Protocol):
         """Keep, free and replicate snapshots as the controller says."""
         ...
 
+    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+        """Have memory ready for a job whose spare this node is."""
+        ...
+
     def on_connected(self, forgotten: bool) -> None:
         """Tell the controller what this node holds; ``forgotten``: and who takes part in what."""
         ...
@@ -128,6 +132,10 @@ class Orders:
             case "vault":
                 if self._terms.admits(message.vault.term, f"vault of job {message.vault.job}"):
                     self._to.jobs.on_directive(message.vault)
+            case "spare_memory":
+                wanted = message.spare_memory
+                if self._terms.admits(wanted.term, f"spare memory of job {wanted.job}"):
+                    self._to.jobs.on_spare_memory(wanted)
             case "peers":
                 self._to.peers.watch(message.peers)
             case "confirm":

@@ -84,6 +84,8 @@ class Uplink:
         self._wake = asyncio.Event()
         self._renewal = asyncio.Event()
         self.connected = False
+        # Why the last stream ended, or could not be opened.
+        self.trouble = ""
         self.streams = 0
         outbox.on_record(self._wake.set)
 
@@ -121,6 +123,7 @@ class Uplink:
             try:
                 await self._stream(hello(), listener)
             except StreamError as error:
+                self.trouble = str(error)
                 if str(error) != said and not self._renewal.is_set():
                     said = str(error)
                     logger.warning("controller %s: %s", self._settings.controller, said)

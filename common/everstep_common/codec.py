@@ -8,7 +8,7 @@ programming error.
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 
@@ -77,6 +77,37 @@ def from_json(kind: type[T], value: object, path: str = "") -> T:
         return typing.cast("T", _reader(known)(value))
     except _MisfitError as error:
         raise CodecError(f"{path or kind.__name__}{error.where}: {error.problem}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FieldReader:
+    """Reads a field's value; ``item``, for a ``tuple[X, ...]``, one item of it. CodecError."""
+
+    value: Reader
+    item: Reader | None
+
+
+@cache
+def field_readers(kind: type) -> dict[str, FieldReader]:
+    """Return what reads the fields of a dataclass one by one, for one that comes in parts."""
+    found: dict[str, FieldReader] = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        inner = typing.get_args(hint)
+        endless = typing.get_origin(hint) is tuple and inner[1:] == (Ellipsis,)
+        path = f"{kind.__name__}.{name}"
+        item = _raising(_reader(inner[0]), f"{path}[]") if endless else None
+        found[name] = FieldReader(_raising(_reader(hint), path), item)
+    return found
+
+
+def _raising(read: Reader, path: str) -> Reader:
+    def checked(value: object) -> object:
+        try:
+            return read(value)
+        except _MisfitError as error:
+            raise CodecError(f"{path}{error.where}: {error.problem}") from error
+
+    return checked
 
 
 @cache

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from everstep_common.codec import CodecError, from_json, to_json
 
-# A rank with 100,000 shards still fits; a hostile length does not make anybody allocate more.
-FRAME_BYTES_MAX = 16 * 1024 * 1024
+# A rank with 200,000 shards still fits; a hostile length does not make anybody allocate more.
+FRAME_BYTES_MAX = 64 * 1024 * 1024
 # The kernel's limit for one message (SCM_MAX_FD).
 FDS_MAX = 253
 
@@ -28,6 +28,11 @@ class FrameError(ConnectionError):
     """The other side sent what is not a frame or not a known message."""
 
 
+def header(size_bytes: int) -> bytes:
+    """Return what precedes a frame's body of this size."""
+    return _LENGTH.pack(size_bytes)
+
+
 def encode(message: object) -> bytes:
     """Return the frame of a message. Raises FrameError when it is too large."""
     body = to_json(message)
@@ -36,7 +41,7 @@ def encode(message: object) -> bytes:
     payload = json.dumps({"type": type(message).__name__} | body, separators=(",", ":")).encode()
     if len(payload) > FRAME_BYTES_MAX:
         raise FrameError(f"{type(message).__name__} is too large: {len(payload)} bytes")
-    return _LENGTH.pack(len(payload)) + payload
+    return header(len(payload)) + payload
 
 
 def body_length(header: bytes) -> int:

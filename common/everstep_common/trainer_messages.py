@@ -3,7 +3,8 @@
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time.
 Trainer:   Attach → Attached | Refused, Describe → Described | NothingToRestore | RestoreFailed,
            Restore → Restored | NothingToRestore | RestoreFailed, Reserve → Reserved | Refused,
-           Begin → Slot | Skip | Unplanned, Commit → Committed | Refused; Progress is not answered.
+           Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
+           Progress and Rollback are not answered.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
@@ -46,6 +47,8 @@ class Join:
     # Least and most steps from one snapshot to the next; 0 leaves it to the controller.
     snapshot_every_min: int = 0
     snapshot_every_max: int = 0
+    # Begin anew, whatever there is of a job of this name before.
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ class Exited:
     signal: int
     at_boot_ns: int
     last_line: str
+    # What `everstep_common.failures` makes of its end, and its last exception in one line.
+    kind: str = ""
+    exception: str = ""
+    core_dumped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,17 @@ class Stopped:
 
     generation: int
     free_port: int
+    at_boot_ns: int
+    # Killed, but held in the kernel by a device or a file system: nobody waits for these.
+    abandoned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeen:
+    """The output of a rank says that the job has completed a step."""
+
+    generation: int
+    step: int
     at_boot_ns: int
 
 
@@ -149,6 +167,13 @@ class End:
 
     succeeded: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """All local ranks have completed a step: what would have disturbed their start may begin."""
+
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +262,8 @@ class Commit:
     slot: int
     epoch: int
     entries: tuple[Entry, ...]
+    # The entries are those of the last copy that was committed on this connection; none are sent.
+    as_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +273,30 @@ class Progress:
     step: int
     at_boot_ns: int
     stall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataRange:
+    """Batches of the job's data, by their numbers; both ends belong to it."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """The state after ``step`` is bad: the job shall go on from an older one. Not answered."""
+
+    step: int
+    reason: str
+    at_boot_ns: int
+    # Data that is left out from then on.
+    skip: DataRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskSkipped:
+    """Ask which data this generation leaves out."""
 
 
 # --- agent to trainer ----------------------------------------------------------------------------
@@ -326,15 +377,33 @@ class Unplanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """Data that is left out, in order and apart."""
+
+    ranges: tuple[DataRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """The agent owns the copy now."""
 
     step: int
 
 
-FROM_LAUNCHER = (Join, Started, Exited, Stopped, Finished, Leave)
-TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Notice)
-FROM_TRAINER = (Attach, Describe, Restore, Ready, Reserve, Begin, Commit, Progress)
+FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Finished, Leave)
+TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Settled, Notice)
+FROM_TRAINER = (
+    Attach,
+    Describe,
+    Restore,
+    Ready,
+    Reserve,
+    Begin,
+    Commit,
+    Progress,
+    Rollback,
+    AskSkipped,
+)
 TO_TRAINER = (
     Attached,
     Refused,
@@ -347,4 +416,5 @@ TO_TRAINER = (
     Skip,
     Unplanned,
     Committed,
+    Skipped,
 )

@@ -91,11 +91,31 @@ class CoreSettings:
         help="A job that crashes twice within this many steps of the state that it was restored "
         "from goes on from an older state: a spoiled state shows within a few steps.",
     )
+    evidence_s: float = setting(
+        60.0,
+        unit="s",
+        help="Findings of a node's hardware this long before or after ranks died there are taken "
+        "for the cause: a driver that hangs is a finding after a minute.",
+    )
+    strike_window_s: float = setting(
+        86_400.0,
+        unit="s",
+        help="A second death of a rank that nothing explains, on one node within this long, has "
+        "the node replaced and checked. By chance that is rare: Llama 3 saw one interruption in "
+        "about 260 node-days.",
+    )
     breakpoint_s: float = setting(
         120.0,
         unit="s",
         help="How long the end of a job with storage waits for its last step to be there: 100 GB "
         "a node at 1 GB/s, and slack.",
+    )
+    memory_kept_s: float = setting(
+        1800.0,
+        unit="s",
+        help="How long agents keep what they hold of a job that failed (their jobs.memory_kept_s): "
+        "so long a new job of its name waits for a lost node that has some of it, and a job of "
+        "which no launcher is left for one to come back.",
     )
     snapshot_every_min: int = setting(
         1, unit="steps", help="Jobs are snapshotted at every so many steps, at least."
@@ -145,7 +165,10 @@ class CoreSettings:
             stop_grace_ns=round(self.stop_grace_s * _S),
             probation_ns=round(self.probation_s * _S),
             probation_steps=self.probation_steps,
+            evidence_ns=round(self.evidence_s * _S),
+            strike_window_ns=round(self.strike_window_s * _S),
             breakpoint_ns=round(self.breakpoint_s * _S),
+            memory_kept_ns=round(self.memory_kept_s * _S),
             snapshot_every_min=self.snapshot_every_min,
             snapshot_every_max=self.snapshot_every_max,
             snapshot_cost_ignored_ratio=self.snapshot_cost_ignored_ratio,
@@ -192,6 +215,7 @@ _NOT_BELOW_ZERO = (
     "probation_s",
     "probation_steps",
     "breakpoint_s",
+    "memory_kept_s",
     "snapshot_every_max",
     "snapshot_cost_ignored_ratio",
     "snapshot_gap_max_s",

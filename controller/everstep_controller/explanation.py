@@ -10,6 +10,8 @@ def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
         parts += [_claimed(claim, subject.reason) for claim in subject.claims]
         if subject.deferred:
             parts.append(f"should be isolated: {subject.deferred}")
+    elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
+        parts.append(f"the fault was judged: {subject.incident.verdict}")
     if paused:
         parts.append(f"automation is paused: {paused}")
     return "; ".join(parts)

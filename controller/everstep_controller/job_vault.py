@@ -8,10 +8,11 @@ from everstep_controller.core.cadence import Cadence, decide
 from everstep_controller.core.catalogue import Catalogue, Copy, News, Recoverable
 from everstep_controller.core.facts import StepKey, StoredStep
 from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins
+from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
 from everstep_controller.core.snapshot_numbers import View
 from everstep_controller.core.state import JobRecord, JobState, State
 from everstep_controller.replica_ring import replica_targets
+from everstep_controller.spares import SpareMemory, copy_bytes_max, spares_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Directive:
     snapshot_from: int = 0
     # Ranks of other nodes whose replicas here are persisted.
     persist_replicas: tuple[int, ...] = ()
+    # The node waits as a spare: this, and nothing else, is said to it.
+    spare: SpareMemory | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +75,9 @@ class JobVault:
     # Who persists the replicas of ranks whose own node cannot.
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     cadence: Cadence = field(default_factory=Cadence)
+    # Nodes that wait as spares and hold nothing yet; what each shall have ready, once it is known.
+    spares: frozenset[str] = frozenset()
+    spare_memory: SpareMemory | None = None
     bad_copies: int = 0
     # The last sentence about storage that people were told.
     told: str = ""
@@ -106,6 +112,7 @@ class JobVault:
         self.world_size = record.world_size
         domains = {name: node.domain for name, node in state.nodes.items()}
         self.targets = replica_targets(self.members, domains)
+        self.spare_memory = None
         return True
 
     def refresh(self, record: JobRecord, state: State, now_ns: int) -> None:
@@ -117,15 +124,30 @@ class JobVault:
         self.cadence = decide(self.cadence, record, state.settings, now_ns)
         sight = self.sight(record, state, now_ns)
         self.publish = self.persisting.look(sight)
+        self._look_for_spares(record)
         # Every member that is there persists its own ranks.
         away = len(sight.connected) < len(self.members)
         self.stand_ins = stand_ins(sight, self.persisting.named) if away else {}
+
+    def directed(self) -> set[str]:
+        """Return the nodes that are told what to do."""
+        return self.holders.union(self.members, self.spares)
+
+    def _look_for_spares(self, record: JobRecord) -> None:
+        waiting = spares_of(record).difference(self.holders)
+        if waiting and self.spare_memory is None:
+            # Looked at once for each generation: it is every copy of a step.
+            copies = self.catalogue.steps(self.generation).get(self.recoverable.step or 0)
+            if copies is not None and self.recoverable.step is not None:
+                size = copy_bytes_max(copies)
+                self.spare_memory = SpareMemory(size, record.processes_per_node)
+        self.spares = waiting if self.spare_memory is not None else frozenset()
 
     def sight(self, record: JobRecord, state: State, now_ns: int) -> Sight:
         """Return what the bringing to storage is decided from."""
         connected = [name for name in self.members if state.nodes[name].connected]
         step = self.recoverable.step
-        if record.state not in ACTIVE:
+        if stops(record):
             # A node that is lost has taken second copies with it: what is whole is worth saving.
             alone = self.catalogue.recoverable(self.generation, (), self.world_size, self.learned)
             step = alone.step
@@ -162,6 +184,8 @@ class JobVault:
 
     def directive(self, node: str) -> Directive:
         """Return what the vault of a node shall do."""
+        if node in self.spares:
+            return Directive(self.job, self.generation, None, (), "", spare=self.spare_memory)
         return Directive(
             self.job,
             self.generation,

@@ -40,6 +40,8 @@ class Steps:
     stall_ns: tuple[int, ...]
     snapshots_skipped: int
     origin: Origin
+    # Seen in the output of one rank, which speaks for the ranks of all nodes.
+    of_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class _Step:
     end_ns: int = 0
     stall_ns: int = 0
     reported: set[str] = field(default_factory=set)
+    of_job: bool = False
 
 
 @dataclass(slots=True)
@@ -155,6 +158,7 @@ class Progress:
             step.end_ns = max(step.end_ns, end_ns)
             step.stall_ns = max(step.stall_ns, stall_ns)
             step.reported.add(steps.origin.node)
+            step.of_job = step.of_job or steps.of_job
         last = steps.first_step + len(steps.end_ns) - 1
         pending.origins.append((last, steps.origin))
         pending.skipped = max(pending.skipped, steps.snapshots_skipped)
@@ -179,7 +183,11 @@ class Progress:
         known = members is not None and members.generation == pending.generation
         if members is None or not known or not pending.steps:
             return _EVERY_STEP
-        whole = [n for n, step in pending.steps.items() if step.reported.issuperset(members.nodes)]
+        whole = [
+            number
+            for number, step in pending.steps.items()
+            if step.of_job or step.reported.issuperset(members.nodes)
+        ]
         return max(whole, default=_NO_STEP)
 
     def _after_older(self, job: str, rows: list[Row]) -> list[Row]:

@@ -171,8 +171,12 @@ class VaultService:
             return
         before = vault.recoverable.step, vault.cadence
         vault.refresh(record, state, self._port.now_ns())
-        for node in sorted(vault.holders.union(vault.members)):
+        directed = vault.directed()
+        for node in sorted(directed):
             self._direct(vault, node)
+        # Whoever comes back as a spare knows nothing of what it was told before.
+        for node in vault.sent.keys() - directed:
+            del vault.sent[node]
         if vault.recoverable.step != before[0] or not vault.learned:
             self._tell_layouts(vault)
         if vault.cadence is not before[1]:
@@ -228,6 +232,7 @@ class VaultService:
                 reason=choice.reason,
                 step_generation=choice.generation,
                 stored=choice.stored,
+                tier=choice.tier,
             )
         )
 
@@ -244,7 +249,14 @@ class VaultService:
 
 def question(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
     """Return what the catalogue is asked on behalf of the core."""
-    return Question(action.branch, reachable, action.expected, action.avoided, stored=action.stored)
+    return Question(
+        action.branch,
+        reachable,
+        action.expected,
+        action.avoided,
+        action.stored,
+        action.foreign_generation,
+    )
 
 
 def transfer_key(secret: bytes, job: str) -> bytes:

@@ -188,6 +188,8 @@ class Ranks:
             signal=signal,
             last_line="",
             at_ns=self._time.now_ns,
+            # So that some nodes are blamed, replaced and checked.
+            kind="crash" if signal else "collective",
         )
 
 

@@ -65,6 +65,8 @@ class Vaults:
     def directed(self, name: str, directive: Directive) -> bool:
         """Let a directive travel to its node."""
         node = self._fleet.nodes[name]
+        if directive.spare is not None:
+            return node.connected
         if directive.recoverable_step is not None:
             self.told[directive.generation] = directive.recoverable_step
         if node.connected:

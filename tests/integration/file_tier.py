@@ -2,9 +2,10 @@
 
 import mmap
 
-from everstep_agent.vault.copies import CopyFacts, CopyKey, layout_of
+from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.files import BadFileError, FileName
 from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.vault.manifests import layout_of
 from everstep_agent.vault.memory import Region, allocate
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2

@@ -119,8 +119,12 @@ class RealFleet:
             options += ["--socket", str(self.folder / name / "run" / "agent.sock")]
             options += self.launcher_options
             script = ["sh", "-c", _PER_GENERATION, "sh", sys.executable, *arguments]
-            line = ["-m", "everstep.entry", "run", *options, "--", *script]
-            self.launchers[name] = self._start(f"{name}-launcher", *line)
+            self.start_launcher(name, *options, "--", *script)
+
+    def start_launcher(self, name: str, *arguments: str) -> None:
+        """Start `everstep run` on a node."""
+        line = ["-m", "everstep.entry", "run", *arguments]
+        self.launchers[name] = self._start(f"{name}-launcher", *line)
 
     def rank(self, name: str) -> Identity | None:
         """Return the training process of a node while it runs."""

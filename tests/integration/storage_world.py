@@ -11,10 +11,16 @@ from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Client, Node, launcher, plan, trainer
 
 
+def storage_in(folder: Path) -> Storage:
+    """What a launcher says of a folder, which it has made."""
+    folder.mkdir(exist_ok=True)
+    return Storage(path=str(folder))
+
+
 @asynccontextmanager
 async def storing(node: Node, folder: Path, generation: int = 1) -> AsyncIterator[Client]:
     """A launcher of a job with storage, and its one attached rank; the rank."""
-    async with launcher(node, storage=Storage(path=str(folder))) as control:
+    async with launcher(node, storage=storage_in(folder)) as control:
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         node.order(start_generation=plan(generation))
         assert isinstance(await control.hear(), Start)

@@ -41,6 +41,9 @@ class Recorder:
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         self.directives.append(directive.job)
 
+    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+        self.directives.append(wanted.job)
+
     def on_connected(self, forgotten: bool) -> None:
         self.connected += 1
         self.forgotten.append(forgotten)

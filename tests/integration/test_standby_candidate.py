@@ -27,7 +27,7 @@ class _Stage:
     candidates: list[Candidate] = field(default_factory=list)
 
     def standby(self, command: PythonCommand, *modules: str, **environ: str) -> Candidate:
-        warm_up = WarmUp(command, modules, -1)
+        warm_up = WarmUp(command, modules)
         base = {"PATH": os.environ["PATH"], **environ}
         candidate = Candidate(self.selector, warm_up, base, self.changed.append)
         self.candidates.append(candidate)

@@ -27,6 +27,7 @@ def _depot(folder: Path) -> FolderDepot:
 
 
 def _write(folder: Path, generation: int, step: int) -> None:
+    folder.mkdir(exist_ok=True)
     memory = memoryview(content(step))
     write_copy(_depot(folder), order(str(folder), generation, step), memory, lambda n: None)
 

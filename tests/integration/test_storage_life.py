@@ -9,7 +9,15 @@ from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2
-from integration.storage_world import latest, published, save_and_store, steps, stored, storing
+from integration.storage_world import (
+    latest,
+    published,
+    save_and_store,
+    steps,
+    storage_in,
+    stored,
+    storing,
+)
 from integration.vault_world import (
     TIMEOUT_S,
     Kept,
@@ -148,7 +156,7 @@ async def test_a_job_that_ended_is_told_so_when_its_newest_step_is_stored(tmp_pa
     folder = tmp_path / "steps"
     async with (
         running(settings(tmp_path)) as node,
-        launcher(node, storage=Storage(path=str(folder))) as control,
+        launcher(node, storage=storage_in(folder)) as control,
     ):
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         (folder / "demo/gen-1").write_bytes(b"in the way")
@@ -175,7 +183,7 @@ async def test_the_end_of_a_job_waits_for_its_storage_only_so_long(tmp_path: Pat
     folder = tmp_path / "steps"
     async with (
         running(settings(tmp_path, storage_end_s=0.2)) as node,
-        launcher(node, storage=Storage(path=str(folder))) as control,
+        launcher(node, storage=storage_in(folder)) as control,
     ):
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         (folder / "demo/gen-1").write_bytes(b"in the way")
@@ -224,7 +232,7 @@ async def test_a_trainer_gets_its_state_from_shared_storage(tmp_path: Path) -> N
     # Another node, later: no memory has the step any more.
     async with (
         running(settings(tmp_path / "two"), "node-2") as node,
-        launcher(node, storage=Storage(path=str(folder))) as control,
+        launcher(node, storage=storage_in(folder)) as control,
     ):
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         order = plan(2, step=5)
@@ -244,7 +252,7 @@ async def test_a_job_does_not_begin_before_its_storage_has_said_what_is_there(
     (folder / "demo").write_bytes(b"in the way")
     async with (
         running(settings(tmp_path)) as node,
-        launcher(node, storage=Storage(path=str(folder))) as control,
+        launcher(node, storage=storage_in(folder)) as control,
     ):
         told = await control.hear()
         assert isinstance(told, Notice)
@@ -260,7 +268,7 @@ async def test_a_node_that_waits_finds_what_others_have_stored_meanwhile(tmp_pat
     async with (
         running(settings(tmp_path / "a"), "node-1") as first,
         running(settings(tmp_path / "b"), "node-2") as spare,
-        launcher(spare, storage=Storage(path=str(folder))),
+        launcher(spare, storage=storage_in(folder)),
     ):
         await spare.outlet.until(lambda: spare.outlet.bodies("launcher_joined"))
         async with storing(first, folder) as rank:
@@ -283,7 +291,7 @@ async def test_where_latest_points_to_a_step_that_lost_a_file_the_one_before_it_
     (folder / "demo/gen-1/step-3/rank-0.safetensors").unlink()
     async with (
         running(settings(tmp_path / "b")) as node,
-        launcher(node, storage=Storage(path=str(folder))),
+        launcher(node, storage=storage_in(folder)),
     ):
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         joined = node.outlet.bodies("launcher_joined")[0].launcher_joined

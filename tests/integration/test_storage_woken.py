@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from everstep_cli.demo import janitor
-from everstep_common.trainer_messages import Start, Storage
+from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from integration.latest_watch import LatestWatch
-from integration.storage_world import published, save_and_store, stored
+from integration.storage_world import published, save_and_store, storage_in, stored
 from integration.vault_world import (
     TIMEOUT_S,
     Client,
@@ -70,7 +70,7 @@ async def _node(
 ) -> AsyncIterator[tuple[Node, Client]]:
     async with contextlib.AsyncExitStack() as stack:
         node = await stack.enter_async_context(running(settings(folder / name), name))
-        joined = launcher(node, storage=Storage(path=str(shared)))
+        joined = launcher(node, storage=storage_in(shared))
         control = await stack.enter_async_context(joined)
         node.order(start_generation=plan(generation))
         assert isinstance(await control.hear(), Start)

@@ -74,7 +74,7 @@ def test_the_base_install_imports_nothing_but_the_standard_library(commands: Pat
     program = (
         # What the interpreter itself brings (Debian's sitecustomize) is not ours to judge.
         "import sys; before = set(sys.modules);"
-        "import everstep, everstep.launch.launcher, everstep.entry;"
+        "import everstep, everstep.launch.main, everstep.entry;"
         "known = sys.stdlib_module_names | {'everstep', 'everstep_common'};"
         "print({name.partition('.')[0] for name in set(sys.modules) - before} - known)"
     )

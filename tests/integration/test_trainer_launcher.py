@@ -205,7 +205,9 @@ def test_a_wrong_token_is_refused_at_once(tmp_path: Path) -> None:
         (["--nnodes", "4:3", "--", "true"], 2, "expected a number or MIN:MAX"),
         (["--", "no-such-command"], 2, "no command 'no-such-command' on this node"),
         (["--", "python3", "no_such.py"], 2, "no script 'no_such.py'"),
-        ([], 2, "end the command with '-- python train.py …'"),
+        (["no_such.py"], 2, "no script 'no_such.py' in "),
+        (["--nnods", "3", "no_such.py"], 2, "'--nnods' is no option; did you mean --nnodes?"),
+        ([], 2, "end the command with 'train.py …' or '-- python train.py …'"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(arguments: list[str], code: int, sentence: str) -> None:

@@ -15,7 +15,7 @@ WAIT = "import time; time.sleep(600)"
 
 def test_the_agent_is_told_where_and_how_often(tmp_path: Path) -> None:
     options = ("--persist", str(tmp_path / "steps"), "--persist-every", "50", "--persist-keep", "3")
-    memory = ("--snapshot-every", "2:9", "--snapshot-memory", "12GiB")
+    memory = ("--snapshot-every", "2:9", "--snapshot-memory", "12GiB", "--fresh")
     with joined_job(tmp_path, sys.executable, "-c", WAIT, options=(*options, *memory)) as job:
         join = job.join
     assert join.storage is not None
@@ -23,6 +23,7 @@ def test_the_agent_is_told_where_and_how_often(tmp_path: Path) -> None:
     assert (join.storage.every_steps, join.storage.every_s, join.storage.keep) == (50, 0.0, 3)
     assert (join.snapshot_every_min, join.snapshot_every_max) == (2, 9)
     assert join.snapshot_bytes == 12 << 30
+    assert join.fresh
 
 
 def _interrupted(job: Job) -> None:

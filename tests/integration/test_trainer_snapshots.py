@@ -17,6 +17,7 @@ from everstep.saving.policy import Deadlines
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.plain import PlainCapture
+from everstep_common.trainer_messages import Commit
 from integration.trainer_agent import TrainerAgent
 from integration.trainer_node import Node, until
 
@@ -160,3 +161,21 @@ def test_progress_does_not_wait_for_an_agent_that_does_not_read(node: Node) -> N
             run.step(step)
         # A wait of a millisecond in each step would take longer.
         assert time.monotonic() - started < 20.0
+
+
+def test_what_a_state_consists_of_is_told_once(node: Node) -> None:
+    weights = np.arange(16.0)
+    snapshots = everstep.init(node.environ()).snapshots({"weights": weights})
+    snapshots.restore()
+    assert snapshots.snapshot(0)
+    assert snapshots.snapshot(1)
+    said = [message for message in _heard(node) if isinstance(message, Commit)]
+    assert [(commit.as_before, len(commit.entries)) for commit in said] == [(False, 1), (True, 0)]
+    assert node.vault.saved[1].keys() == node.vault.saved[0].keys()
+
+
+def _heard(node: Node) -> list[object]:
+    heard: list[object] = []
+    while not node.agent.from_trainer.empty():
+        heard.append(node.agent.from_trainer.get())
+    return heard

@@ -1,5 +1,7 @@
 """Memory: what does not fit is refused before it starts, what is only kept goes first."""
 
+import mmap
+import os
 from pathlib import Path
 
 from everstep_agent.jobs.surroundings import Surroundings
@@ -7,6 +9,7 @@ from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Refused,
     Reserve,
+    Reserved,
     Start,
 )
 from everstep_proto.generated import fleet_pb2
@@ -99,3 +102,29 @@ async def test_after_a_recovery_fewer_slots_are_better_than_none(tmp_path: Path)
             assert isinstance(await rank.ask(Reserve(3 * page)), Refused)
             await rank.save(3, b"saved")
             await node.outlet.until(lambda: (2, 0, 3, False) in node.outlet.copies())
+
+
+@lived
+async def test_memory_that_a_rank_outgrew_is_given_back_though_it_keeps_its_mappings(
+    tmp_path: Path,
+) -> None:
+    chosen = settings(tmp_path, memory_per_user_bytes_max=64 * _MIB)
+    async with running(chosen) as node, launcher(node):
+        node.order(start_generation=plan(1))
+        async with trainer(node, 0) as rank:
+            mappings = []
+            for megabytes in range(2, 20, 2):
+                answer = await rank.ask(Reserve(megabytes * _MIB))
+                assert isinstance(answer, Reserved)
+                fds, rank.fds[:] = list(rank.fds), []
+                mappings += [(fd, mmap.mmap(fd, megabytes * _MIB)) for fd in fds]
+                assert node.jobs.metrics().vault_memory_bytes == 3 * megabytes * _MIB
+            blocks = [os.fstat(fd).st_blocks for fd, _ in mappings]
+            assert not any(blocks[:-3])
+            assert all(blocks[-3:])
+            refused = await rank.ask(Reserve(24 * _MIB))
+            assert isinstance(refused, Refused)
+            assert "jobs.memory_per_user_bytes_max leaves" in refused.reason
+            for fd, mapping in mappings:
+                mapping.close()
+                os.close(fd)

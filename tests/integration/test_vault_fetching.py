@@ -9,8 +9,9 @@ from pathlib import Path
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.client import manifests
 from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.copies import CopyKey, layout_of
+from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import layout_of
 from everstep_common.trainer_messages import (
     Describe,
     Described,

@@ -20,6 +20,7 @@ from everstep_common.trainer_messages import (
     Storage,
 )
 from everstep_proto.generated import fleet_pb2
+from integration.storage_world import save_and_store, storing
 from integration.vault_world import (
     KEY,
     TIMEOUT_S,
@@ -48,6 +49,12 @@ class _Deaf:
         """See Launcher."""
 
 
+def _children() -> set[str]:
+    """Return every process of this one that runs, or is not reaped."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {pid for children in tasks for pid in children.read_text().split()}
+
+
 def _job(node: Node) -> NodeJob:
     job = node.jobs.known("demo")
     assert job is not None
@@ -71,6 +78,24 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
         assert job.vault.holdings.size_bytes == 0
         assert job.vault.transfer_key == b""
         await node.outlet.until(lambda: node.outlet.copies() == set())
+
+
+@lived
+async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> None:
+    folder = tmp_path / "steps"
+    async with running(settings(tmp_path)) as node:
+        before = _children()
+        async with storing(node, folder) as rank:
+            await save_and_store(node, rank, 1, b"a secret")
+            assert _children() > before  # it waits for the next step
+        job = _job(node)
+        job.join(join_message(), _STRANGER, _Deaf())
+        assert not job.storage.files.configured
+        assert job.facts.storage is None
+        async with asyncio.timeout(TIMEOUT_S):
+            # Nobody asks for the storage of a job any more that has none.
+            while _children() - before:  # noqa: ASYNC110 - a process rings no bell
+                await asyncio.sleep(0.02)
 
 
 @lived

@@ -13,6 +13,7 @@ from everstep_common.trainer_messages import (
     Commit,
     Committed,
     Entry,
+    Progress,
     Skip,
     Slot,
     Storage,
@@ -195,3 +196,18 @@ async def test_the_age_and_the_use_of_slots_are_shown(tmp_path: Path) -> None:
         assert (shown.vault_slots, shown.vault_slots_in_use) == (3, 2)
         assert shown.vault_slot_bytes == 3 * 4096
         assert shown.vault_recoverable_age_seconds == 3.0
+
+
+@lived
+async def test_progress_is_told_while_a_question_of_the_same_process_is_not_answered(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"every slot is taken")
+        # Nothing is recoverable, so no slot is given out before the controller says otherwise.
+        await rank.tell(Begin(3))
+        await rank.tell(Progress(3, 1, 0))
+        await node.outlet.until(lambda: node.outlet.bodies("progress"))
+        node.direct(1, step=2)
+        assert isinstance(await rank.hear(), Slot)

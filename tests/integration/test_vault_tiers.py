@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Start, Storage
+from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
-from integration.storage_world import published, stored
+from integration.storage_world import published, storage_in, stored
 from integration.vault_world import (
     Client,
     Node,
@@ -65,7 +65,7 @@ async def _world(tmp_path: Path) -> AsyncIterator[_World]:
     folder = tmp_path / "steps"
     async with contextlib.AsyncExitStack() as stack:
         node = await stack.enter_async_context(running(settings(tmp_path / "a"), "node-1"))
-        control = await stack.enter_async_context(launcher(node, storage=Storage(path=str(folder))))
+        control = await stack.enter_async_context(launcher(node, storage=storage_in(folder)))
         node.order(start_generation=plan(1, processes=2))
         assert isinstance(await control.hear(), Start)
         ranks = [
@@ -105,7 +105,7 @@ async def _another(
     """A node that has nothing of the job but these sources; a rank of generation 2 on it."""
     async with contextlib.AsyncExitStack() as stack:
         node = await stack.enter_async_context(running(settings(tmp_path / "b"), "node-2"))
-        joined = launcher(node, storage=Storage(path=str(world.folder)))
+        joined = launcher(node, storage=storage_in(world.folder))
         control = await stack.enter_async_context(joined)
         ordered = plan(2, tuple(source(node) for source in sources), step=_STEP)
         if storage:

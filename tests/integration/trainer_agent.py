@@ -59,6 +59,7 @@ class Vault:
     restore_step: int | None = None
     ranks: dict[tuple[int, int], _Rank] = field(default_factory=dict)
     saved: dict[int, dict[str, tuple[int, Entry, int]]] = field(default_factory=dict)
+    last_entries: dict[tuple[int, int], tuple[Entry, ...]] = field(default_factory=dict)
     progress: list[tuple[int, int]] = field(default_factory=list)
 
     def close(self) -> None:
@@ -218,7 +219,10 @@ class TrainerAgent:
         keep = _Rank([copy], rank.slot_bytes, [commit.step])
         self.vault.ranks[-commit.step - 1, member.rank + 1000 * member.generation] = keep
         shards = self.vault.saved.setdefault(commit.step, {})
-        for entry in commit.entries:
+        key = (member.generation, member.rank)
+        entries = self.vault.last_entries[key] if commit.as_before else commit.entries
+        self.vault.last_entries[key] = entries
+        for entry in entries:
             shards[entry.name] = (copy, entry, rank.slot_bytes)
         return Committed(commit.step)
 

@@ -1,8 +1,10 @@
 """A real launcher with real ranks beside a `TrainerAgent`, for tests."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,8 +71,13 @@ class Job:
 
 
 @contextmanager
-def joined_job(folder: Path, *command: str, options: Sequence[str] = ()) -> Iterator[Job]:
-    """Yield a job whose launcher runs ``command``; nothing of it is left afterwards."""
+def joined_job(
+    folder: Path, *command: str, options: Sequence[str] = (), screen: int = subprocess.PIPE
+) -> Iterator[Job]:
+    """Yield a job whose launcher runs ``command``; nothing of it is left afterwards.
+
+    ``screen`` takes its output; a terminal is its own, as after a login.
+    """
     path = folder / "agent.sock"
     vault = Vault()
     agent = TrainerAgent(path, vault)
@@ -78,9 +85,11 @@ def joined_job(folder: Path, *command: str, options: Sequence[str] = ()) -> Iter
     launcher = subprocess.Popen(
         [sys.executable, "-m", "everstep.entry", *arguments],
         env=environment(EVERSTEP_JOB_TOKEN=vault.token),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=screen,
+        stderr=screen,
         text=True,
+        start_new_session=screen >= 0,
+        preexec_fn=_own_terminal if screen >= 0 and os.isatty(screen) else None,
     )
     job = None
     try:
@@ -93,6 +102,10 @@ def joined_job(folder: Path, *command: str, options: Sequence[str] = ()) -> Iter
         launcher.communicate()
         (job.agent if job else agent).close()
         vault.close()
+
+
+def _own_terminal() -> None:
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 
 
 def read_losses(path: Path) -> dict[int, str]:

@@ -18,6 +18,7 @@ from everstep_common.trainer_messages import (
     Begin,
     Commit,
     Committed,
+    Describe,
     Entry,
     Joined,
     Reserve,
@@ -49,6 +50,7 @@ class At(Enum):
     """The message at which it is killed."""
 
     ATTACH = "attach"
+    DESCRIBE = "describe"
     RESTORE = "restore"
     RESERVE = "reserve"
     BEGIN = "begin"
@@ -228,6 +230,8 @@ class Job:
         match at:
             case At.ATTACH:
                 return attach_message(generation=self.generation)
+            case At.DESCRIBE:
+                return Describe(everyone=True)
             case At.RESTORE:
                 return Restore(())
             case At.RESERVE:

@@ -76,13 +76,19 @@ class RemoteJobs:
 
 
 @asynccontextmanager
-async def killable(folder: Path) -> AsyncIterator[tuple[Node, RemoteJobs]]:
-    """A node of one agent process after the other, and what stands for its NodeJobs."""
+async def killable(
+    folder: Path, interpreter: str = sys.executable
+) -> AsyncIterator[tuple[Node, RemoteJobs]]:
+    """A node of one agent process after the other, and what stands for its NodeJobs.
+
+    Storage processes are started with the interpreter.
+    """
     outlet = Outlet()
     remote = RemoteJobs(outlet)
     control = str(folder / "control")
     server = await asyncio.start_unix_server(remote.connected, control)
-    agent = (sys.executable, str(_HERE / "vault_remote_agent.py"), str(folder / "run"), control)
+    program = (sys.executable, str(_HERE / "vault_remote_agent.py"))
+    agent = (*program, str(folder / "run"), control, interpreter)
     hold = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _HOLD, "--die-with-parent", "--", *agent), env=environ()
     )

@@ -1,12 +1,14 @@
 """An agent of jobs only, in a process of its own, whose controller is the test.
 
-Arguments: runtime folder, and the Unix socket on which the test listens. What goes over it is a
-kind (one byte) and a message: the agent says its pid (P), records (R) and reports (V), the test
-says orders (O) and directives (D).
+Arguments: runtime folder, the Unix socket on which the test listens, and what stands for Python in
+storage processes. What goes over the socket is a kind (one byte) and a message: the agent says its
+pid (P), records (R) and reports (V), the test says orders (O) and directives (D).
 """
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -31,7 +33,14 @@ class _Told:
         self.say(b"V", report.SerializeToString())
 
 
+def _stop_at_sigterm() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
 async def main(folder: Path, control: str) -> None:
+    _stop_at_sigterm()
     reader, writer = await asyncio.open_unix_connection(control)
     told = _Told(writer)
     jobs = NodeJobs(settings(folder), told, "node-1")
@@ -50,4 +59,7 @@ async def main(folder: Path, control: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    runtime, control, *interpreter = sys.argv[1:]
+    sys.executable = interpreter[0] if interpreter else sys.executable
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(main(Path(runtime), control))

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -37,6 +37,8 @@ from integration.vault_world import TIMEOUT_S, lived
 pytest.importorskip("moto")
 pytest.importorskip("flask_cors")
 pytestmark = pytest.mark.real
+_PART_BYTES = 16 << 20
+_NAME = "rank-0.safetensors"
 _PLACE = "s3://everstep-test/runs/one"
 
 
@@ -181,6 +183,58 @@ def test_a_publisher_that_is_overtaken_before_it_writes_changes_nothing(
     content_now = boto.open_bucket(_PLACE, "demo").latest()
     assert content_now is not None
     assert b'"generation":2' in content_now.split(b'"target"')[0]
+
+
+def _uploads() -> list[object]:
+    """What a bucket keeps of files that were never finished."""
+    listed = boto.client().list_multipart_uploads(Bucket="everstep-test")
+    uploads = listed.get("Uploads", [])
+    assert isinstance(uploads, list)
+    return uploads
+
+
+def _interrupted(by: Callable[[], object]) -> Iterator[memoryview]:
+    """A copy of which one part arrives, and that turns out to be bad then."""
+    yield memoryview(bytes(_PART_BYTES))
+    by()
+    raise DepotError("it changed after it was verified")
+
+
+def _store(pieces: Iterable[memoryview]) -> None:
+    depot = boto.open_bucket(_PLACE, "demo")
+    depot.write(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_file_that_fails_in_the_middle_leaves_no_part_in_the_bucket() -> None:
+    with pytest.raises(DepotError, match=r"changed after it was verified$"):
+        _store(_interrupted(lambda: None))
+    assert _uploads() == []
+
+
+@pytest.mark.usefixtures("environment")
+def test_what_went_wrong_first_is_said_though_tidying_up_fails_too() -> None:
+    def abort() -> None:
+        (upload,) = _uploads()
+        assert isinstance(upload, dict)
+        named = {"Bucket": "everstep-test", "Key": upload["Key"], "UploadId": upload["UploadId"]}
+        boto.client().abort_multipart_upload(**named)
+
+    with pytest.raises(DepotError, match=r"changed after .* still in the bucket: .*NoSuchUpload"):
+        _store(_interrupted(abort))
+
+
+@pytest.mark.usefixtures("environment")
+def test_what_a_killed_writer_left_goes_when_the_file_is_written_again() -> None:
+    depot = boto.open_bucket(_PLACE, "demo")
+    key = {"Bucket": "everstep-test", "Key": f"runs/one/demo/gen-1/step-1/{_NAME}"}
+    for _ in range(2):
+        boto.client().create_multipart_upload(**key)
+    other = key | {"Key": key["Key"] + "x"}
+    boto.client().create_multipart_upload(**other)
+    _store([memoryview(bytes(_PART_BYTES))])
+    assert [upload["Key"] for upload in _uploads() if isinstance(upload, dict)] == [other["Key"]]
+    assert depot.size(StepKey(1, 1), _NAME) == _PART_BYTES
 
 
 @lived

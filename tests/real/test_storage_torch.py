@@ -15,8 +15,8 @@ from everstep_agent.storage.copying import write_copy
 from everstep_agent.storage.folder import FolderDepot
 from everstep_agent.storage.messages import Place, WriteCopy
 from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.copies import extent_bytes, layout_of
 from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.vault.manifests import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 pytestmark = [

@@ -5,9 +5,10 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 import everstep
 from everstep.checkpoint import VaultReader, VaultWriter
 
-VOCABULARY, WIDTH, LENGTH, BATCH = 32, 32, 8, 12
+# A batch that 3, 4 and 5 ranks share evenly.
+VOCABULARY, WIDTH, LENGTH, BATCH = 32, 32, 8, 60
 
 
 class Transformer(nn.Module):
@@ -124,7 +126,15 @@ class Checkpointed(Training):
         return {"model": model, "optimizer": optimizer, "scheduler": self.scheduler}
 
 
-KINDS: dict[str, Callable[[everstep.Run], Snapshotted | Checkpointed]] = {
+class Kept(Protocol):
+    """A training that is saved."""
+
+    def restore(self) -> int | None: ...
+    def step(self, step: int) -> float: ...
+    def save(self, step: int) -> None: ...
+
+
+KINDS: dict[str, Callable[[everstep.Run], Kept]] = {
     "ddp": lambda run: Snapshotted("ddp", run),
     "fsdp": lambda run: Snapshotted("fsdp", run),
     # Without dropout the losses hardly depend on the number of ranks.
@@ -133,26 +143,25 @@ KINDS: dict[str, Callable[[everstep.Run], Snapshotted | Checkpointed]] = {
 }
 
 
-def main() -> None:
+def main(kinds: Mapping[str, Callable[[everstep.Run], Kept]]) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kind", choices=KINDS, required=True)
+    parser.add_argument("--kind", choices=kinds, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--losses", type=Path, required=True)
     parser.add_argument("--step-seconds-min", type=float, default=0.0)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     run = everstep.init()
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    train(run, options.kind, options.steps, options.losses, options.step_seconds_min)
+    train(kinds[options.kind](run), run, options.steps, options.losses, options.step_seconds_min)
     dist.barrier()
     # A process that leaves early must not be seen as a fault by the others.
     dist.destroy_process_group()
     sys.stdout.flush()
 
 
-def train(run: everstep.Run, kind: str, steps: int, to: Path, step_s: float) -> None:
-    warnings.simplefilter("ignore")
-    training = KINDS[kind](run)
+def train(training: Kept, run: everstep.Run, steps: int, to: Path, step_s: float) -> None:
     last = training.restore()
     with to.open("a", encoding="ascii") as losses:
         for step in range(0 if last is None else last + 1, steps):
@@ -168,9 +177,11 @@ def train(run: everstep.Run, kind: str, steps: int, to: Path, step_s: float) -> 
 def train_alone(kind: str, steps: int, to: Path) -> None:
     """Train without Everstep, in a world that is there already."""
     place = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
-    train(everstep.init(place), kind, steps, to, 0.0)
+    warnings.simplefilter("ignore")
+    run = everstep.init(place)
+    train(KINDS[kind](run), run, steps, to, 0.0)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    main()
+    main(KINDS)

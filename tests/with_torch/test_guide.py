@@ -27,7 +27,8 @@ def examples(path: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-GUIDE = examples("docs/snapshots.md")
+# That for JAX is run by tests/with_jax.
+GUIDE = [one for one in examples("docs/snapshots.md") if "import jax" not in one]
 TRAINING = [*examples("README.md"), *(one for one in GUIDE if "train(step)" in one)]
 READING = [one for one in GUIDE if "train(step)" not in one]
 

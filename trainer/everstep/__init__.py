@@ -11,6 +11,7 @@ Outside a job (without ``everstep run``) the same lines work and do nothing.
 """
 
 from everstep.agent_link import RefusedError
+from everstep.loss import BadStepError
 from everstep.process import snapshots, step
 from everstep.run import Run, init
 from everstep.saving.digest import DigestError
@@ -22,6 +23,7 @@ from everstep_common.version import VERSION
 __version__ = VERSION
 
 __all__ = [
+    "BadStepError",
     "DigestError",
     "RandomState",
     "RefusedError",

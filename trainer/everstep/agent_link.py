@@ -15,7 +15,7 @@ from everstep.environment import Membership
 from everstep.sparing import Sparing
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Ready, Refused
+from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Entry, Ready, Refused
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 logger = logging.getLogger("everstep")
@@ -50,6 +50,8 @@ class AgentLink:
         self._new_locks()
         self.reservations = 0  # how often slots were given; only the newest are the agent's
         self.session = 0  # grows with every Attached; what came from an older one is void
+        # What the last copy was made of that this session committed: the agent knows it, too.
+        self.committed: tuple[Entry, ...] = ()
         self.node = ""
         self.restore_step: int | None = None
         _close_in_children(self)
@@ -204,6 +206,7 @@ class AgentLink:
 
     def _attached(self, answer: Attached) -> None:
         self.session += 1
+        self.committed = ()
         self.node = answer.node
         self.restore_step = answer.restore_step
         if self.session > 1:

@@ -14,8 +14,8 @@ _HELP = """\
 everstep keeps a training job stepping through the failures of a GPU cluster.
 
 on every node of a job:
-  everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 -- python train.py …
-                            start this node's ranks, and replace what fails
+  everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 train.py …
+                            start this node's ranks, as torchrun does, and replace what fails
 
 the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep nodes            every node, its health and what it is claimed for
@@ -41,9 +41,7 @@ def main() -> int:
     if "_EVERSTEP_COMPLETE" in os.environ:  # set by the shell completion of the CLI
         return _dispatch("cli", "cli", "shell completion")
     if arguments[:1] == ["run"]:
-        from everstep.launch.launcher import (
-            main as run,  # the other commands start faster without it
-        )
+        from everstep.launch.main import main as run  # the other commands start faster without it
 
         return run(arguments[1:])
     if arguments[:1] in ([], ["--help"], ["-h"], ["help"]):

@@ -36,6 +36,7 @@ def snapshots(
     hash: Hasher = "agent",
     raises: bool = False,
     equal: Collection[str] = (),
+    replaceable: Collection[str] = (),
 ) -> Snapshots:
     """Return the snapshots of this process's state; see `Run.snapshots`."""
     return _process.run().snapshots(
@@ -46,6 +47,7 @@ def snapshots(
         hash=hash,
         raises=raises,
         equal=equal,
+        replaceable=replaceable,
     )
 
 

@@ -4,9 +4,19 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
+from typing import SupportsFloat
 
 from everstep.agent_link import AgentLink
 from everstep.environment import Membership, local_world_size, membership, rank, world_size
+from everstep.lesson import Lesson
+from everstep.loss import (
+    BadStepError,
+    LossPolicy,
+    LossWatch,
+    OnBad,
+    batch_index,
+    range_to_skip,
+)
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
 from everstep.saving.memory import Copier
@@ -21,7 +31,7 @@ from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep.state.views import Capture, State
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import Progress
+from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, Rollback, Skipped
 
 logger = logging.getLogger("everstep")
 
@@ -33,11 +43,18 @@ class Run:
     """One rank of one generation. Outside a job, everything works and does nothing."""
 
     def __init__(
-        self, member: Membership | None, link: AgentLink | None, environ: Mapping[str, str]
+        self,
+        member: Membership | None,
+        link: AgentLink | None,
+        environ: Mapping[str, str],
+        losses: LossPolicy | None = None,
     ) -> None:
         self._link = link
+        self._losses = LossWatch(losses or LossPolicy())
+        self._skipped: tuple[DataRange, ...] | None = None
         self._snapshots: Snapshots | None = None
         self._lines = Sparing(logger)
+        self._lesson = Lesson(environ)
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
@@ -71,6 +88,49 @@ class Run:
             self._lines.warn("progress is not told: %s", error)
             return
         link.tell(Progress(number, boot_ns(), stall_ns))
+        self._lesson.teach()
+
+    @property
+    def skipped(self) -> tuple[DataRange, ...]:
+        """The data that this generation leaves out, after rollbacks that asked for it.
+
+        Raises ConnectionError when the agent does not say: ranks must not train on different data.
+        """
+        if self._skipped is None:
+            self._skipped = self._ask_skipped(self._link) if self._link else ()
+        return self._skipped
+
+    def _ask_skipped(self, link: AgentLink) -> tuple[DataRange, ...]:
+        answer = None
+        if link.attached or link.attach(ATTACH_TIMEOUT_S):
+            answer, _ = link.ask(AskSkipped(), (Skipped,), ATTACH_TIMEOUT_S)
+        if isinstance(answer, Skipped):
+            return answer.ranges
+        raise ConnectionError("the agent did not say which data is left out")
+
+    def batch_index(self, step: int) -> int:
+        """Return which batch ``step`` takes: its own number, moved past the data left out."""
+        return batch_index(step, self.skipped)
+
+    def report(self, step: int, *, loss: SupportsFloat, spike: bool = False) -> None:
+        """Tell the loss of ``step``, before its snapshot; ``spike``: it is one by your own rule.
+
+        Raises BadStepError, where `init` was told to, for one that is no number or a spike; with
+        "rollback" the job then goes on from a state before this step.
+        """
+        verdict = self._losses.judge(step, float(loss), spike=spike)
+        if verdict is None or verdict.then == "ignore":
+            return
+        if verdict.then == "rollback":
+            if self._link is None or not self._link.usable:
+                return  # outside a job there is nothing to go back to
+            self._ask_back(self._link, step, verdict.sentence)
+        raise BadStepError(verdict.sentence)
+
+    def _ask_back(self, link: AgentLink, step: int, reason: str) -> None:
+        batches = self._losses.policy.skip_batches
+        skip = range_to_skip(step, self.skipped, batches) if batches else None
+        link.tell(Rollback(step=step, reason=reason, at_boot_ns=boot_ns(), skip=skip))
 
     def snapshots(
         self,
@@ -82,18 +142,20 @@ class Run:
         hash: Hasher = "agent",
         raises: bool = False,
         equal: Collection[str] = (),
+        replaceable: Collection[str] = (),
     ) -> Snapshots:
         """Return the snapshots of ``state``: the shards of this rank by their names in the job.
 
         ``overlap`` copies while the next step computes; ``on_full`` and ``wait_s`` (seconds) say
         what happens with no slot free; ``hash="trainer"`` covers the copy too; ``equal`` names what
-        is the same on every rank, of which each saves its share. Raises StateError, ValueError,
-        DigestError.
+        is the same on every rank, of which each saves its share; ``replaceable`` names that of
+        which another rank's will do when all copies of a rank's own are lost. Raises StateError,
+        ValueError, DigestError.
         """
         policy = Policy(overlap=overlap, on_full=on_full, wait_s=wait_s, hash=hash, raises=raises)
         digest = xxh3_128() if policy.hash == "trainer" and self._link else None
         parts = state if isinstance(state, Mapping) else {}
-        capture = capture_of(state, Place(self.rank, self.world_size), equal)
+        capture = capture_of(state, Place(self.rank, self.world_size), equal, replaceable)
         if self._snapshots is not None:
             self._snapshots.replace()
         self._snapshots = Snapshots(
@@ -116,12 +178,27 @@ class Run:
         return Restorer(link, self._copier, time, patience_s, fresh)
 
 
-def init(environ: Mapping[str, str] = os.environ) -> Run:
-    """Attach to the agent of this node. Raises RefusedError when it does not take this process."""
+def init(
+    environ: Mapping[str, str] = os.environ,
+    *,
+    on_nan: OnBad = "ignore",
+    on_spike: OnBad = "ignore",
+    spike_ratio: float = 0.0,
+    skip_batches: int = 0,
+) -> Run:
+    """Attach to the agent of this node. Raises RefusedError when it does not take this process.
+
+    The others say what `Run.report` does about a bad loss: "ignore" it, "raise" BadStepError, or
+    "rollback" the job to before it. A loss above ``spike_ratio`` times the median of the last 32 is
+    a spike; ``skip_batches`` up to the bad one are then left out. Raises ValueError.
+    """
+    losses = LossPolicy(
+        on_nan=on_nan, on_spike=on_spike, spike_ratio=spike_ratio, skip_batches=skip_batches
+    )
     member = membership(environ)
     if member is None:
-        return Run(None, None, environ)
+        return Run(None, None, environ, losses)
     link = AgentLink(member)
     if not link.attach(ATTACH_TIMEOUT_S):
         logger.warning("no agent at %s; steps are not saved until it is back", member.socket)
-    return Run(member, link, environ)
+    return Run(member, link, environ, losses)

@@ -10,7 +10,9 @@ import termios
 from collections.abc import Iterable, Sequence
 
 from everstep_agent.jobs.processes import Peer
+from everstep_agent.slices import slowly
 from everstep_common import frames
+from everstep_common.long_frames import decode_in_parts, encode_in_parts
 
 # A Join with a long environment; thousands of connections of this size cost nobody his memory.
 SMALL_BYTES_MAX = 256 * 1024
@@ -48,18 +50,20 @@ class Connection:
             raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
         end = frames.HEADER_BYTES + length
         await self._fill(end)
-        payload = bytes(self._buffer[frames.HEADER_BYTES : end])
-        del self._buffer[:end]
-        return frames.decode(payload, {kind.__name__: kind for kind in known})
+        # What came is not copied, for it may be long; only what follows it is.
+        frame, self._buffer = self._buffer, self._buffer[end:]
+        payload = memoryview(frame)[frames.HEADER_BYTES : end]
+        return await slowly(decode_in_parts(payload, {kind.__name__: kind for kind in known}))
 
     async def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Send a message with descriptors, which stay the caller's. Raises OSError."""
         if fds and self._unread():
             # Descriptors on their way count against all that the agent may send, to anybody.
             raise frames.FrameError("descriptors go only to one that reads its answers")
-        frame = frames.encode(message)
-        sent = await self._send_first(frame, fds) if fds else 0
-        await asyncio.get_running_loop().sock_sendall(self._socket, frame[sent:])
+        first, *others = await slowly(encode_in_parts(message))
+        sent = await self._send_first(first, fds) if fds else 0
+        for part in (first[sent:], *others):
+            await asyncio.get_running_loop().sock_sendall(self._socket, part)
 
     def _unread(self) -> int:
         """Return how much of what was sent the other side has not taken yet."""

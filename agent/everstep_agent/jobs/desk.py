@@ -15,6 +15,7 @@ from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.allocator import Allocator, Kept
 from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.bulk.floor import Floor
 from everstep_agent.vault.bulk.pace import Pace
 from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
 from everstep_agent.vault.bulk.transfer import Mover
@@ -92,13 +93,15 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
     timeout_s = settings.transfer_timeout_s
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
+    least = settings.transfer_bytes_per_s_min
+    floor = Floor(least, int(timeout_s * 1e9), world.boot_ns) if least else None
     pace = Pace(settings.replicate_bytes_per_s_max, world.boot_ns)
     return Site(
         node=household.node,
         slots_per_rank=settings.slots_per_rank,
         workers=workers,
         outgoing=Mover(outgoing, timeout_s, pace, for_replicas),
-        incoming=Mover(incoming, timeout_s, Pace(0, world.boot_ns), asked or STREAMS),
+        incoming=Mover(incoming, timeout_s, Pace(0, world.boot_ns), asked or STREAMS, floor),
         allocator=allocator,
         shelf=Shelf(database, world.keeper),
         # Epochs of an earlier agent process never come again.

@@ -45,6 +45,10 @@ class JobFacts:
     succeeded: bool = False
     # It has ended, and a launcher came under its name since: generations may begin again.
     past: bool = False
+    # Token of whoever made the snapshots that are here, also when no launcher is.
+    owner_token_sha256: str = ""
+    # It has ended, and the next job of its name goes on from what is here.
+    wanted: bool = False
     transfer_key: bytes = b""
     # Where the launcher wants its steps, and with which rights its files are opened there.
     storage: Storage | None = None
@@ -92,6 +96,12 @@ def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
         f"job {request.job} on this node was begun with another token; give every launcher "
         "of the job the same token, or choose another name with --job"
     )
+
+
+def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
+    """Return whether a launcher's job may go on from what is kept here of the one before it."""
+    ours = hmac.compare_digest(facts.owner_token_sha256, token_hash(request.token))
+    return facts.ended and not facts.succeeded and not request.fresh and ours and facts.owner == uid
 
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:

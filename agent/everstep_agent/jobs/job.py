@@ -28,6 +28,7 @@ from everstep_agent.vault.directions import (
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replicator import Replicator
 from everstep_agent.vault.restoring.restore import Restorer
+from everstep_agent.vault.spare_memory import wait_as_spare
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -68,7 +69,7 @@ class NodeJob:
         # What the launcher asked for when it joined.
         self.request: messages.Join | None = None
         self.phases = PhaseCount(0)
-        self.progress = ProgressFlow(facts.plan, desk.outlet)
+        self.progress = ProgressFlow(facts.plan, desk.outlet, self._settled)
         self.freshness = Freshness()
         # Watches a launcher that is away.
         self.absence: asyncio.Task[None] | None = None
@@ -80,6 +81,8 @@ class NodeJob:
         # Training processes that are connected, and of which job of this name they are.
         self.ranks: set[Rank] = set()
         self.life = 0
+        # What its node shall have ready while it waits as a spare.
+        self.awaited: fleet_pb2.SpareMemory | None = None
         self.storage = Storing(facts, self.vault, desk)
         self._adopt_facts()
         replicator = Replicator(self.vault, desk.spawn, desk.jitter)
@@ -101,7 +104,7 @@ class NodeJob:
         self.phases = PhaseCount(plan.processes, set(self.facts.phases))
         self.storage.files.world_size = self.reporter.ranks = plan.world_size
         self.progress.close()
-        self.progress = ProgressFlow(plan, self.desk.outlet)
+        self.progress = ProgressFlow(plan, self.desk.outlet, self._settled)
 
     def save(self) -> None:
         """Keep the facts over a restart of the agent."""
@@ -116,14 +119,19 @@ class NodeJob:
             self._forget_past()
         if plan.generation <= max(facts.plan.generation, facts.stopped):
             return
+        if facts.past and not plan.restore:
+            # It begins anew: nobody will ask for what is kept of the job before it.
+            self.vault.close()
         facts.start, facts.phases, facts.processes = plan.SerializeToString(), (), ()
         facts.transfer_key = plan.transfer_key or facts.transfer_key
         self.vault.transfer_key = facts.transfer_key
-        facts.ended = facts.past = False
+        facts.ended = facts.past = facts.wanted = False
+        facts.owner_token_sha256 = facts.token_sha256 or facts.owner_token_sha256
         self._expect(plan)
         begins_from = carried_from_wire(plan, self.desk.site.node)
         self.vault.begin_generation(plan.generation, begins_from)
         self.save()
+        self.awaited = None
         self.restorer.prefetch(plan)
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
         if self.launcher:
@@ -132,6 +140,7 @@ class NodeJob:
     def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
         """The job is over here: free its memory, or keep it for a while when it failed."""
         self.facts.ended, self.facts.succeeded = True, order.succeeded
+        self.facts.past = self.facts.wanted = False
         self.facts.stopped = max(self.facts.stopped, self.vault.fence)
         self.vault.stopped = self.facts.stopped
         self.save()
@@ -143,6 +152,10 @@ class NodeJob:
             self.launcher.tell(messages.End(succeeded, reason))
         if succeeded:
             self.vault.close()
+
+    def _settled(self, generation: int) -> None:
+        if self.launcher:
+            self.launcher.tell(messages.Settled(generation))
 
     def _notice(self, text: str) -> None:
         if self.launcher:
@@ -159,6 +172,14 @@ class NodeJob:
         self.facts.cadence = self.facts.cadence.told(directive.generation, rule)
         self.save()
         self._direct(directive)
+
+    def wait_as_spare(self, wanted: fleet_pb2.SpareMemory) -> None:
+        """Have memory ready for the place of a member that fails; none where one is held here."""
+        # It may be said before the launcher is back at an agent that has started again.
+        self.awaited = wanted
+        holds_a_place = self.facts.plan.generation > self.facts.stopped
+        if self.launcher is not None and not holds_a_place and not self.facts.ended:
+            wait_as_spare(self.vault, wanted)
 
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
         self.vault.transfer_key = self.facts.transfer_key
@@ -190,6 +211,8 @@ class NodeJob:
             launcher.tell(messages.End(facts.succeeded, "the job ended while the agent was away"))
             return
         self.storage.join(request, peer, lambda: self.launcher is launcher, self._notice)
+        if self.awaited is not None:
+            self.wait_as_spare(self.awaited)
         plan = facts.plan
         if facts.stop_ordered > facts.stopped:
             launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
@@ -248,6 +271,8 @@ class NodeJob:
         """The launcher went as it was told: whoever comes next may be another user."""
         self.launcher = None
         self.facts.launcher = None
+        if self.facts.past:  # nothing has come of its job: what is kept is of the one before
+            self.facts.ended, self.facts.past = True, False
         if self.over:
             self.vacate()
         self.save()
@@ -255,6 +280,8 @@ class NodeJob:
     def vacate(self) -> None:
         """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
         self.facts.launcher, self.facts.processes = None, ()
+        self.awaited = None
+        self.vault.release_ready()
         self.facts.uid, self.facts.token_sha256 = -1, ""
         self.save()
 

@@ -21,20 +21,34 @@ class EndedJobs:
     def reap_later(self, job: NodeJob) -> None:
         """Give back what the job holds: at once after success, else when its time is over."""
         kept_s = 0.0 if job.facts.succeeded else self._kept_s
-        asyncio.get_running_loop().call_later(kept_s, self.reap, job)
+        asyncio.get_running_loop().call_later(kept_s, self._reap_due, job)
+
+    def _reap_due(self, job: NodeJob) -> None:
+        if job.facts.past:
+            # A launcher came under its name, whose job has not been started: it may be gone again.
+            self.reap_later(job)
+        self.reap(job)
 
     def reap(self, job: NodeJob) -> bool:
         """Give back what the job holds, if it is over; False when there was nothing."""
-        if not job.facts.ended or not job.vault.holdings.size_bytes or job.storage.ending:
+        if not _reapable(job) or not job.vault.holdings.size_bytes:
             return False
         job.vault.close()
         self._forget_if_over(job)
         return True
 
+    def keep(self, job: str) -> None:
+        """Keep what there is of a job that has ended until the next one of its name ends."""
+        known = self._jobs.get(job)
+        if known is not None and known.facts.ended:
+            known.facts.wanted = True
+            known.save()
+
     def forget(self, job: str) -> None:
         """Give back at once what a job keeps, as an operator wants; one that runs goes on."""
         known = self._jobs.get(job)
         if known is not None:
+            known.facts.wanted = False
             self.reap(known)
 
     def evict(self) -> bool:
@@ -49,8 +63,13 @@ class EndedJobs:
     def evictable(self, uid: int) -> Use:
         """See Kept."""
         vaults = [job.vault for job in self._jobs.values()]
-        ended = [job.vault for job in self._jobs.values() if job.facts.ended]
+        ended = [job.vault for job in self._jobs.values() if _reapable(job)]
         sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
         sizes += [(vault.uid == uid, vault.arrivals.waiting_bytes) for vault in vaults]
         sizes += [(vault.uid == uid, vault.slots_ahead.waiting_bytes) for vault in vaults]
         return Use(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
+
+
+def _reapable(job: NodeJob) -> bool:
+    facts = job.facts
+    return facts.ended and not facts.wanted and not job.storage.ending

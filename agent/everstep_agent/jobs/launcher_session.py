@@ -4,10 +4,11 @@ import asyncio
 import logging
 
 from everstep_agent.jobs.connection import SMALL_BYTES_MAX, Connection
-from everstep_agent.jobs.ending import hear_out, stopped
+from everstep_agent.jobs.ending import hear_out, settle, stopped
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import exited_record, finished_record, left_record
+from everstep_agent.jobs.seen_steps import step_seen
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -74,19 +75,43 @@ class LauncherSession:
             case messages.Exited():
                 # Its last steps come before its end.
                 await hear_out(job, message.generation, message.rank)
-                job.desk.outlet.record(exited_record(job.facts, message))
+                step = job.progress.last(message.generation, message.rank)
+                job.desk.outlet.record(exited_record(job.facts, message, step))
+            case messages.StepSeen():
+                step_seen(job, message)
             case messages.Stopped():
+                self._give_up(message.abandoned)
                 job.facts.free_port = message.free_port
                 job.desk.spawn(self._stopped(message), f"stopped {job.facts.job}")
             case messages.Finished():
-                # The last steps come before the end, or the job ends without them.
-                await hear_out(job, message.generation)
-                job.desk.outlet.record(finished_record(job.facts, message))
+                job.desk.spawn(self._finished(message), f"finished {job.facts.job}")
             case messages.Leave():
                 self.leaving = True
                 job.desk.outlet.record(left_record(job.facts, message.reason, by_user=True))
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)
+
+    async def _finished(self, message: messages.Finished) -> None:
+        job = self._job
+        # The last steps come before the end, or the job ends without them.
+        await hear_out(job, message.generation)
+        if job.facts.storage is not None:
+            # The last one goes to storage: once this is told, no newer one is still verified.
+            await settle(job, min(message.generation, job.facts.plan.generation))
+        job.desk.outlet.record(finished_record(job.facts, message))
+
+    def _give_up(self, pids: tuple[int, ...]) -> None:
+        """Wait no longer for processes that SIGKILL does not end; the fence keeps them out."""
+        facts = self._job.facts
+        if not pids:
+            return
+        facts.processes = tuple(one for one in facts.processes if one.pid not in pids)
+        self._job.save()
+        logger.warning(
+            "job %s: killed, but held in the kernel by a device or a file system: processes %s",
+            facts.job,
+            ", ".join(map(str, pids)),
+        )
 
     async def _stopped(self, message: messages.Stopped) -> None:
         facts = self._job.facts

@@ -89,10 +89,18 @@ class NodeJobs:
             self._hold(order.hold_launcher.job, order.reason)
         elif body == "forget_job":
             self._ended.forget(order.forget_job.job)
+        elif body == "keep_job":
+            self._ended.keep(order.keep_job.job)
 
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         """Free and replicate as the controller says."""
         self.known_or_new(directive.job).direct(directive)
+
+    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+        """Have memory ready for a job whose launcher waits here."""
+        job = self._jobs.get(wanted.job)
+        if job is not None:
+            job.wait_as_spare(wanted)
 
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""
@@ -163,6 +171,10 @@ class NodeJobs:
             job.close()
             self._jobs.pop(job.facts.job, None)
             job.desk.skips.forget(job.facts.job)
+
+    def controller_away(self) -> str:
+        """See Jobs."""
+        return self._world.controller_away()
 
     # --- inside ----------------------------------------------------------------------------------
 

@@ -41,6 +41,10 @@ class ProgressCombiner:
             del self._pending[min(self._pending)]
         self._advance()
 
+    def last(self, rank: int) -> int | None:
+        """Return the newest step that a rank said it completed."""
+        return self._last.get(rank)
+
     def take(self) -> list[StepRun]:
         """Return what is complete since the last time, oldest first."""
         ready, self._ready = self._ready, {}

@@ -10,6 +10,7 @@ from everstep_proto.generated import fleet_pb2
 
 _PATH_MAX = 4096
 _KEEP_MAX = 10_000
+_KIND_MAX = 40
 # A century: whoever wants less often than that wants never.
 _LONG_S = 3e9
 
@@ -28,6 +29,11 @@ def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Star
         restore_step=plan.restore_step if plan.restore else None,
         reason=reason,
     )
+
+
+def skipped(plan: fleet_pb2.StartGeneration) -> messages.Skipped:
+    """Return the data that a generation leaves out, as its ranks hear it."""
+    return messages.Skipped(tuple(messages.DataRange(one.first, one.last) for one in plan.skipped))
 
 
 def joined_record(
@@ -50,6 +56,7 @@ def joined_record(
         storage=_storage(request.storage) if request.storage else None,
         latest=_latest(seen.latest) if seen and seen.latest else None,
         stored_generation=seen.newest_generation if seen else 0,
+        fresh=request.fresh,
     )
     return fleet_pb2.Record(launcher_joined=body)
 
@@ -117,8 +124,10 @@ def left_record(facts: JobFacts, reason: str, *, by_user: bool) -> fleet_pb2.Rec
     return fleet_pb2.Record(launcher_left=body)
 
 
-def exited_record(facts: JobFacts, message: messages.Exited) -> fleet_pb2.Record:
-    """Return the record of a process that ended before its generation."""
+def exited_record(
+    facts: JobFacts, message: messages.Exited, step: int | None = None
+) -> fleet_pb2.Record:
+    """Return the record of a process that ended before its generation, ``step`` its last."""
     body = fleet_pb2.RankExited(
         job=facts.job,
         generation=message.generation,
@@ -127,5 +136,26 @@ def exited_record(facts: JobFacts, message: messages.Exited) -> fleet_pb2.Record
         signal=message.signal,
         at_boot_ns=message.at_boot_ns,
         last_line=message.last_line[:500],
+        kind=message.kind[:_KIND_MAX],
+        exception=message.exception[:500],
+        core_dumped=message.core_dumped,
+        step=step,
     )
     return fleet_pb2.Record(rank_exited=body)
+
+
+def rollback_record(
+    facts: JobFacts, generation: int, rank: int, message: messages.Rollback
+) -> fleet_pb2.Record:
+    """Return the record of a rank that says that a step is bad."""
+    skip = message.skip
+    body = fleet_pb2.RollbackAsked(
+        job=facts.job,
+        generation=generation,
+        rank=rank,
+        step=message.step,
+        reason=message.reason[:500],
+        at_boot_ns=message.at_boot_ns,
+        skip=None if skip is None else fleet_pb2.DataRange(first=skip.first, last=skip.last),
+    )
+    return fleet_pb2.Record(rollback_asked=body)

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from everstep_agent.outlet import Outlet
 from everstep_agent.storage.publisher import stored_to_wire
-from everstep_agent.vault.copies import CopyFacts, layout_of
+from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import Layout
 from everstep_proto.generated import fleet_pb2
 
 # The controller looks at a job of 16,384 ranks, or more, four times a second; then so do agents.
@@ -24,18 +25,13 @@ def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
         settled_generation=vault.settled,
         bad_copies=bad,
         copies=[
-            fleet_pb2.Copy(
-                generation=facts.key.generation,
-                rank=facts.key.rank,
-                step=facts.key.step,
-                replica=replica,
-                root_hash=facts.root_hash,
-                size_bytes=facts.size_bytes,
-                layout=vault.layouts.of(facts),
-            )
+            _copy(facts, vault.layouts.of(facts), replica=replica)
             for facts, replica in vault.holdings.facts()
         ]
-        + [_on_disk(facts) for facts in vault.wishes.on_disk.values()],
+        + [
+            _copy(facts, vault.layouts.of(facts), on_disk=True)
+            for facts in vault.wishes.on_disk.values()
+        ],
         stored=[stored_to_wire(stored) for stored in vault.wishes.stored],
         persist_failures=[
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
@@ -44,15 +40,19 @@ def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
     )
 
 
-def _on_disk(facts: CopyFacts) -> fleet_pb2.Copy:
+def _copy(
+    facts: CopyFacts, layout: Layout, *, replica: bool = False, on_disk: bool = False
+) -> fleet_pb2.Copy:
     return fleet_pb2.Copy(
         generation=facts.key.generation,
         rank=facts.key.rank,
         step=facts.key.step,
+        replica=replica,
         root_hash=facts.root_hash,
         size_bytes=facts.size_bytes,
-        layout=layout_of(facts.entries),
-        on_disk=True,
+        layout=layout.whole,
+        on_disk=on_disk,
+        needed_layout=layout.needed,
     )
 
 

@@ -42,6 +42,10 @@ class Jobs(Protocol):
         """Forget a job that has ended and keeps nothing."""
         ...
 
+    def controller_away(self) -> str:
+        """Return why the controller is not there; "" while it is."""
+        ...
+
 
 class JobServer:
     """Accepts connections; what they mean is in the sessions."""
@@ -127,6 +131,8 @@ class JobServer:
         job = self._jobs.known_or_new(join.job)
         session = LauncherSession(connection, job)
         job.join(join, peer, session)
+        if away := self._jobs.controller_away():
+            session.tell(messages.Notice(away))
         try:
             await session.run()
         except OSError:  # not when the agent itself ends: its successor will see who is there
@@ -153,7 +159,7 @@ async def _other_launcher(job: NodeJob, pid: int) -> str | None:
     if job.launcher is not None and before is not None:
         return (
             f"job {job.facts.job} has a launcher on this node already, process {before.pid}; "
-            "stop it first"
+            "stop it first, or choose another name with --job"
         )
     absence, job.absence = job.absence, None
     if absence is None or absence.done():

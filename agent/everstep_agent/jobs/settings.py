@@ -119,6 +119,13 @@ class JobsSettings:
     transfer_timeout_s: float = setting(
         5.0, unit="s", help="How long a transfer may bring no byte before it is given up."
     )
+    transfer_bytes_per_s_min: int = setting(
+        1024 * 1024,
+        unit="bytes/s",
+        help="A peer that brings a recovery less than this, for transfer_timeout_s, is asked again "
+        "only when nobody else has what is missing; 1 GiB would take a quarter of an hour. 0 waits "
+        "for every peer.",
+    )
     settle_timeout_s: float = setting(
         3.0,
         unit="s",
@@ -193,6 +200,8 @@ class JobsSettings:
         ]
         if self.transfer_streams < 0:
             found.append("jobs.transfer_streams: must not be below 0")
+        if self.transfer_bytes_per_s_min < 0:
+            found.append("jobs.transfer_bytes_per_s_min: must not be below 0")
         if self.report_gather_s < 0:
             found.append("jobs.report_gather_s: must not be below 0")
         if self.slots_per_rank < 2:

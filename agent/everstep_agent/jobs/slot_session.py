@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.job import NodeJob
@@ -22,6 +23,8 @@ class SlotSession:
         self._owner = owner
         self._life = job.life
         self._memory: RankMemory | None = None
+        # What the last copy was made of.
+        self._entries: tuple[messages.Entry, ...] = ()
         # What was recoverable when a wait for a slot was in vain, and what was said then.
         self._starved: tuple[Recoverable | None, str] = (None, "")
 
@@ -50,10 +53,12 @@ class SlotSession:
         try:
             memory = await self._job.vault.reserve(self._owner, message.size_bytes)
         except MemoryShortError as error:
+            if self._memory is not None and self._memory.retired:
+                self._memory = None
             await self._connection.send(messages.Refused(str(error)))
             return
         self._memory = memory
-        fds = [memory.regions[index].fd for index in sorted(memory.regions)]
+        fds = [memory.regions[index].give() for index in sorted(memory.regions)]
         answer = messages.Reserved(len(fds), memory.table.slot_bytes)
         await self._connection.send(answer, fds)
 
@@ -80,14 +85,23 @@ class SlotSession:
         """Take over a copy."""
         problem: str | None = self.over()
         if not problem:
-            problem = "reserve slots first"
-            if self._memory is not None:
-                problem = self._job.vault.commit(self._memory, message)
+            problem = await self._take_over(message)
         if problem:
             await self._connection.send(messages.Refused(problem))
             return
         self._job.desk.skips.saved(self._job.facts.job)
         await self._connection.send(messages.Committed(message.step))
+
+    async def _take_over(self, message: messages.Commit) -> str | None:
+        if self._memory is None:
+            return "reserve slots first"
+        if message.as_before:
+            # One object for all these steps: what is known of it is not worked out again.
+            message = replace(message, entries=self._entries)
+        problem = await self._job.vault.commit(self._memory, message)
+        if not problem:
+            self._entries = message.entries
+        return problem
 
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
         # Only a newer recoverable step frees slots. While the controller is away none comes, and

@@ -9,6 +9,10 @@ from everstep_agent.vault.shelf import DescriptorStore, ServiceManager
 from everstep_common import clock
 
 
+def _at_hand() -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What of the world the jobs of a node touch; the defaults are the real one."""
@@ -19,3 +23,5 @@ class Surroundings:
     gauge: MemoryGauge = field(default_factory=NodeMemory)
     boot_ns: Callable[[], int] = clock.boot_ns
     jitter: random.Random | None = None
+    # Why the controller is not there, and what happens then; "" while it is.
+    controller_away: Callable[[], str] = _at_hand

@@ -2,11 +2,14 @@
 
 import logging
 import os
+from dataclasses import replace
 
+from everstep_agent.jobs.answering import Answering
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.ranges import number_problem
+from everstep_agent.jobs.records import rollback_record, skipped
 from everstep_agent.jobs.slot_session import SlotSession
 from everstep_agent.vault.reserve import Owner
 from everstep_agent.vault.restoring.restore import RestoredPart
@@ -26,6 +29,7 @@ class TrainerSession:
         self._job = job
         self._owner = Owner(attach.generation, attach.rank, connection.peer.pid)
         self._slots = SlotSession(connection, job, self._owner)
+        self._answering = Answering(connection)
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -42,18 +46,31 @@ class TrainerSession:
                 message = await self._connection.receive(messages.FROM_TRAINER)
                 if problem := number_problem(message):
                     raise FrameError(problem)
-                await self._take(message)
+                if not self._hear(message):
+                    await self._answering.begin(self._answer(message))
+        except OSError:
+            # What was asked last ends as if somebody still listened: nothing is left half done.
+            await self._answering.over()
+            raise
         finally:
+            await self._answering.give_up()
             self._slots.end()
 
-    async def _take(self, message: object) -> None:
+    def _hear(self, message: object) -> bool:
+        """Take at once what is not answered: by its progress a rank is known to be alive."""
         match message:
             case messages.Progress():
                 self._progress(message)
             case messages.Ready():
-                if not self._slots.over():
-                    rank = self._owner.rank
-                    self._job.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+                self._ready(message)
+            case messages.Rollback():
+                self._rollback(message)
+            case _:
+                return False
+        return True
+
+    async def _answer(self, message: object) -> None:
+        match message:
             case messages.Describe() | messages.Restore():
                 await self._recover(message)
             case messages.Reserve():
@@ -62,6 +79,8 @@ class TrainerSession:
                 await self._slots.begin(message)
             case messages.Commit():
                 await self._slots.commit(message)
+            case messages.AskSkipped():
+                await self._connection.send(skipped(self._job.facts.plan))
             case _:
                 await self._refuse("this process is attached already; attach once")
 
@@ -121,6 +140,23 @@ class TrainerSession:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _ready(self, message: messages.Ready) -> None:
+        if not self._slots.over():
+            rank = self._owner.rank
+            self._job.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+
+    def _rollback(self, message: messages.Rollback) -> None:
+        if message.skip is not None and (problem := number_problem(message.skip)):
+            raise FrameError(problem)
+        job, owner = self._job, self._owner
+        if self._slots.over():
+            return
+        # The steps before it come first: the controller counts from them.
+        job.progress.close()
+        at_boot_ns = min(message.at_boot_ns, job.desk.boot_ns())
+        told = replace(message, at_boot_ns=at_boot_ns)
+        job.desk.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
 
     def _progress(self, message: messages.Progress) -> None:
         job = self._job

@@ -4,6 +4,7 @@ An object is there whole or not at all, so nothing needs a second name; ``latest
 condition that it is still what was read.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
@@ -64,6 +65,7 @@ class BucketDepot:
     ) -> None:
         """See Depot."""
         object_key = self._key(key, name)
+        self._clear(object_key)
         begun = self._call("create_multipart_upload", Key=object_key)
         upload = {"Key": object_key, "UploadId": begun["UploadId"]}
         try:
@@ -73,8 +75,12 @@ class BucketDepot:
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
                 beat(len(part))
             self._call("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
-        except BaseException:
-            self._call("abort_multipart_upload", **upload)
+        except BaseException as error:
+            try:
+                self._call("abort_multipart_upload", **upload)
+            except StoreRefusal as second:
+                said = f"{error}; what had arrived of it is still in the bucket: {second}"
+                raise DepotError(said) from error
             raise
 
     def put(self, key: StepKey, name: str, content: bytes) -> None:
@@ -166,6 +172,16 @@ class BucketDepot:
                 continue
             return
         raise DepotError("latest was changed by somebody else again and again")
+
+    def _clear(self, object_key: str) -> None:
+        """Remove what writers of this object left that died: it is not seen, and is paid for."""
+        # Whoever may not list uploads may write all the same.
+        with contextlib.suppress(StoreRefusal):
+            left = self._call("list_multipart_uploads", Prefix=object_key).get("Uploads", ())
+            for one in left:  # type: ignore[attr-defined]  # boto3 has no types
+                if one["Key"] == object_key:
+                    upload_id = one["UploadId"]
+                    self._call("abort_multipart_upload", Key=object_key, UploadId=upload_id)
 
     def _get(self, object_key: str) -> tuple[bytes, str] | None:
         try:

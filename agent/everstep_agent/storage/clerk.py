@@ -99,10 +99,13 @@ def depot_of(place: messages.Place) -> Depot:
     return FolderDepot(place.path, place.job)
 
 
-def main() -> None:
-    """Serve the agent at the other end of standard input."""
-    connection = socket.socket(fileno=os.dup(0))
-    channel = Channel(connection, messages.TO_CLERK)
+def agents_end() -> socket.socket:
+    """Return the connection to the agent: standard input."""
+    return socket.socket(fileno=os.dup(0))
+
+
+def main(channel: Channel) -> None:
+    """Serve the agent. Raises ConnectionError at its end."""
     user, _ = channel.receive(None)
     if not isinstance(user, messages.Become):
         return
@@ -122,6 +125,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     try:
-        main()
+        main(Channel(agents_end(), messages.TO_CLERK))
     except (ConnectionError, FrameError, KeyboardInterrupt):
         sys.exit(0)

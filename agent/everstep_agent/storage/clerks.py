@@ -1,23 +1,16 @@
 """The storage processes of one job: as many as are at work, and one that waits for more."""
 
 import asyncio
-import contextlib
 import logging
-import subprocess
 from collections.abc import Sequence
 from typing import TypeVar
 
-from everstep_agent.probes.line_process import PidfdExits
 from everstep_agent.storage.process import JobUser, RefusedError, StorageError, StorageProcess
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 # Processes that hang in the kernel, before no more are started: each keeps a copy's memory.
 _HUNG_MAX = 4
-# A process can be told to go while it is only waited for: a second is plenty for an interpreter.
-_GOODBYE_S = 2.0
-# The loop waits this long at the most, when it ends, for a process that was killed.
-_KILLED_S = 0.1
 
 
 class Clerks:
@@ -64,9 +57,8 @@ class Clerks:
         idle, self._idle = self._idle, None
         if idle is not None:
             self._dismiss(idle)
-        gone, self._gone = self._gone, []
-        for one in gone:
-            await PidfdExits().within(one.process, _GOODBYE_S)
+        if self.hung:
+            await asyncio.gather(*(one.leave() for one in self._gone))
 
     async def _hired(self) -> StorageProcess:
         idle, self._idle = self._idle, None
@@ -101,10 +93,11 @@ class Clerks:
     async def _abandon(self, clerk: StorageProcess) -> None:
         self._gone.append(clerk)
         try:
-            if not await clerk.kill():
-                pid = clerk.process.pid
-                logger.warning("storage process %d hangs in the kernel and does not die", pid)
+            dead = await clerk.kill()
         except asyncio.CancelledError:
-            # Nobody may ask again: it has its signal, and is gone within milliseconds.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                clerk.process.wait(_KILLED_S)
+            # Asked to hurry, perhaps because the loop ends: with it ends whoever would reap.
+            await clerk.kill()
+            raise
+        if not dead:
+            pid = clerk.process.pid
+            logger.warning("storage process %d hangs in the kernel and does not die", pid)

@@ -17,8 +17,8 @@ from everstep_agent.storage.records import (
     opened,
     sealed,
 )
-from everstep_agent.vault.copies import entries_problem
 from everstep_agent.vault.hashing import CHUNK_BYTES, chunk_digests, root_of
+from everstep_agent.vault.manifests import entries_problem
 
 # What lies between shards is alignment: a few bytes each.
 _GAP_BYTES_MAX = 1024 * 1024

@@ -22,7 +22,7 @@ _LOCK_POLL_S = 0.05
 
 
 class FolderDepot:
-    """See Depot. The path itself may be a link; nothing below it is followed."""
+    """See Depot. The path is there already, and may be a link; nothing below it is followed."""
 
     def __init__(self, path: str, job: str, lock_s: float = _LOCK_S) -> None:
         if not _JOB_NAME.fullmatch(job):
@@ -159,9 +159,13 @@ class FolderDepot:
 
     @contextmanager
     def _root(self, *, create: bool = False) -> Iterator[int]:
-        if create:
-            os.makedirs(self._path, exist_ok=True)
-        base = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            base = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            # Made here, it would hide that a file system is not mounted, and fill another one.
+            raise DepotError(
+                f"{self._path} is not there for this node's agent: mount it there, or make it"
+            ) from error
         with files.opened(base), inner(base, self._job, create=create) as root:
             yield root
 

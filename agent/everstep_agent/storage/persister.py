@@ -6,11 +6,12 @@ import os
 import random
 from dataclasses import dataclass
 
+from everstep_agent.slices import slowly
 from everstep_agent.storage.clerks import Clerks
 from everstep_agent.storage.messages import Place, WriteCopy, Written
 from everstep_agent.storage.process import RefusedError, StorageError
 from everstep_agent.storage.wishes import step_of
-from everstep_agent.vault.copies import CopyFacts, CopyKey, layout_of
+from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.held import Held
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.ongoing import Spawn
@@ -96,9 +97,10 @@ class Persister:
 
     async def _attempt(self, held: Held, mark: Shelfmark) -> None:
         began = asyncio.get_running_loop().time()
+        layout = (await slowly(self._vault.layouts.learn(held.facts))).whole
         memory = held.region.open_read_only()
         try:
-            written = await mark.clerks.ask(_request(held.facts, mark), Written, [memory])
+            written = await mark.clerks.ask(_request(held.facts, mark, layout), Written, [memory])
         finally:
             os.close(memory)
         now = asyncio.get_running_loop().time()
@@ -128,7 +130,7 @@ class Persister:
         await asyncio.sleep(delay_s * self._jitter.uniform(0.75, 1.25))
 
 
-def _request(facts: CopyFacts, mark: Shelfmark) -> WriteCopy:
+def _request(facts: CopyFacts, mark: Shelfmark, layout: bytes) -> WriteCopy:
     return WriteCopy(
         place=mark.place,
         key=step_of(facts.key),
@@ -136,6 +138,6 @@ def _request(facts: CopyFacts, mark: Shelfmark) -> WriteCopy:
         world_size=mark.world_size,
         size_bytes=facts.size_bytes,
         root_hash=facts.root_hash,
-        layout=layout_of(facts.entries),
+        layout=layout,
         entries=facts.entries,
     )

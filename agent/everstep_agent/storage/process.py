@@ -14,8 +14,9 @@ from typing import TypeVar
 
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.processes import Peer
-from everstep_agent.probes.line_process import PidfdExits, where_it_waits
+from everstep_agent.probes.line_process import where_it_waits
 from everstep_agent.storage import messages
+from everstep_agent.storage.death import Death
 from everstep_common.frames import FrameError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ _PROGRAM = Path(__file__).with_name("clerk.py")
 _START_S = 20.0
 # Killed, a process is gone at once, unless the kernel holds it in a call.
 _DEATH_S = 1.0
+# A process can be told to go while it is only waited for: a second is plenty for an interpreter.
+_GOODBYE_S = 2.0
 
 
 class StorageError(OSError):
@@ -62,7 +65,15 @@ class StorageProcess:
             raise
         finally:
             theirs.close()
+        try:
+            self._death = Death(self.process)
+        except OSError:
+            ours.close()
+            self.process.kill()
+            self.process.wait()
+            raise
         self._bucket = bucket
+        self._killed = False
         self._connection = Connection(ours, Peer(self.process.pid, os.geteuid()))
 
     async def become(self, user: JobUser) -> None:
@@ -103,12 +114,20 @@ class StorageProcess:
         """Let it end by itself."""
         self._connection.close()
 
+    async def leave(self) -> bool:
+        """Wait until it has ended; False when not even a signal ends it."""
+        self.dismiss()
+        if not self._killed and await self._death.within(_GOODBYE_S):
+            return True
+        return await self.kill()
+
     async def kill(self) -> bool:
         """Kill it; False when the kernel holds it in a call, so that it does not die."""
+        self._killed = True
         self._connection.close()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        return await PidfdExits().within(self.process, _DEATH_S)
+        return await self._death.within(_DEATH_S)
 
 
 class RefusedError(StorageError):

@@ -1,13 +1,15 @@
 """The files of a job as the vault restores from them (see vault/files.py)."""
 
+from everstep_agent.slices import slowly
 from everstep_agent.storage.messages import Describe, Described, FillCopy, Filled, Look, Seen
 from everstep_agent.storage.persister import Shelfmark
 from everstep_agent.storage.process import RefusedError
 from everstep_agent.storage.records import StepKey, encoded, hash_of
 from everstep_agent.storage.wishes import step_of
 from everstep_agent.vault.allocator import Allocator, Demand
-from everstep_agent.vault.copies import CopyFacts, CopyKey, entries_problem
+from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.files import BadFileError, FileName
+from everstep_agent.vault.manifests import checked_in_parts
 from everstep_agent.vault.memory import Region
 from everstep_proto.generated import fleet_pb2
 
@@ -52,8 +54,9 @@ class StorageTier:
             raise BadFileError(f"there is no whole file of {name.key}")
         if (found.root_hash, found.size_bytes) != (name.root_hash, name.size_bytes):
             raise BadFileError(f"the file of {name.key} is of another copy")
-        if problem := entries_problem(found.entries, found.size_bytes):
-            raise BadFileError(problem)
+        checked = await slowly(checked_in_parts(found.entries, found.size_bytes))
+        if checked.problem:
+            raise BadFileError(checked.problem)
         return CopyFacts(name.key, found.size_bytes, found.root_hash, found.entries)
 
     async def load(self, facts: CopyFacts) -> Region:

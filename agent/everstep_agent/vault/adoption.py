@@ -6,10 +6,11 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from everstep_agent.vault.copies import CopyFacts, CopyKey, extent_bytes
+from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.hashing import hash_region
 from everstep_agent.vault.held import RankMemory, Replica
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import extent_bytes
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.shelf import Shelf, ShelvedMemory
 from everstep_agent.vault.slots import Slot, SlotState, SlotTable
@@ -58,6 +59,7 @@ def _adopt_job(vault: JobVault, kept: Found) -> None:
     groups: dict[tuple[int, ...], Found] = defaultdict(dict)
     for name, (memory, region) in kept.items():
         vault.site.allocator.account(vault.uid, region)
+        region.given = bool(memory.holder)
         if memory.replica:
             replica = _adopt_replica(vault, name, memory, region)
             vault.ongoing.hashes(replica, memory.generation)
@@ -124,6 +126,7 @@ def _slot(memory: ShelvedMemory) -> Slot:
         memory.epoch,
         memory.step,
         entries=memory.entries,
+        extent_bytes=extent_bytes(memory.entries),
         root_hash=memory.root_hash,
     )
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import xxhash
-
+from everstep_agent.vault.manifests import Layout, layout_in_parts
+from everstep_common.long_frames import Parts, finish
 from everstep_common.trainer_messages import Entry
 
 
@@ -82,45 +82,40 @@ def carried(holders: Iterable[tuple[CopyKey, str]], node: str) -> Carried:
     return Carried(frozenset(nodes), only_here)
 
 
-def layout_of(entries: Iterable[Entry]) -> bytes:
-    """Return which part of the state a copy is: equal for copies with the same shards."""
-    names = sorted(entry.name for entry in entries)
-    return bytes(xxhash.xxh3_128_digest("\0".join(names).encode()))
-
-
 class Layouts:
     """Layouts of copies, each worked out once: a report names them all again and again."""
 
     _KEPT_MAX = 1024
+    # Manifests that come again step after step, the same object: one for each rank, or few more.
+    _RECENT_MAX = 32
 
     def __init__(self) -> None:
-        self._known: dict[tuple[CopyKey, bytes], bytes] = {}
+        self._known: dict[tuple[CopyKey, bytes], Layout] = {}
+        self._recent: dict[int, tuple[tuple[Entry, ...], Layout]] = {}
 
-    def of(self, facts: CopyFacts) -> bytes:
-        """Return the layout of a copy."""
+    def of(self, facts: CopyFacts) -> Layout:
+        """Return the layout of a copy; long manifests are learned before."""
+        return finish(self.learn(facts))
+
+    def learn(self, facts: CopyFacts) -> Parts[Layout]:
+        """Return the layout of a copy, in parts."""
         layout = self._known.get((facts.key, facts.root_hash))
         if layout is None:
             if len(self._known) >= self._KEPT_MAX:
                 self._known.clear()
-            layout = self._known[facts.key, facts.root_hash] = layout_of(facts.entries)
+            layout = yield from self._of(facts.entries)
+            self._known[facts.key, facts.root_hash] = layout
         return layout
 
+    def forget(self) -> None:
+        """The job is over."""
+        self._recent.clear()
 
-def entries_problem(entries: tuple[Entry, ...], limit_bytes: int) -> str | None:
-    """Return what is wrong with a manifest, or None."""
-    if not entries:
-        return "a snapshot without shards"
-    names = [entry.name for entry in entries]
-    if len(set(names)) != len(names) or "" in names:
-        return "shard names must be unique and not empty"
-    end = 0
-    for entry in sorted(entries, key=lambda entry: (entry.offset_bytes, entry.size_bytes)):
-        if entry.offset_bytes < end or entry.size_bytes < 0:
-            return f"shard {entry.name!r} overlaps another one"
-        end = entry.offset_bytes + entry.size_bytes
-    return f"the shards end at byte {end} of {limit_bytes}" if end > limit_bytes else None
-
-
-def extent_bytes(entries: tuple[Entry, ...]) -> int:
-    """Return how many bytes from the start of the memory a manifest covers."""
-    return max(entry.offset_bytes + entry.size_bytes for entry in entries)
+    def _of(self, entries: tuple[Entry, ...]) -> Parts[Layout]:
+        same, layout = self._recent.get(id(entries), ((), Layout(b"")))
+        if same is not entries:
+            layout = yield from layout_in_parts(entries)
+            if len(self._recent) >= self._RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
+            self._recent[id(entries)] = (entries, layout)
+        return layout

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from everstep_agent.vault.copies import CopyFacts, CopyKey, Recoverable
+from everstep_agent.vault.manifests import Checks
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.shelf import Shelf, ShelvedMemory
 from everstep_agent.vault.slots import Slot, SlotEvent, SlotState, SlotTable
@@ -24,6 +25,8 @@ class RankMemory:
         self.slots_made = len(regions)
         # Tells it from other memory of this rank and generation; the newer one has the higher lot.
         self.lot = 0
+        # The manifest that was looked at last: the next one is the same, as a rule.
+        self.checks = Checks()
         # The one process that was given the memory for writing.
         self.holder = 0
         # Gives no slot out any more: its copies are sources, each freed as soon as it may be.
@@ -75,6 +78,11 @@ class RankMemory:
         for slot in list(self.table.slots):
             if slot.state is SlotState.EMPTY:
                 self._close(slot, shelf)
+
+    def empty(self) -> bool:
+        """Return whether there is no copy in it; what was begun counts for none."""
+        states = {slot.state for slot in self.table.slots}
+        return states <= {SlotState.EMPTY, SlotState.WRITING}
 
     def held(self) -> list[Region]:
         """Return the memory that is still here."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from everstep_agent.slices import slowly
 from everstep_agent.storage.wishes import Wishes
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bell import Bell
@@ -23,7 +24,7 @@ from everstep_agent.vault.held import Holdings, RankMemory, Replica
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.ongoing import Ongoing, Spawn
 from everstep_agent.vault.proving import prove
-from everstep_agent.vault.reserve import Owner, Wanted, new_regions, shelve
+from everstep_agent.vault.reserve import Owner, Wanted, make_way, new_regions, shelve
 from everstep_agent.vault.shelf import ShelvedMemory
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.slots import Grant, Slot, SlotState
@@ -120,9 +121,14 @@ class JobVault:
         """The job is over: give all its memory back."""
         self.ongoing.give_up()
         self.holdings.close()
+        self.release_ready()
+        self.changed()
+
+    def release_ready(self) -> None:
+        """Give back the memory that only waits for a use."""
         self.arrivals.release()
         self.slots_ahead.release()
-        self.changed()
+        self.layouts.forget()
 
     def forget(self) -> None:
         """Another job has the same name: nothing of the one before counts."""
@@ -159,6 +165,8 @@ class JobVault:
         made = await self.slots_ahead.take(owner, size_bytes)
         if not made:
             wanted = self.wanted(size_bytes)
+            if before is not None and before.empty():
+                await make_way(self.site, before, wanted)
             made = await new_regions(self.site, wanted, owner.generation, owner.rank)
         memory = await shelve(self.site, self.job, owner, made)
         if before is not None:
@@ -195,11 +203,13 @@ class JobVault:
             return f"no slot was free within {wait_s:g} s: {occupancy}"
         return f"generation {memory.table.generation} was stopped"
 
-    def commit(self, memory: RankMemory, request: Commit) -> str | None:
+    async def commit(self, memory: RankMemory, request: Commit) -> str | None:
         """Take over a copy; a sentence, and nothing changed, when it is not the one begun."""
+        checked = await slowly(memory.checks.of(request.entries, memory.table.slot_bytes))
+        await self.site.shelf.keep(request.entries)
         if memory.retired:
             return f"generation {memory.table.generation} was stopped; its snapshots are refused"
-        slot = memory.table.commit(request)
+        slot = memory.table.commit(request, checked)
         if isinstance(slot, str):
             return slot
         self.site.counts.committed += 1
@@ -226,6 +236,8 @@ class JobVault:
             replica=True,
         )
         try:
+            await slowly(self.layouts.learn(facts))
+            await self.site.shelf.keep(facts.entries)
             name = await self.site.shelf.put(region.fd, shelved, self.site.workers)
         except BaseException:
             region.drop()
@@ -254,6 +266,8 @@ class JobVault:
         key = memory.table.key(slot)
         if problem := await prove(self.site, memory, slot):
             self.bad(f"{key} on {self.site.node} {problem}")
+        if slot.state is SlotState.VERIFIED and memory.table.key(slot) == key:
+            await slowly(self.layouts.learn(memory.table.facts(slot)))
         memory.remember(slot, self.site.shelf)
         self.holdings.sweep(self.recoverable)
         self.changed()

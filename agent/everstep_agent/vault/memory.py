@@ -13,6 +13,7 @@ from collections.abc import Callable
 from everstep_agent.vault.pages import (
     PAGE_BYTES,
     HugePages,
+    free_pages,
     pieces,
     populate,
     round_up,
@@ -43,6 +44,8 @@ class Region:
         self._writable: tuple[mmap.mmap, memoryview] | None = None
         # A descriptor went to another process, which may keep a mapping for ever.
         self.lent = False
+        # A process may write to it, and may keep its mapping for as long as it likes.
+        self.given = False
         # Hash of what was found in it after it was frozen: it need not be hashed again.
         self.proven = b""
         # Takes over memory that nobody uses any more and no other process has seen; True if so.
@@ -70,6 +73,8 @@ class Region:
             # A view that a thread still reads keeps its mapping; mapping and descriptor are apart.
             self._view = None
             self._unmap()
+            if self.given:
+                free_pages(self.fd, self.size_bytes)
             os.close(self.fd)
             if self.on_close:
                 self.on_close()
@@ -97,6 +102,15 @@ class Region:
             mapping = mmap.mmap(self.fd, self.size_bytes)
             self._writable = (mapping, memoryview(mapping))
         return self._writable[1]
+
+    def give(self) -> int:
+        """Return the descriptor for a process that may write; it stays the region's.
+
+        With the last ``drop`` the memory goes back to the kernel, whatever that process still has
+        mapped. What it writes there then is memory of its own, counted in its own cgroup.
+        """
+        self.lent = self.given = True
+        return self.fd
 
     def open_read_only(self) -> int:
         """Return a new read-only descriptor, for another process; the caller owns it."""

@@ -13,6 +13,8 @@ HUGE_PAGE_BYTES = 2 * 1024 * 1024
 PIECE_BYTES = 256 * 1024 * 1024
 # linux/mman.h; Python 3.11 has no name for it. Since Linux 5.14.
 _MADV_POPULATE_WRITE = 23
+# linux/falloc.h: FALLOC_FL_PUNCH_HOLE and FALLOC_FL_KEEP_SIZE, which has to be with it.
+_PUNCH_HOLE = 0x02 | 0x01
 
 
 class HugePages(Enum):
@@ -69,6 +71,11 @@ def populate_view(part: memoryview, kind: HugePages) -> None:
         raise OSError(failed, os.strerror(failed))
 
 
+def free_pages(fd: int, size_bytes: int) -> None:
+    """Give the memory back, also from under a mapping; what nobody can change any more stays."""
+    _libc.fallocate(fd, _PUNCH_HOLE, 0, size_bytes)
+
+
 def round_up(size_bytes: int, unit: int) -> int:
     """Return the size in whole units, at least one."""
     return max(1, -(-size_bytes // unit)) * unit
@@ -104,6 +111,7 @@ def _sized(size_bytes: int, name: str, flags: int) -> tuple[int, int]:
 
 # Python's own mmap.madvise keeps the GIL, and with it the agent's event loop, for all that time.
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.madvise.restype = ctypes.c_int
 

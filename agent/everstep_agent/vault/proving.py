@@ -1,9 +1,9 @@
 """Hashes what was committed: the bytes that are verified now are those that may be restored."""
 
-from everstep_agent.vault.copies import extent_bytes
 from everstep_agent.vault.digests import torn
 from everstep_agent.vault.hashing import hash_region
 from everstep_agent.vault.held import RankMemory
+from everstep_agent.vault.manifests import extent_bytes
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.slots import Slot, SlotEvent
 

@@ -40,6 +40,16 @@ async def new_regions(site: Site, wanted: Wanted, generation: int, rank: int) ->
     return await _as_many_as_fit(site, wanted, f"everstep-{wanted.job:.80}-{generation}-{rank}")
 
 
+async def make_way(site: Site, before: RankMemory, wanted: Wanted) -> None:
+    """Give up the slots that new ones replace, if the new ones fit only then."""
+    demand = Demand(wanted.uid, wanted.slots, wanted.slot_bytes, "")
+    held = sum(region.size_bytes for region in before.held())
+    if await site.allocator.fits(demand):
+        return
+    if await site.allocator.fits(demand, freed_bytes=held):
+        before.retire(site.shelf)
+
+
 async def shelve(site: Site, job: str, owner: Owner, made: Iterable[Region]) -> RankMemory:
     """Return new memory as empty slots that outlive a restart of the agent."""
     regions = dict(enumerate(made))

@@ -3,9 +3,11 @@
 import json
 import secrets
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from everstep_agent.slices import slowly
+from everstep_agent.vault.manifest_rows import ManifestRows
 from everstep_agent.vault.rows import write
 from everstep_agent.vault.workers import Workers
 from everstep_common import systemd
@@ -59,6 +61,8 @@ class ShelvedMemory:
     slots: int = 0
     # The same for all slots that were made together, higher for later ones.
     lot: int = 0
+    # Where the entries are instead, when they are many.
+    manifest: int = 0
 
 
 class Shelf:
@@ -69,7 +73,12 @@ class Shelf:
     def __init__(self, database: sqlite3.Connection, keeper: DescriptorStore) -> None:
         self._db = database
         self._db.execute(self._SCHEMA)
+        self._manifests = ManifestRows(database)
         self._keeper = keeper
+
+    async def keep(self, entries: tuple[Entry, ...]) -> None:
+        """Write a manifest down before memory that has it is shelved or changed."""
+        await slowly(self._manifests.keep(entries))
 
     async def put(self, fd: int, memory: ShelvedMemory, workers: Workers) -> str:
         """Shelve new memory; return the name to change or remove it by."""
@@ -80,12 +89,15 @@ class Shelf:
 
     def update(self, name: str, memory: ShelvedMemory) -> None:
         """Change what is known of the memory."""
+        if manifest := self._manifests.refer(name, memory.entries):
+            memory = replace(memory, entries=(), manifest=manifest)
         body = json.dumps(to_json(memory), separators=(",", ":"))
         write(self._db, "INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
 
     def remove(self, name: str) -> None:
         """Forget the memory, and let its descriptor be closed."""
         write(self._db, "DELETE FROM memory WHERE name = ?", (name,))
+        self._manifests.refer(name, ())
         self._keeper.remove(name)
 
     def load(self) -> dict[str, ShelvedMemory]:
@@ -93,7 +105,12 @@ class Shelf:
         known: dict[str, ShelvedMemory] = {}
         for name, body in self._db.execute("SELECT name, body FROM memory").fetchall():
             try:
-                known[name] = from_json(ShelvedMemory, json.loads(body))
+                memory = from_json(ShelvedMemory, json.loads(body))
+                if memory.manifest:
+                    entries = self._manifests.load(name, memory.manifest)
+                    memory = replace(memory, entries=entries, manifest=0)
+                known[name] = memory
             except (CodecError, ValueError):
                 self.remove(name)
+        self._manifests.clean()
         return known

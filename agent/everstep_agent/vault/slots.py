@@ -9,9 +9,9 @@ from everstep_agent.vault.copies import (
     CopyFacts,
     CopyKey,
     Recoverable,
-    entries_problem,
-    extent_bytes,
 )
+from everstep_agent.vault.manifests import Checked, checked_in_parts
+from everstep_common.long_frames import finish
 from everstep_common.trainer_messages import Commit, Entry
 
 
@@ -58,6 +58,7 @@ class Slot:
     step: int = -1
     pins: int = 0
     entries: tuple[Entry, ...] = ()
+    extent_bytes: int = 0
     root_hash: bytes = b""
 
     def apply(self, event: SlotEvent) -> bool:
@@ -108,7 +109,7 @@ class SlotTable:
         chosen.apply(SlotEvent.FREED)
         chosen.apply(SlotEvent.BEGUN)
         chosen.step, chosen.epoch = step, self._next_epoch()
-        chosen.entries, chosen.root_hash = (), b""
+        chosen.entries, chosen.extent_bytes, chosen.root_hash = (), 0, b""
         return Grant(chosen.index, chosen.epoch)
 
     def reusable(self, slot: Slot, recoverable: Recoverable) -> bool:
@@ -132,18 +133,21 @@ class SlotTable:
         newest = "none" if recoverable.step is None else recoverable.step
         return f"{held}; newest recoverable step {newest}"
 
-    def commit(self, request: Commit) -> Slot | str:
-        """Take over the copy; a sentence, and nothing changed, when it is not the one begun."""
+    def commit(self, request: Commit, checked: Checked | None = None) -> Slot | str:
+        """Take over the copy; a sentence, and nothing changed, when it is not the one begun.
+
+        ``checked``: what was found of its manifest, if somebody has looked already.
+        """
         slot = next((slot for slot in self.slots if slot.index == request.slot), None)
         if slot is None or slot.state is not SlotState.WRITING or slot.epoch != request.epoch:
             return f"slot {request.slot} was not given out with epoch {request.epoch}; begin again"
         if slot.step != request.step:
             return f"slot {request.slot} was given out for step {slot.step}, not {request.step}"
-        problem = entries_problem(request.entries, self.slot_bytes)
-        if problem:
-            return f"{problem}; correct the manifest and begin again"
+        checked = checked or finish(checked_in_parts(request.entries, self.slot_bytes))
+        if checked.problem:
+            return f"{checked.problem}; correct the manifest and begin again"
         slot.apply(SlotEvent.COMMITTED)
-        slot.entries = request.entries
+        slot.entries, slot.extent_bytes = request.entries, checked.extent_bytes
         return slot
 
     def abandon(self) -> None:
@@ -160,5 +164,4 @@ class SlotTable:
 
     def facts(self, slot: Slot) -> CopyFacts:
         """Return what is known of a verified copy."""
-        size = extent_bytes(slot.entries)
-        return CopyFacts(self.key(slot), size, slot.root_hash, slot.entries)
+        return CopyFacts(self.key(slot), slot.extent_bytes, slot.root_hash, slot.entries)

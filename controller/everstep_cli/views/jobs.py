@@ -52,6 +52,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("job", Text(summary.job, style="bold")),
             ("state", words.state(summary.state)),
             ("because", summary.reason),
+            *([("begun", f"it {job.begun}")] if job.begun else []),
             ("generation", f"{summary.generation} ({words.count(job.restarts, 'restart')})"),
             ("step", f"{_step(summary)}, {_recoverable(job)}"),
             ("nodes", words.names(summary.members)),
@@ -132,6 +133,8 @@ def _categories(ledger: admin_pb2.Ledger) -> Table:
 
 def _incident_story(incident: admin_pb2.Incident) -> Text:
     story = Text(incident.message)
+    if incident.verdict and incident.verdict != incident.message:
+        story.append(f"\n{incident.verdict}")
     if incident.has_restored:
         story.append(f"\nstep {incident.step_before} → restored {incident.step_restored}")
     if costs := costs_line(incident.costs):

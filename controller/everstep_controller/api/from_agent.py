@@ -85,6 +85,7 @@ def steps(record: fleet_pb2.Record, context: RecordContext) -> Steps:
         stall_ns=tuple(wire.stall_ns),
         snapshots_skipped=wire.snapshots_skipped,
         origin=context.origin,
+        of_job=wire.of_job,
     )
 
 
@@ -142,6 +143,7 @@ def _launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events
         snapshot_every_min=wire.snapshot_every_min,
         snapshot_every_max=wire.snapshot_every_max,
         stored_generation=wire.stored_generation,
+        fresh=wire.fresh,
     )
 
 
@@ -178,6 +180,27 @@ def _rank_exited(record: fleet_pb2.Record, context: RecordContext) -> events.Eve
         signal=wire.signal,
         last_line=wire.last_line[:_TEXT_MAX],
         at_ns=_happened(record, context, wire.at_boot_ns),
+        kind=wire.kind[:_TEXT_MAX],
+        exception=wire.exception[:_TEXT_MAX],
+        core_dumped=wire.core_dumped,
+        step=wire.step if wire.HasField("step") else None,
+    )
+
+
+def _rollback_asked(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.rollback_asked
+    skip = (wire.skip.first, wire.skip.last) if wire.HasField("skip") else None
+    if skip is not None and skip[0] > skip[1]:
+        raise WireError(f"job {wire.job!r:.80}: data {skip[0]} to {skip[1]} is no range")
+    return events.RollbackAsked(
+        origin=context.origin,
+        job=name(wire.job, "job"),
+        generation=wire.generation,
+        rank=wire.rank,
+        step=wire.step,
+        reason=wire.reason[:_TEXT_MAX],
+        at_ns=_happened(record, context, wire.at_boot_ns),
+        skip=skip,
     )
 
 
@@ -216,6 +239,7 @@ _CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Eve
     "launcher_left": _launcher_left,
     "phase_reached": _phase_reached,
     "rank_exited": _rank_exited,
+    "rollback_asked": _rollback_asked,
     "generation_stopped": _generation_stopped,
     "generation_finished": _generation_finished,
     "check_finished": _check_finished,

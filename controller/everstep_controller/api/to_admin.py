@@ -165,6 +165,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         has_recoverable=job.recoverable_step is not None,
         restarts=job.restarts,
         incidents=_incidents(job, now_ns),
+        begun=job.begun,
     )
 
 
@@ -215,4 +216,5 @@ def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Inci
         step_restored=incident.step_restored or 0,
         has_restored=incident.step_restored is not None,
         costs=_categories(job.ledger.totals(now_ns, incident.id)),
+        verdict=incident.verdict,
     )

@@ -24,7 +24,7 @@ def order(
                     job=action.job, generation=action.generation, grace_ns=action.grace_ns
                 )
             )
-        case actions.EndJob() | actions.ForgetJob():
+        case actions.EndJob() | actions.ForgetJob() | actions.KeepJob():
             _about_end(wire, action)
         case actions.RefuseLauncher():
             wire.refuse_launcher.CopyFrom(fleet_pb2.RefuseLauncher(job=action.job))
@@ -37,9 +37,13 @@ def order(
     return fleet_pb2.ControllerMessage(order=wire)
 
 
-def _about_end(wire: fleet_pb2.Order, action: actions.EndJob | actions.ForgetJob) -> None:
+def _about_end(
+    wire: fleet_pb2.Order, action: actions.EndJob | actions.ForgetJob | actions.KeepJob
+) -> None:
     if isinstance(action, actions.EndJob):
         wire.end_job.CopyFrom(fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded))
+    elif isinstance(action, actions.KeepJob):
+        wire.keep_job.CopyFrom(fleet_pb2.KeepJob(job=action.job))
     else:
         wire.forget_job.CopyFrom(fleet_pb2.ForgetJob(job=action.job))
 
@@ -71,6 +75,7 @@ def _start(
         sources=[_source(source) for source in sources],
         transfer_key=transfer_key,
         stored=None if action.stored is None else _stored(action.stored),
+        skipped=[fleet_pb2.DataRange(first=first, last=last) for first, last in action.skipped],
     )
 
 
@@ -124,6 +129,14 @@ def directive(
     what: Directive, target: NodeRecord | None, term: int, transfer_key: bytes
 ) -> fleet_pb2.ControllerMessage:
     """Return what a vault shall do."""
+    if what.spare is not None:
+        spare = fleet_pb2.SpareMemory(
+            job=what.job,
+            copy_bytes=what.spare.copy_bytes,
+            processes=what.spare.processes,
+            term=term,
+        )
+        return fleet_pb2.ControllerMessage(spare_memory=spare)
     wire = fleet_pb2.VaultDirective(
         job=what.job,
         generation=what.generation,

@@ -80,6 +80,7 @@ def _copy(node: str, wire: fleet_pb2.Copy) -> Copy:
         wire.size_bytes,
         wire.layout.hex() or _layout_of(wire),
         Tier.DISK if wire.on_disk else Tier.MEMORY,
+        wire.needed_layout.hex(),
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import BranchPoint, StepKey, StoredStep
+from everstep_controller.core.facts import BranchPoint, DataRange, StepKey, StoredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class StartGeneration:
     master_port: int
     restore_step: int | None
     stored: StoredStep | None = None
+    # Data that the job leaves out.
+    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,16 @@ class EndJob:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetJob:
     """Order a node to drop the memory that it keeps of a job that has ended."""
+
+    id: str
+    node: str
+    reason: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepJob:
+    """Order a node to keep the memory of a job that has ended: the next one goes on from it."""
 
     id: str
     node: str
@@ -164,6 +176,8 @@ class ChooseRecoveryStep:
     # Steps in storage that launchers told of, and states that the job crashed from again and again.
     stored: tuple[StoredStep, ...] = ()
     avoided: tuple[StepKey, ...] = ()
+    # What nodes hold of this generation and older ones is of another job, which had the name.
+    foreign_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +204,7 @@ Order = (
     | StopGeneration
     | EndJob
     | ForgetJob
+    | KeepJob
     | RefuseLauncher
     | HoldLauncher
     | RunCheck

@@ -1,8 +1,7 @@
 """Which launchers take part in a job, and what a new job begins with."""
 
-from everstep_controller.core import jobs, orders, planning
+from everstep_controller.core import continuing, ending, jobs, orders, planning
 from everstep_controller.core.events import LauncherJoined
-from everstep_controller.core.facts import BranchPoint, StoredStep
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.state import JobRecord, JobState, Launcher
@@ -13,6 +12,8 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
     """Let a launcher take part in a job, or refuse it."""
     state, node = turn.state, event.origin.node
     job = state.jobs.get(event.job)
+    if job is not None and _left_behind(job, event):
+        ending.replaced(turn, job)
     if job is None or (job.state is JobState.ENDED and node not in job.launchers):
         job = _new_job(turn, event, job)
     key = f"{event.job}@{node}"
@@ -22,14 +23,14 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         turn.actions.append(orders.refuse(event.job, node, refusal))
         turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
         return
-    _continue_from(job, event.latest)
     if job.state is JobState.FORMING and not job.members:
-        job.generation = max(job.generation, event.stored_generation)
+        _begin_from(turn, job, event)
     current = node in job.members and event.running_generation == job.generation
     stale_generation = 0 if current else event.running_generation
     job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation)
     if not current and _counts_on(job, node):
         jobs.fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
+    ending.count_launchers(turn, job)
     turn.actions.extend(orders.for_member(state, job, node))
     planning.reconsider(turn, job)
 
@@ -37,6 +38,14 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
 def _counts_on(job: JobRecord, node: str) -> bool:
     """Return whether the plan takes for granted that processes run on this node."""
     return job.state in ACTIVE and node in job.phases and node not in job.finished
+
+
+def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
+    """Return whether all launchers of a job are gone, and its user starts it in another way."""
+    waits = job.state in (JobState.FORMING, JobState.WAITING_CAPACITY) and not job.launchers
+    if not waits or event.running_generation or not continuing.same_owner(job, event):
+        return False
+    return event.fresh or event.storage != job.storage or _wishes(event) != _wishes(job)
 
 
 def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
@@ -58,21 +67,23 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
         snapshot_every_min=event.snapshot_every_min,
         snapshot_every_max=event.snapshot_every_max,
     )
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    # The name is in use again: what was to be forgotten under it is forgotten now.
+    turn.drop_timer(f"forget/{job.name}")
+    if ended is not None:
+        continuing.take_over(turn, job, ended)
     jobs.adopt_generation(turn, job, event.running_generation)
     job.ledger.enter(turn.now_ns, "init.queue")
     turn.state.jobs[event.job] = job
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
     return job
 
 
-def _continue_from(job: JobRecord, latest: StoredStep | None) -> None:
-    """Have a job that has not started yet go on where storage ends; the newest word counts."""
-    if latest is None or job.state is not JobState.FORMING or job.members:
-        return
-    if job.latest is None or latest.key > job.latest.key:
-        job.latest = latest
-        job.generation = max(job.generation, latest.generation)
-        job.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
+def _begin_from(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
+    """Find out what a job that has not started yet begins with."""
+    if event.fresh and not event.running_generation and not job.fresh:
+        continuing.begin_anew(turn, job)
+    continuing.storage_seen(job, event.latest)
+    job.generation = max(job.generation, event.stored_generation)
 
 
 def _refusal(job: JobRecord, event: LauncherJoined) -> str:
@@ -88,10 +99,13 @@ def _refusal(job: JobRecord, event: LauncherJoined) -> str:
             f"job {job.name} is brought to storage otherwise: start every launcher with the same "
             "--persist options"
         )
-    offered = (event.nodes_min, event.nodes_max, event.processes_per_node, event.reform)
-    if offered != (job.nodes_min, job.nodes_max, job.processes_per_node, job.reform):
+    if _wishes(event) != _wishes(job):
         return (
             f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
             f"--nproc-per-node {job.processes_per_node}: start every launcher with these options"
         )
     return ""
+
+
+def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool]:
+    return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform)

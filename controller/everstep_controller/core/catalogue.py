@@ -167,7 +167,7 @@ class Catalogue:
         for step in sorted(known.steps, reverse=True) if known and world_size else ():
             copies = known.steps[step] if known else StepCopies()
             if len(copies.memory.ranks) >= world_size:
-                return tuple(sorted(copies.memory.layouts.names()))
+                return tuple(sorted(copies.memory.without(()).layouts))
         return ()
 
     def recoverable(

@@ -8,6 +8,9 @@ from everstep_controller.core.copies import Copy, Parts, Tier
 from everstep_controller.core.copy_index import StepCopies
 from everstep_controller.core.facts import BranchPoint, ShardSource, StepKey, StoredStep
 
+# Tiers that hold the last steps; shared storage may be many steps behind.
+_NEAR = ("memory", "local disk")
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -22,6 +25,8 @@ class Question:
     avoided: Collection[StepKey] = ()
     # Steps in storage that are known from elsewhere than the nodes' reports.
     stored: Sequence[StoredStep] = ()
+    # What nodes hold of this generation and older ones is another job's, perhaps another user's.
+    foreign_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Choice:
     # The generation that made it, and what there is of it in storage.
     generation: int = 0
     stored: StoredStep | None = None
+    # The best tier that has all of it.
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,8 @@ class Candidate:
     stored: StoredStep | None
     # Its tier: the best one that has it as a whole.
     tier: str
+    # Ranks that lost what was only theirs, and take what others have.
+    replaced: tuple[int, ...] = ()
 
     @property
     def key(self) -> StepKey:
@@ -68,13 +77,16 @@ def choose(catalogue: Catalogue, question: Question) -> Choice:
     found = picked.candidate
     if found is None:
         return Choice(None, (), picked.lost, picked.reason)
+    foreign = found.generation <= question.foreign_generation
     held = catalogue.steps(found.generation).get(found.step, StepCopies()).ordered()
     sources = tuple(
         _source(copy, question.reachable[copy.node])
         for copy in held
-        if copy.node in question.reachable
+        if copy.node in question.reachable and not foreign
     )
-    return Choice(found.step, sources, "", picked.reason, found.generation, stored=found.stored)
+    return Choice(
+        found.step, sources, "", picked.reason, found.generation, found.stored, found.tier
+    )
 
 
 def pick(catalogue: Catalogue, question: Question) -> Pick:
@@ -96,14 +108,20 @@ def best(
     """Return the newest step of the branch that can be reached as a whole, and one passed over.
 
     The newest step wins over every tier; of the same step, memory is taken before disk, and disk
-    before storage. A state that is avoided is taken only when there is no other: then both are it.
+    before storage. A state in which ranks take what others have gives way to one that agents hold
+    of every rank, as when a rank stopped before the others. A state that is avoided is taken only
+    when there is no other: then both are it.
     """
-    avoided: Candidate | None = None
+    avoided = newest = None
     for candidate in candidates(catalogue, question):
-        if candidate.key not in question.avoided:
+        if candidate.key in question.avoided:
+            avoided = avoided or candidate
+        elif not candidate.replaced and (newest is None or candidate.tier in _NEAR):
             return candidate, avoided
-        avoided = avoided or candidate
-    return (None, None) if avoided is None else (avoided, avoided)
+        else:
+            newest = newest or candidate
+    chosen = newest or avoided
+    return (None, None) if chosen is None else (chosen, avoided)
 
 
 def candidates(catalogue: Catalogue, question: Question) -> Iterator[Candidate]:
@@ -117,8 +135,10 @@ def candidates(catalogue: Catalogue, question: Question) -> Iterator[Candidate]:
     away = catalogue.away(question.reachable)
     # A generation that started over, without a step to restore, begins at the lowest step again.
     for key in sorted(on_branch, key=lambda key: (key[1], key[0]), reverse=True):
-        if tier := _tier(points[key[0]], catalogue, key, away):
-            yield Candidate(*key, stored.get(key), tier)
+        own = key[0] > question.foreign_generation
+        if own and (tier := _tier(points[key[0]], catalogue, key, away)):
+            replaced = () if key in stored else _replaced(points[key[0]], catalogue, key, away)
+            yield Candidate(*key, stored.get(key), tier, replaced)
         elif key in stored:
             yield Candidate(*key, stored[key], "shared storage")
 
@@ -168,6 +188,16 @@ def _tier(point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]
     return "local disk" if whole(point, catalogue.parts(key, away, files=True)) else ""
 
 
+def _replaced(
+    point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]
+) -> tuple[int, ...]:
+    step = catalogue.steps(key[0])[key[1]]
+    if not step.memory.needed and not step.files.needed:
+        return ()
+    ranks = catalogue.parts(key, away, files=True).ranks
+    return tuple(rank for rank in range(point.world_size) if rank not in ranks)
+
+
 def _why(
     candidate: Candidate, avoided: Candidate | None, catalogue: Catalogue, question: Question
 ) -> str:
@@ -179,11 +209,14 @@ def _why(
         "shared storage": "that is whole, in shared storage",
     }[candidate.tier]
     sentence = f"step {candidate.step} is the newest {where}"
+    if candidate.replaced:
+        sentence += f", but {len(candidate.replaced)} of the ranks lost what was theirs alone"
     return f"{sentence}; {_bad(avoided)}" if avoided else sentence
 
 
 def _bad(avoided: Candidate) -> str:
-    return f"the job crashed twice soon after step {avoided.step} was restored"
+    step = avoided.step
+    return f"the job called step {step} bad or crashed twice soon after step {step} was restored"
 
 
 def _what_is_missing(catalogue: Catalogue, question: Question) -> str:

@@ -34,15 +34,22 @@ class Copy(NamedTuple):
     size_bytes: int
     layout: str
     tier: Tier = Tier.MEMORY
+    # The layout without what another rank's can stand in for; "": that is all of it.
+    needed: str = ""
 
     @property
     def place(self) -> Place:
         """Return what no two copies of one step share."""
         return (self.tier is Tier.DISK, self.rank, self.replica, self.node)
 
+    @property
+    def part(self) -> str:
+        """Return which part of the state it is: copies of one part can stand in for each other."""
+        return self.needed or self.layout
+
 
 class Parts(NamedTuple):
-    """What some copies of one step are of: ranks, and parts of the state by their layouts."""
+    """What some copies of one step are of: ranks, and by layouts the needed parts of the state."""
 
     ranks: Set[int]
     layouts: Set[str]
@@ -104,11 +111,15 @@ class Coverage:
     ranks: dict[int, int] = field(default_factory=dict)
     # … and nodes of each part.
     layouts: Holders = field(default_factory=Holders)
+    # Layouts of which not everything is needed, to what is.
+    needed: dict[str, str] = field(default_factory=dict)
 
     def add(self, copy: Copy) -> None:
         """Count a copy."""
         count(self.ranks, copy.rank, 1)
         self.layouts.add(copy.layout, copy.node)
+        if copy.needed:
+            self.needed[copy.layout] = copy.needed
 
     def remove(self, copy: Copy) -> None:
         """Take a copy off the count."""
@@ -118,10 +129,13 @@ class Coverage:
     def without(self, lost: Sequence[Copy]) -> Parts:
         """Return what is covered without these copies, all those of some nodes."""
         if not lost:
-            return Parts(self.ranks.keys(), self.layouts.names())
+            return Parts(self.ranks.keys(), self._needed_of(self.layouts.names()))
         away = Counter(copy.rank for copy in lost)
         gone = {rank for rank, number in away.items() if number == self.ranks[rank]}
-        return Parts(self.ranks.keys() - gone, self.layouts.without(lost))
+        return Parts(self.ranks.keys() - gone, self._needed_of(self.layouts.without(lost)))
+
+    def _needed_of(self, layouts: Set[str]) -> Set[str]:
+        return {self.needed.get(one, one) for one in layouts} if self.needed else layouts
 
 
 def count(counts: dict[int, int], key: int, by: int) -> None:

@@ -40,7 +40,8 @@ class StepCopies:
     def whole(self, world_size: int, learned: Collection[str]) -> bool:
         """Return whether memory has all parts: those that were learned, or one of every rank.
 
-        Only what is in memory counts for what may be freed from it.
+        Only what is in memory counts for what may be freed from it, and all of it: as long as
+        nothing is lost, a step without some rank's own things is only not complete yet.
         """
         parts = self.memory.layouts
         if len(self.memory.ranks) >= world_size > 0:

@@ -15,6 +15,7 @@ from everstep_controller.core import (
     orders,
     pausing,
     planning,
+    rollback,
     running,
 )
 from everstep_controller.core.actions import Action, Announce, SetTimer
@@ -40,6 +41,7 @@ class Core:
         self.state.event_count += 1
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             _HANDLERS[type(event)](turn, event)
+            jobs.nodes_unusable(turn)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
@@ -180,6 +182,7 @@ _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "recovery": lambda turn, _: _recovery_over(turn),
     "forget": _forget_job,
     "breakpoint": ending.breakpoint_overdue,
+    "abandoned": ending.abandoned,
     "injection": injections.forget,
 }
 # The handlers take exactly the event that they are listed under.
@@ -208,6 +211,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.LauncherLeft: jobs.launcher_left,
     events.PhaseReached: running.phase_reached,
     events.RankExited: jobs.rank_exited,
+    events.RollbackAsked: rollback.asked,
     events.GenerationStopped: jobs.generation_stopped,
     events.GenerationFinished: running.generation_finished,
     events.JobProgressed: running.progressed,

@@ -1,6 +1,6 @@
 """How a job ends: at once, or after its last step is in storage."""
 
-from everstep_controller.core import orders
+from everstep_controller.core import end_orders, orders
 from everstep_controller.core.events import BreakpointReached
 from everstep_controller.core.job_lifecycle import JobEvent
 from everstep_controller.core.moving import move
@@ -8,18 +8,34 @@ from everstep_controller.core.state import JobRecord, JobState
 from everstep_controller.core.turn import Turn
 
 
+def finish(turn: Turn, job: JobRecord, reason: str) -> None:
+    """End a job whose ranks have all ended well."""
+    job.done = True
+    close(turn, job, reason)
+
+
 def close(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job, after its last step is in storage if it has any: agents persist what is named."""
     timer = f"breakpoint/{job.name}"
-    waits = job.storage is not None and job.members and job.recoverable_step is not None
-    if not waits or job.breakpoint_over:
+    if job.storage is None or job.breakpoint_over or not _has_state(job):
         turn.drop_timer(timer)
-        over(turn, job, succeeded=False, reason=job.closing or reason)
+        over(turn, job, succeeded=job.done, reason=job.closing or reason)
     elif not job.closing:
         job.closing = reason
         turn.set_timer(timer, turn.state.settings.breakpoint_ns)
         message = f"{job.name} ends when its last step is in storage: {reason}"
         turn.announce(job.name, "JobClosing", message)
+        if job.done:
+            job.reason = f"its last step is being brought to storage: {reason}"
+            turn.actions.extend(orders.hold(job, node) for node in job.members)
+
+
+def _has_state(job: JobRecord) -> bool:
+    """Return whether processes of the job have made anything that may be worth storing."""
+    if not job.members or not job.start_reason:
+        return False
+    # The word that a step is recoverable may still be on its way when the last process ends.
+    return job.recoverable_step is not None or (job.done and job.last_step is not None)
 
 
 def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
@@ -49,12 +65,39 @@ def _end_closed(turn: Turn, job: JobRecord) -> None:
     close(turn, job, job.closing)
 
 
+def count_launchers(turn: Turn, job: JobRecord) -> None:
+    """A job without any launcher does not wait for ever for one to come back."""
+    timer = f"abandoned/{job.name}"
+    if job.launchers or job.state is JobState.ENDED:
+        turn.drop_timer(timer)
+    elif timer not in turn.state.timers:
+        turn.set_timer(timer, turn.state.settings.memory_kept_ns)
+
+
+def abandoned(turn: Turn, name: str) -> None:
+    """A job has been without any launcher for long."""
+    job = turn.state.jobs.get(name)
+    if job is not None and job.state is not JobState.ENDED and not job.launchers:
+        minutes = turn.state.settings.memory_kept_ns / 60e9
+        reason = f"all its launchers have been gone for {minutes:g} min"
+        over(turn, job, succeeded=False, reason=reason)
+
+
+def replaced(turn: Turn, job: JobRecord) -> None:
+    """A job that nobody is left of is begun in another way: nodes are not told of its end."""
+    move(turn, job, JobEvent.OVER, "its launchers were gone when it was started in another way")
+    job.ledger.end(turn.now_ns)
+    for kind in ("forming", "retry", "breakpoint", "abandoned"):
+        turn.drop_timer(f"{kind}/{job.name}")
+
+
 def over(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
     """End a job: tell its launchers, close its ledger."""
     job.succeeded = succeeded
     move(turn, job, JobEvent.OVER, reason)
     job.ledger.end(turn.now_ns)
     turn.drop_timer(f"forming/{job.name}")
+    turn.drop_timer(f"abandoned/{job.name}")
     turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
     involved = dict.fromkeys([*job.launchers, *job.holders])
-    turn.actions.extend(orders.end(job, node) for node in involved)
+    turn.actions.extend(end_orders.end(job, node) for node in involved)

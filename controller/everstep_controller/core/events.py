@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from everstep_common.findings import Finding, FindingKey
 from everstep_controller.core.facts import (
+    DataRange,
     InjectionState,
     Inventory,
     JobOnNode,
@@ -240,6 +241,8 @@ class LauncherJoined:
     snapshot_every_max: int = 0
     # Newest generation that the folder has seen; one that is not newer is refused there.
     stored_generation: int = 0
+    # Its user wants to begin anew.
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,26 @@ class RankExited:
     signal: int
     last_line: str
     at_ns: int
+    # A kind of `everstep_common.failures`; empty in older journals and of older launchers.
+    kind: str = ""
+    exception: str = ""
+    core_dumped: bool = False
+    # Last step that the rank completed, as its agent knows it.
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked:
+    """A rank says that the state after a step is bad, and which data is to be left out."""
+
+    origin: Origin
+    job: str
+    generation: int
+    rank: int
+    step: int
+    reason: str
+    at_ns: int
+    skip: DataRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +369,8 @@ class RecoveryStepChosen:
     step_generation: int = 0
     # What there is of it in storage.
     stored: StoredStep | None = None
+    # The best tier that has all of it; empty in older journals.
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +407,7 @@ Event = (
     | LauncherLeft
     | PhaseReached
     | RankExited
+    | RollbackAsked
     | GenerationStopped
     | GenerationFinished
     | JobProgressed

@@ -123,6 +123,8 @@ class BranchPoint:
         return generation == self.generation and within
 
 
+# First and last number of batches of a job's data.
+DataRange = tuple[int, int]
 # Generation and step: what a state is called.
 StepKey = tuple[int, int]
 
@@ -151,6 +153,15 @@ class StoredStep:
     def key(self) -> StepKey:
         """Return what the state is called."""
         return (self.generation, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The job that had a job's name before it, and whose state that goes on from."""
+
+    ended_ns: int
+    # "failed", as in: the job that failed.
+    how: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +196,14 @@ class Settings:
     recheck_ns: int = 30_000_000_000
     # A job that crashes again this soon after it was restored, twice, goes to an older step.
     probation_steps: int = 10
+    # Findings this long before or after a fault may be its cause …
+    evidence_ns: int = 60_000_000_000
+    # … and a second unexplained death on a node within this long has it replaced and checked.
+    strike_window_ns: int = 86_400_000_000_000
     # How long the end of a job waits for its last step to be in storage.
     breakpoint_ns: int = 120_000_000_000
+    # How long nodes keep what they have of a job that failed, and a job without launchers waits.
+    memory_kept_ns: int = 1_800_000_000_000
     # Fewest and most steps from one snapshot to the next; 0 leaves the most to the cost alone.
     snapshot_every_min: int = 1
     snapshot_every_max: int = 0

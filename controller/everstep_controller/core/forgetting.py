@@ -1,6 +1,6 @@
 """Jobs that have ended and whose memory an operator wants back before its time."""
 
-from everstep_controller.core import orders
+from everstep_controller.core import end_orders
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.state import JobState
 from everstep_controller.core.turn import Turn
@@ -17,4 +17,4 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
         nodes = "1 node" if len(involved) == 1 else f"{len(involved)} nodes"
         message = f"{event.operator} has the memory of {job.name} dropped on {nodes}"
         turn.announce(job.name, "JobForgotten", message)
-    turn.actions.extend(orders.forget(job, node) for node in involved)
+    turn.actions.extend(end_orders.forget(job, node) for node in involved)

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from everstep_controller.core import moving, orders, planning
+from everstep_controller.core import blaming, ending, moving, orders, planning
+from everstep_controller.core.deaths import Death
 from everstep_controller.core.events import (
     GenerationStopped,
     LauncherLeft,
@@ -14,7 +15,15 @@ from everstep_controller.core.state import Incident, JobRecord, JobState, NodeRe
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
-_STRENGTH = {"process": 0, "launcher": 1, "finding": 2, "operator": 3, "node": 3}
+_STRENGTH = {
+    "collective": 0,
+    "process": 1,
+    "rollback": 2,
+    "launcher": 3,
+    "finding": 4,
+    "operator": 5,
+    "node": 5,
+}
 
 
 def launcher_left(turn: Turn, event: LauncherLeft) -> None:
@@ -34,6 +43,7 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
         message = f"the launcher on {node} is gone: {event.reason}"
         fault(turn, job, event.at_ns, "launcher", node, message)
     planning.reconsider(turn, job)
+    ending.count_launchers(turn, job)
 
 
 def _processes_gone(job: JobRecord, node: str) -> None:
@@ -46,11 +56,22 @@ def rank_exited(turn: Turn, event: RankExited) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or event.generation != job.generation:
         return
-    node = event.origin.node
-    how = f"was killed by signal {event.signal}" if event.signal else f"exited {event.exit_code}"
-    last = f" ({event.last_line})" if event.last_line else ""
-    message = f"rank {event.rank} on {node} {how}{last}"
-    fault(turn, job, event.at_ns, "process", node, message)
+    death = Death(
+        generation=event.generation,
+        rank=event.rank,
+        node=event.origin.node,
+        at_ns=event.at_ns,
+        exit_code=event.exit_code,
+        signal=event.signal,
+        kind=event.kind,
+        exception=event.exception,
+        last_line=event.last_line,
+        core_dumped=event.core_dumped,
+        step=job.last_step if event.step is None else event.step,
+    )
+    blaming.died(job, death)
+    cause = "process" if death.explains else "collective"
+    fault(turn, job, event.at_ns, cause, death.node, death.sentence())
 
 
 def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
@@ -88,6 +109,12 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
         planning.reconsider(turn, job)
 
 
+def nodes_unusable(turn: Turn) -> None:
+    """Tell all jobs of the nodes that were blamed while one job was planned."""
+    while turn.unusable:
+        node_unusable(turn, turn.state.nodes[turn.unusable.pop()])
+
+
 def _fence(job: JobRecord, node: str) -> None:
     """Count on nothing that a lost node may still run; it is stopped when it comes back."""
     launcher = job.launchers.get(node)
@@ -117,6 +144,7 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
             message = f"{node.name} came back without its processes"
             fault(turn, job, onset_ns, "node", node.name, message)
         planning.reconsider(turn, job)
+        ending.count_launchers(turn, job)
 
 
 def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
@@ -163,7 +191,7 @@ def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message
     if incident is not None and _explains_more(incident, cause, at_ns):
         incident.cause, incident.node, incident.message = cause, node, message
         incident.onset_ns = min(incident.onset_ns, at_ns)
-    if job.state not in ACTIVE:
+    if job.state not in ACTIVE or job.done:  # of a job that is done, nothing runs any more
         if job.state is JobState.REPLANNING and node in job.members:
             planning.plan(turn, job)
         return
@@ -171,6 +199,7 @@ def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message
         number = f"{job.name}-{len(job.incidents) + 1}"
         incident = Incident(number, at_ns, cause, node, message, job.last_step)
         job.incidents.append(incident)
+        job.judgements.clear()
     turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
     job.ledger.fault(at_ns, turn.now_ns, incident.id)
     moving.move(turn, job, JobEvent.FAULT, message)

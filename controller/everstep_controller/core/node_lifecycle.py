@@ -18,6 +18,8 @@ class NodeEvent(Enum):
     RECHECK_PASSED = auto()
     DEGRADED_FINDING = auto()
     FATAL_FINDING = auto()
+    # Ranks die there, for no reason that is known.
+    BLAMED = auto()
     CLEARED = auto()
     SILENT = auto()
     REPAIRED = auto()
@@ -46,6 +48,7 @@ _S, _E, _X = NodeState, NodeEvent, NodeEffect
 _FAILED = Step(_S.REPAIRING, (_X.CLAIM,))
 _LOST = Step(_S.LOST, (_X.CLAIM_DEAD,))
 _VALIDATE = Step(_S.VALIDATING, (_X.CHECK,))
+_BLAMED = Step(_S.VALIDATING, (_X.CLAIM, _X.CHECK))
 
 TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
     {
@@ -59,12 +62,15 @@ TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
         (_S.VALIDATING, _E.SILENT): _LOST,
         (_S.HEALTHY, _E.DEGRADED_FINDING): Step(_S.SUSPECT),
         (_S.HEALTHY, _E.FATAL_FINDING): _FAILED,
+        (_S.HEALTHY, _E.BLAMED): _BLAMED,
         (_S.HEALTHY, _E.SILENT): _LOST,
         (_S.SUSPECT, _E.FATAL_FINDING): _FAILED,
+        (_S.SUSPECT, _E.BLAMED): _BLAMED,
         (_S.SUSPECT, _E.CLEARED): Step(_S.HEALTHY),
         (_S.SUSPECT, _E.SILENT): _LOST,
         (_S.PROBATION, _E.DEGRADED_FINDING): Step(_S.SUSPECT),
         (_S.PROBATION, _E.FATAL_FINDING): _FAILED,
+        (_S.PROBATION, _E.BLAMED): _BLAMED,
         (_S.PROBATION, _E.PROBATION_OVER): Step(_S.HEALTHY),
         (_S.PROBATION, _E.SILENT): _LOST,
         (_S.REPAIRING, _E.REPAIRED): _VALIDATE,

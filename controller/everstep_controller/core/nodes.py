@@ -1,7 +1,7 @@
 """What happens to nodes: connections, findings, checks and operators' words."""
 
 from everstep_common.findings import Finding, Mode, Severity
-from everstep_controller.core import claims, injections, jobs, orders
+from everstep_controller.core import blaming, claims, injections, jobs, node_moving, orders
 from everstep_controller.core.events import (
     CheckFinished,
     FindingCleared,
@@ -10,7 +10,7 @@ from everstep_controller.core.events import (
     OperatorIsolated,
     OperatorReleased,
 )
-from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent, step
+from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent
 from everstep_controller.core.state import (
     AUTOMATION,
     OPERATOR,
@@ -26,15 +26,8 @@ CHECK_FAILED = "CheckFailed"
 
 def move(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
     """Take a node through its lifecycle table."""
-    before, next_step = node.state, step(node.state, event)
-    if next_step.to is not before:
-        node.state, node.since_ns, node.reason = next_step.to, turn.now_ns, reason
-        turn.announce(
-            node.name,
-            f"Node{next_step.to.value.title()}",
-            f"{node.name} is {next_step.to.value}: {reason}",
-        )
-    for effect in next_step.effects:
+    before = node.state
+    for effect in node_moving.enter(turn, node, event, reason):
         _apply(turn, node, effect, reason)
     if not node.usable:
         jobs.node_unusable(turn, node)
@@ -48,13 +41,7 @@ def before_usable(state: NodeState) -> bool:
 
 
 def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> None:
-    if effect is NodeEffect.CHECK:
-        node.checks += 1
-        turn.actions.append(orders.check(node))
-    elif effect in (NodeEffect.CLAIM, NodeEffect.CLAIM_DEAD):
-        dead = effect is NodeEffect.CLAIM_DEAD
-        claims.claim(turn, node, AUTOMATION, reason, dead=dead)
-    elif effect is NodeEffect.RELEASE:
+    if effect is NodeEffect.RELEASE:
         claims.unclaim(turn, node, AUTOMATION, reason)
         retry_deferred(turn)
     elif effect is NodeEffect.START_PROBATION:
@@ -102,6 +89,7 @@ def finding_raised(turn: Turn, event: FindingRaised) -> None:
         f"{event.finding.severity.value} on {node.name}: {said(event.finding)}",
     )
     reconsider(turn, node)
+    blaming.finding_came(turn, node)
 
 
 def finding_cleared(turn: Turn, event: FindingCleared) -> None:

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator
 
-from everstep_controller.core import probation
+from everstep_controller.core import end_orders, probation
 from everstep_controller.core.actions import (
     Action,
     ChooseRecoveryStep,
     ClearInjection,
     ConfirmSilence,
-    EndJob,
-    ForgetJob,
     HoldLauncher,
     Inject,
     Isolate,
-    KeepJob,
     RefuseLauncher,
     Release,
     RunCheck,
@@ -90,13 +87,27 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
         yield stop(state, job, node, stale)
     if job.state is JobState.ENDED:
         involved = node in job.launchers or node in job.holders
-        yield from [end(job, node)] if involved else []
-        yield from [forget(job, node)] if involved and job.forgotten_by else []
+        yield from [end_orders.end(job, node)] if involved else []
+        yield from [end_orders.forget(job, node)] if involved and job.forgotten_by else []
     elif node in job.members and job.state in (JobState.STOPPING, *ACTIVE):
         yield from _for_running(state, job, node)
     else:
-        yield from [keep(job, node)] if job.past and node in job.holders else []
+        yield from _for_holder(state, job, node) if job.past else []
         yield from [hold(job, node)] if node in job.launchers else []
+
+
+def _for_holder(state: State, job: JobRecord, node: str) -> Iterator[Action]:
+    """Yield what a node should be told that may hold some of the state that a new job goes on from.
+
+    One that was cut off when the job before it ended may still run its processes: until they are
+    gone, nobody knows which step is its last.
+    """
+    last = job.holders.get(node)
+    if last is None:
+        return
+    yield end_orders.keep(job, node)
+    if last and not job.start_reason and node not in job.launchers:
+        yield stop(state, job, node, last)
 
 
 def _for_running(state: State, job: JobRecord, node: str) -> Iterator[Action]:
@@ -161,37 +172,6 @@ def hold(job: JobRecord, node: str) -> HoldLauncher:
     )
 
 
-def end(job: JobRecord, node: str) -> EndJob:
-    """Return the order to end a job on a node."""
-    return EndJob(
-        id=f"{job.name}/end/{node}",
-        node=node,
-        reason=job.reason,
-        job=job.name,
-        succeeded=job.succeeded,
-    )
-
-
-def forget(job: JobRecord, node: str) -> ForgetJob:
-    """Return the order to drop what a node keeps of a job that has ended."""
-    return ForgetJob(
-        id=f"{job.name}/g{job.generation}/forget/{node}",
-        node=node,
-        reason=f"forgotten by {job.forgotten_by or 'a new job of its name'}",
-        job=job.name,
-    )
-
-
-def keep(job: JobRecord, node: str) -> KeepJob:
-    """Return the order to keep what a node has of the job whose state this one goes on from."""
-    return KeepJob(
-        id=f"{job.name}/g{job.generation}/keep/{node}",
-        node=node,
-        reason=f"the next job of the name {job.name} goes on from it",
-        job=job.name,
-    )
-
-
 def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGeneration:
     """Return the order to stop a generation on a node."""
     return StopGeneration(
@@ -231,6 +211,7 @@ def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
         master_port=job.master_port,
         restore_step=job.restore_step,
         stored=job.restore_stored,
+        skipped=tuple(job.skipped),
     )
 
 

@@ -94,8 +94,10 @@ class Persisting:
     def over(self, sight: Sight) -> str:
         """Return the sentence that ends the wait for a job's last step; empty while it lasts."""
         step = sight.recoverable
+        settled = [sight.catalogue.settled(node) >= self.generation for node in sight.connected]
+        if sight.job.done and not all(settled):
+            return ""  # A newer step than this one may still be verified.
         if step is None:
-            settled = [sight.catalogue.settled(node) >= self.generation for node in sight.connected]
             return "no step is held as a whole any more" if settled and all(settled) else ""
         key = (self.generation, step)
         if key in on_branch(sight.job, sight.catalogue):
@@ -187,7 +189,7 @@ def stand_ins(sight: Sight, named: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 def stops(job: JobRecord) -> bool:
     """Return whether no generation runs: then the newest step is brought to storage in any case."""
-    return job.state not in ACTIVE
+    return job.done or job.state not in ACTIVE
 
 
 def on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_controller.core import continuing, ending, orders, placing, probation
+from everstep_controller.core import blaming, continuing, ending, orders, placing, probation
 from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.facts import BranchPoint
 from everstep_controller.core.job_lifecycle import JobEvent
@@ -95,6 +95,8 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
 
 def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
+    if not turn.paused(job.name):
+        blaming.judge(turn, job)
     refusal = job.closing or job.ending or _given_up(job)
     if refusal:
         ending.close(turn, job, refusal)
@@ -121,9 +123,10 @@ def plan(turn: Turn, job: JobRecord) -> None:
 def _given_up(job: JobRecord) -> str:
     if job.incident is None or job.restarts_without_progress < job.restarts_max:
         return ""
-    last = job.incidents[-1].message if job.incidents else "no cause was seen"
+    last = job.judgements[-1].sentence if job.judgements else job.incident.message
     restarts = "1 restart" if job.restarts_max == 1 else f"{job.restarts_max} restarts"
-    return f"given up after {restarts} without a new step; the last fault: {last}"
+    sentence = f"given up after {restarts} without a new step; the last fault: {last}"
+    return sentence + blaming.summary(job)
 
 
 def _wait(turn: Turn, job: JobRecord, reason: str) -> None:
@@ -155,6 +158,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         job.restarts += 1
         job.restarts_without_progress += 1
         job.incident.plan, job.incident.step_restored = job.plan, event.step
+        blaming.tried(job, event.step)
     _rebase(job, event)
     first = job.members[0]
     job.master_address = turn.state.nodes[first].host

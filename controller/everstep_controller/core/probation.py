@@ -13,7 +13,8 @@ CRASHES = 2
 def avoided(job: JobRecord) -> tuple[StepKey, ...]:
     """Return the states that are restored only when there is no other."""
     crashes = Counter(job.crashed_from)
-    return tuple(sorted(key for key, count in crashes.items() if count >= CRASHES))
+    crashed = {key for key, count in crashes.items() if count >= CRASHES}
+    return tuple(sorted(crashed | set(job.spoiled)))
 
 
 def on_probation(job: JobRecord, probation_steps: int) -> bool:

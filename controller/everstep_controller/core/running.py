@@ -118,7 +118,7 @@ def generation_finished(turn: Turn, event: GenerationFinished) -> None:
     if node in job.members and node not in job.finished:
         job.finished.append(node)
     if len(job.finished) == len(job.members):
-        ending.over(turn, job, succeeded=True, reason=_all_well(job))
+        ending.finish(turn, job, _all_well(job))
 
 
 def _all_well(job: JobRecord) -> str:

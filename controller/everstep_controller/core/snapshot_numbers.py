@@ -33,7 +33,8 @@ class View:
         """Return the question that would be asked if the job stopped now."""
         latest = () if self.job.latest is None else (self.job.latest,)
         avoided = probation.avoided(self.job)
-        return Question(self.job.branch, self.reachable, True, avoided, stored=latest)
+        foreign = self.job.foreign_generation
+        return Question(self.job.branch, self.reachable, True, avoided, latest, foreign)
 
     def point(self, key: StepKey) -> BranchPoint | None:
         """Return where on the job's branch a step is; None when it is not."""

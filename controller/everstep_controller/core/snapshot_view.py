@@ -20,7 +20,7 @@ from everstep_controller.core.snapshot_table import (
 )
 
 # Of a copy: a step has thirty thousand, and these read them without a turn of Python each.
-_NODE, _SIZE, _LAYOUT = attrgetter("node"), attrgetter("size_bytes"), attrgetter("layout")
+_NODE, _SIZE, _PART = attrgetter("node"), attrgetter("size_bytes"), attrgetter("part")
 _TIERS = ("own memory", "peer memory", "local disk")
 
 
@@ -64,7 +64,7 @@ def _step(view: View, key: StepKey, held: StepCopies, stored: StoredStep | None)
     if stored is not None:
         wanted = max(parts, len(point.layouts) if point else 0, 0 if copies else stored.world_size)
         parts = wanted
-    sizes = dict(zip(map(_LAYOUT, copies), map(_SIZE, copies), strict=True))
+    sizes = dict(zip(map(_PART, copies), map(_SIZE, copies), strict=True))
     return SnapshotStep(
         generation=key[0],
         step=key[1],
@@ -83,7 +83,7 @@ def _reason(view: View, state: StepState, lacking: Sequence[str]) -> str:
     if state is StepState.ABANDONED:
         return "of a branch that a recovery has left behind: never restored"
     if state is StepState.BLACKLISTED:
-        return "the job crashed twice soon after it was restored"
+        return "the job called it bad or crashed twice soon after it was restored"
     if state is StepState.PARTIAL:
         shown = ", ".join(lacking[:3]) + (" …" if len(lacking) > 3 else "")
         return f"no reachable copy of {shown}"
@@ -99,7 +99,7 @@ def _tiers(copies: Sequence[Copy], stored: StoredStep | None, parts: int) -> Ite
     files = [copy for copy in copies if copy.tier is disk]
     for tier, some in zip(_TIERS, (own, peers, files), strict=True):
         if some:
-            held, nodes = len(set(map(_LAYOUT, some))), sorted(set(map(_NODE, some)))
+            held, nodes = len(set(map(_PART, some))), sorted(set(map(_NODE, some)))
             yield TierCopies(tier, len(some), held, tuple(nodes), sum(map(_SIZE, some)))
     if stored is not None:
         yield TierCopies("shared storage", 1, parts, (), stored.size_bytes)

@@ -1,6 +1,6 @@
 """Which of the copies of a restored step each member of the new generation is told of."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from everstep_controller.core.facts import ShardSource
@@ -42,11 +42,17 @@ class Sources:
         if len(self.all) <= _ALL_MAX or node not in self.members:
             return self.all
         if not self.ranks:
-            return tuple(source for part in self._of_part.values() for source in part)
+            return self._of_every_part()
         return self._of(self.ranks[node])
 
-    def _of(self, ranks: Iterable[int]) -> tuple[ShardSource, ...]:
+    def _of_every_part(self) -> tuple[ShardSource, ...]:
+        return tuple(source for part in self._of_part.values() for source in part)
+
+    def _of(self, ranks: Sequence[int]) -> tuple[ShardSource, ...]:
         # By identity: to hash the fields of all copies of a large job takes 60 ms.
+        if not all(rank in self._of_rank for rank in ranks):
+            # Other ranks' copies stand in, and nobody here knows which.
+            return self._of_every_part()
         told: dict[int, ShardSource] = {}
         for rank in ranks:
             told |= {id(source): source for source in self._of_rank.get(rank, ())}

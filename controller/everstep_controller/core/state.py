@@ -4,10 +4,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from everstep_common.findings import Finding
+from everstep_controller.core.deaths import Death, Judgement, Strike
 from everstep_controller.core.facts import (
     BranchPoint,
+    DataRange,
     InjectionState,
     Inventory,
+    Past,
     Phase,
     Settings,
     ShardSource,
@@ -130,6 +133,8 @@ class NodeRecord:
     bulk_address: str = ""
     liveness_address: str = ""
     inventory: Inventory = field(default_factory=Inventory)
+    # Deaths of ranks here that nothing has explained.
+    strikes: list[Strike] = field(default_factory=list)
     injections: dict[str, Injection] = field(default_factory=dict)
     # How many were ordered so far; none gets the number of another.
     injections_ordered: int = 0
@@ -176,6 +181,8 @@ class Incident:
     over_ns: int = 0
     plan: str = ""
     step_restored: int | None = None
+    # What was made of how its newest generation ended.
+    verdict: str = ""
 
 
 @dataclass(slots=True)
@@ -236,10 +243,26 @@ class JobRecord:
     cause: str = ""
     # States that a generation was restored from and crashed soon after, one entry a crash.
     crashed_from: list[StepKey] = field(default_factory=list)
+    # States that ranks said are bad, and data that is left out for it, in order and apart.
+    spoiled: list[StepKey] = field(default_factory=list)
+    skipped: list[DataRange] = field(default_factory=list)
     # Newest generation whose end was looked at for that.
     judged_generation: int = 0
+    # How ranks of the current generation died, those that explain most first.
+    deaths: list[Death] = field(default_factory=list)
+    # What was made of the ends of generations in the newest incident.
+    judgements: list[Judgement] = field(default_factory=list)
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
+    # All its ranks ended well; it only waits for its last step to be in storage.
+    done: bool = False
+    # Its user wants it to begin anew.
+    fresh: bool = False
+    # The job before it under this name that it goes on from, and a sentence about that.
+    past: Past | None = None
+    begun: str = ""
+    # What nodes hold of this generation and older ones is of another job, which had the name.
+    foreign_generation: int = 0
 
     @property
     def incident(self) -> Incident | None:

@@ -13,6 +13,8 @@ class Turn:
     state: State
     now_ns: int
     actions: list[Action] = field(default_factory=list)
+    # Nodes that lost the right to take ranks while a job was planned: all jobs hear of it after.
+    unusable: list[str] = field(default_factory=list)
 
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Tell people."""

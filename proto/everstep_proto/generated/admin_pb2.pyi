@@ -781,6 +781,7 @@ class JobDetail(_message.Message):
     INCIDENTS_FIELD_NUMBER: _builtins.int
     STORAGE_FIELD_NUMBER: _builtins.int
     CADENCE_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -793,6 +794,8 @@ class JobDetail(_message.Message):
     """Whether there is such a step."""
     restarts: _builtins.int
     """Restarts so far."""
+    begun: _builtins.str
+    """What it goes on from, or leaves, of the job of its name before it; empty for neither."""
     @_builtins.property
     def summary(self) -> Global___JobSummary:
         """The line."""
@@ -822,10 +825,11 @@ class JobDetail(_message.Message):
         incidents: _abc.Iterable[Global___Incident] | None = ...,
         storage: Global___StorageLine | None = ...,
         cadence: Global___Cadence | None = ...,
+        begun: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1438,6 +1442,7 @@ class Incident(_message.Message):
     STEP_RESTORED_FIELD_NUMBER: _builtins.int
     HAS_RESTORED_FIELD_NUMBER: _builtins.int
     COSTS_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
     incident: _builtins.str
     """"demo-3": job and number."""
     onset_ns: _builtins.int
@@ -1458,6 +1463,8 @@ class Incident(_message.Message):
     """Step that was restored; valid when has_restored is set."""
     has_restored: _builtins.bool
     """Whether a step was restored."""
+    verdict: _builtins.str
+    """What was made of its cause, and what follows from it; one sentence."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """What it cost."""
@@ -1476,10 +1483,11 @@ class Incident(_message.Message):
         step_restored: _builtins.int = ...,
         has_restored: _builtins.bool = ...,
         costs: _abc.Iterable[Global___Category] | None = ...,
+        verdict: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "has_restored", b"has_restored", "incident", b"incident", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "has_restored", b"has_restored", "incident", b"incident", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

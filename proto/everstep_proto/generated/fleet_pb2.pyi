@@ -260,6 +260,7 @@ class ControllerMessage(_message.Message):
     CONFIRM_FIELD_NUMBER: _builtins.int
     TIME_REQUEST_FIELD_NUMBER: _builtins.int
     VAULT_FIELD_NUMBER: _builtins.int
+    SPARE_MEMORY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -288,6 +289,10 @@ class ControllerMessage(_message.Message):
     def vault(self) -> Global___VaultDirective:
         """What the vault of this node shall do for one job; replaces the directive before it."""
 
+    @_builtins.property
+    def spare_memory(self) -> Global___SpareMemory:
+        """What a node that waits as a spare shall have ready; replaces what was said before it."""
+
     def __init__(
         self,
         *,
@@ -298,12 +303,13 @@ class ControllerMessage(_message.Message):
         confirm: Global___ConfirmPeer | None = ...,
         time_request: Global___TimeRequest | None = ...,
         vault: Global___VaultDirective | None = ...,
+        spare_memory: Global___SpareMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -672,6 +678,7 @@ class Record(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     CHECK_FINISHED_FIELD_NUMBER: _builtins.int
     INJECTION_CHANGED_FIELD_NUMBER: _builtins.int
+    ROLLBACK_ASKED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     @_builtins.property
@@ -722,6 +729,10 @@ class Record(_message.Message):
     def injection_changed(self) -> Global___InjectionChanged:
         """What became of a fault that was ordered on purpose."""
 
+    @_builtins.property
+    def rollback_asked(self) -> Global___RollbackAsked:
+        """A rank says that the state after a step is bad."""
+
     def __init__(
         self,
         *,
@@ -738,12 +749,13 @@ class Record(_message.Message):
         progress: Global___Progress | None = ...,
         check_finished: Global___CheckFinished | None = ...,
         injection_changed: Global___InjectionChanged | None = ...,
+        rollback_asked: Global___RollbackAsked | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "stamp", b"stamp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "rollback_asked", b"rollback_asked", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished", "injection_changed"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished", "injection_changed", "rollback_asked"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -860,6 +872,7 @@ class LauncherJoined(_message.Message):
     SNAPSHOT_EVERY_MIN_FIELD_NUMBER: _builtins.int
     SNAPSHOT_EVERY_MAX_FIELD_NUMBER: _builtins.int
     STORED_GENERATION_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     token_sha256: _builtins.str
@@ -886,6 +899,8 @@ class LauncherJoined(_message.Message):
     """See snapshot_every_min."""
     stored_generation: _builtins.int
     """Newest generation that the job's storage has seen; the job's next one must be newer."""
+    fresh: _builtins.bool
+    """Its user wants the job to begin anew, whatever there is of one before it."""
     @_builtins.property
     def storage(self) -> Global___Storage:
         """Where and how often the state is brought to storage; not set: never."""
@@ -912,10 +927,11 @@ class LauncherJoined(_message.Message):
         snapshot_every_min: _builtins.int = ...,
         snapshot_every_max: _builtins.int = ...,
         stored_generation: _builtins.int = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1020,6 +1036,80 @@ class PhaseReached(_message.Message):
 Global___PhaseReached: _TypeAlias = PhaseReached  # noqa: Y015
 
 @_typing.final
+class RollbackAsked(_message.Message):
+    """The state after a step is bad: the job goes on from an older one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    AT_BOOT_NS_FIELD_NUMBER: _builtins.int
+    SKIP_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    generation: _builtins.int
+    """Generation of the rank."""
+    rank: _builtins.int
+    """Global rank."""
+    step: _builtins.int
+    """First step whose state is bad."""
+    reason: _builtins.str
+    """What is wrong with it, in one sentence."""
+    at_boot_ns: _builtins.int
+    """When the rank saw it."""
+    @_builtins.property
+    def skip(self) -> Global___DataRange:
+        """Data to leave out from then on; absent when none."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        step: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        at_boot_ns: _builtins.int = ...,
+        skip: Global___DataRange | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["skip", b"skip"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation", "job", b"job", "rank", b"rank", "reason", b"reason", "skip", b"skip", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackAsked: _TypeAlias = RollbackAsked  # noqa: Y015
+
+@_typing.final
+class DataRange(_message.Message):
+    """Batches of a job's data, by their numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """First batch."""
+    last: _builtins.int
+    """Last batch; it belongs to the range."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DataRange: _TypeAlias = DataRange  # noqa: Y015
+
+@_typing.final
 class RankExited(_message.Message):
     """A training process ended before its generation did."""
 
@@ -1032,6 +1122,10 @@ class RankExited(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
     LAST_LINE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    EXCEPTION_FIELD_NUMBER: _builtins.int
+    CORE_DUMPED_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1046,6 +1140,14 @@ class RankExited(_message.Message):
     """When the launcher saw it end."""
     last_line: _builtins.str
     """Last line of its standard error."""
+    kind: _builtins.str
+    """How it died, as the launcher classified it: "exception", "collective"; empty when unknown."""
+    exception: _builtins.str
+    """Its last exception in one line: "ValueError: bad batch 17"."""
+    core_dumped: _builtins.bool
+    """The kernel wrote a core dump."""
+    step: _builtins.int
+    """Last step that this rank completed; absent when it told of none."""
     def __init__(
         self,
         *,
@@ -1056,12 +1158,18 @@ class RankExited(_message.Message):
         signal: _builtins.int = ...,
         at_boot_ns: _builtins.int = ...,
         last_line: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        exception: _builtins.str = ...,
+        core_dumped: _builtins.bool = ...,
+        step: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "exit_code", b"exit_code", "generation", b"generation", "job", b"job", "last_line", b"last_line", "rank", b"rank", "signal", b"signal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at_boot_ns", b"at_boot_ns", "core_dumped", b"core_dumped", "exception", b"exception", "exit_code", b"exit_code", "generation", b"generation", "job", b"job", "kind", b"kind", "last_line", b"last_line", "rank", b"rank", "signal", b"signal", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
 
 Global___RankExited: _TypeAlias = RankExited  # noqa: Y015
 
@@ -1141,6 +1249,7 @@ class Progress(_message.Message):
     END_BOOT_NS_FIELD_NUMBER: _builtins.int
     STALL_NS_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_SKIPPED_FIELD_NUMBER: _builtins.int
+    OF_JOB_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1149,6 +1258,8 @@ class Progress(_message.Message):
     """Number of the first step in end_boot_ns."""
     snapshots_skipped: _builtins.int
     """Snapshots that were skipped because no slot was free, since the generation began."""
+    of_job: _builtins.bool
+    """The output of one rank says so, and means the whole job: no other node has to tell."""
     @_builtins.property
     def end_boot_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """End of each step, when the slowest local rank had completed it."""
@@ -1166,10 +1277,11 @@ class Progress(_message.Message):
         end_boot_ns: _abc.Iterable[_builtins.int] | None = ...,
         stall_ns: _abc.Iterable[_builtins.int] | None = ...,
         snapshots_skipped: _builtins.int = ...,
+        of_job: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_boot_ns", b"end_boot_ns", "first_step", b"first_step", "generation", b"generation", "job", b"job", "snapshots_skipped", b"snapshots_skipped", "stall_ns", b"stall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_boot_ns", b"end_boot_ns", "first_step", b"first_step", "generation", b"generation", "job", b"job", "of_job", b"of_job", "snapshots_skipped", b"snapshots_skipped", "stall_ns", b"stall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1479,6 +1591,7 @@ class Copy(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
     ON_DISK_FIELD_NUMBER: _builtins.int
+    NEEDED_LAYOUT_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation that wrote it."""
     rank: _builtins.int
@@ -1497,6 +1610,8 @@ class Copy(_message.Message):
     """
     on_disk: _builtins.bool
     """A file in storage, not memory."""
+    needed_layout: _builtins.bytes
+    """The layout without the private shards of a rank that another rank's can stand in for; empty: that is all of it."""
     def __init__(
         self,
         *,
@@ -1508,10 +1623,11 @@ class Copy(_message.Message):
         size_bytes: _builtins.int = ...,
         layout: _builtins.bytes = ...,
         on_disk: _builtins.bool = ...,
+        needed_layout: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "layout", b"layout", "on_disk", b"on_disk", "rank", b"rank", "replica", b"replica", "root_hash", b"root_hash", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "layout", b"layout", "needed_layout", b"needed_layout", "on_disk", b"on_disk", "rank", b"rank", "replica", b"replica", "root_hash", b"root_hash", "size_bytes", b"size_bytes", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1679,6 +1795,7 @@ class Order(_message.Message):
     INJECT_FIELD_NUMBER: _builtins.int
     CLEAR_INJECTION_FIELD_NUMBER: _builtins.int
     FORGET_JOB_FIELD_NUMBER: _builtins.int
+    KEEP_JOB_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     """Id of the order; the same whenever it is sent again."""
     term: _builtins.int
@@ -1721,6 +1838,10 @@ class Order(_message.Message):
     def forget_job(self) -> Global___ForgetJob:
         """Drop the memory that is kept of a job that has ended."""
 
+    @_builtins.property
+    def keep_job(self) -> Global___KeepJob:
+        """Keep the memory of a job that has ended: the next one of its name goes on from it."""
+
     def __init__(
         self,
         *,
@@ -1736,12 +1857,13 @@ class Order(_message.Message):
         inject: Global___Inject | None = ...,
         clear_injection: Global___ClearInjection | None = ...,
         forget_job: Global___ForgetJob | None = ...,
+        keep_job: Global___KeepJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "keep_job", b"keep_job", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "keep_job", b"keep_job", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection", "forget_job"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection", "forget_job", "keep_job"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1767,6 +1889,7 @@ class StartGeneration(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     TRANSFER_KEY_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1799,6 +1922,10 @@ class StartGeneration(_message.Message):
     def stored(self) -> Global___StoredStep:
         """The step that is restored is also whole in the job's storage folder, there."""
 
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataRange]:
+        """Data that the job leaves out, in order."""
+
     def __init__(
         self,
         *,
@@ -1816,10 +1943,11 @@ class StartGeneration(_message.Message):
         sources: _abc.Iterable[Global___ShardSource] | None = ...,
         transfer_key: _builtins.bytes = ...,
         stored: Global___StoredStep | None = ...,
+        skipped: _abc.Iterable[Global___DataRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1956,6 +2084,28 @@ class ForgetJob(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForgetJob: _TypeAlias = ForgetJob  # noqa: Y015
+
+@_typing.final
+class KeepJob(_message.Message):
+    """Keep the memory of a job that has ended, until EndJob or ForgetJob comes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepJob: _TypeAlias = KeepJob  # noqa: Y015
 
 @_typing.final
 class RunCheck(_message.Message):
@@ -2252,6 +2402,40 @@ class VaultDirective(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultDirective: _TypeAlias = VaultDirective  # noqa: Y015
+
+@_typing.final
+class SpareMemory(_message.Message):
+    """This node waits as a spare: memory for what it would fetch, and for its slots, is made meanwhile."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    COPY_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    copy_bytes: _builtins.int
+    """Largest copy of a rank."""
+    processes: _builtins.int
+    """Ranks that would come here."""
+    term: _builtins.int
+    """Term of the controller."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        copy_bytes: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_bytes", b"copy_bytes", "job", b"job", "processes", b"processes", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpareMemory: _TypeAlias = SpareMemory  # noqa: Y015
 
 @_typing.final
 class Publish(_message.Message):

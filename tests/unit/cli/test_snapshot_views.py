@@ -143,7 +143,8 @@ def test_a_job_shows_where_its_state_is_brought_to() -> None:
     told = draw(*job_sheet(JOB, NOW_NS), width=200)
     assert "storage     /scratch/ckpt every 20 steps" in told
     assert "stored      step 120 of generation 2" in told
-    without = admin_pb2.JobDetail(summary=JOB.summary)
+    without = admin_pb2.JobDetail(summary=JOB.summary, begun="begins anew, as --fresh asks")
+    assert "begun       it begins anew, as --fresh asks" in draw(*job_sheet(without, NOW_NS))
     assert "storage" not in draw(*job_sheet(without, NOW_NS), width=200)
 
 

@@ -1,4 +1,5 @@
-from everstep_controller.core.state import Claim, NodeRecord, NodeState
+from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.state import Claim, Incident, JobRecord, NodeRecord, NodeState
 from everstep_controller.explanation import explain
 
 
@@ -16,3 +17,15 @@ def test_claims_of_others_are_told_with_their_reasons() -> None:
         "n is healthy: its checks passed; takes no ranks (operator): ann: new fan; "
         "should be isolated: the budget is spent; automation is paused: ann: upgrade"
     )
+
+
+def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
+    job = JobRecord("j", 1, "t", 1, 1, 1, reform=False, restarts_max=3, created_ns=0,
+                    ledger=Ledger(0), reason="its ranks start")  # fmt: skip
+    incident = Incident("j-1", 5, "process", "n", "rank 0 on n exited 1", 4)
+    job.incidents = [incident]
+    incident.verdict = "only a repetition tells"
+    told = "j is forming: its ranks start; the fault was judged: only a repetition tells"
+    assert explain(job, "") == told
+    incident.over_ns = 9
+    assert explain(job, "") == "j is forming: its ranks start"

@@ -50,6 +50,16 @@ def test_a_step_is_complete_when_its_slowest_node_has_reported_it() -> None:
     assert {origin.node for origin in row.event.origins} == set(NODES)
 
 
+def test_a_step_that_was_seen_in_the_output_of_one_rank_waits_for_no_other_node() -> None:
+    cluster = Cluster()
+    origin = Origin("a", "box-a", 1)
+    seen = Steps("train", 1, 5, (500, 600), (0, 0), 0, origin, of_job=True)
+    assert cluster.progress.add(seen, 0) == []
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert (row.event.first_step, row.event.end_ns) == (5, (500, 600))
+    assert row.event.origins == (origin,)
+
+
 def test_a_running_job_writes_one_row_a_second() -> None:
     cluster = Cluster()
     for step in range(50):

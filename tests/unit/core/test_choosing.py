@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.choosing import Question, choose
+from everstep_controller.core.copies import Copy
 from everstep_controller.core.facts import BranchPoint, StepKey
 from unit.core.vault_story import BRANCH, NODES, REACHABLE, copy, ring, stored
 
@@ -101,6 +102,47 @@ def test_a_state_that_has_grown_since_its_parts_were_learned_is_judged_by_its_ra
     assert choose(catalogue, Question([point], REACHABLE, expected=True)).step == 6
     two = Question([point], {node: "x:1" for node in NODES[:2]}, expected=True)
     assert "part part-2" in choose(catalogue, two).lost or choose(catalogue, two).step is None
+
+
+def _like_rank_0(rank: int, step: int, node: str) -> Copy:
+    """Return a copy of what data-parallel ranks have alike, and of something of the rank's own."""
+    return copy(node, rank, step)._replace(needed="alike")
+
+
+def test_what_is_only_a_lost_ranks_own_does_not_make_a_step_unusable() -> None:
+    catalogue = Catalogue()
+    for rank, node in enumerate(NODES):
+        catalogue.replace(node, [_like_rank_0(rank, 5, node)], 1)
+    learned = catalogue.layouts(1, 3)
+    assert learned == ("alike",)
+    point = BranchPoint(1, None, 3, learned)
+    choice = choose(catalogue, Question([point], {"b": "b:1", "c": "c:1"}, expected=True))
+    assert choice.step == 5
+    assert choice.reason.endswith("whole, but 1 of the ranks lost what was theirs alone")
+
+
+def test_a_step_before_in_which_no_rank_lost_anything_is_taken_first() -> None:
+    catalogue = Catalogue()
+    for rank, node in enumerate(NODES):
+        steps = [4] if rank == 0 else [4, 5]
+        catalogue.replace(node, [_like_rank_0(rank, step, node) for step in steps], 1)
+    point = BranchPoint(1, None, 3, ("alike",))
+    assert choose(catalogue, Question([point], REACHABLE, expected=True)).step == 4
+    lost = Question([point], {"b": "b:1", "c": "c:1"}, expected=True)
+    assert choose(catalogue, lost).step == 5
+    catalogue.store("b", [stored(3)])
+    assert choose(catalogue, lost).step == 5
+
+
+def test_memory_is_freed_only_for_a_step_that_every_rank_has() -> None:
+    catalogue = Catalogue()
+    for node in NODES[:2]:
+        catalogue.replace(node, [_like_rank_0(rank, 5, node) for rank in (1, 2)], 1)
+    assert catalogue.recoverable(1, NODES, 3, ("alike",)).step is None
+    catalogue.replace("c", [_like_rank_0(0, 5, "c")], 1)
+    assert catalogue.recoverable(1, NODES, 3, ("alike",)).step is None  # rank 0's own: one node
+    catalogue.replace("a", [_like_rank_0(rank, 5, "a") for rank in range(3)], 1)
+    assert catalogue.recoverable(1, NODES, 3, ("alike",)).step == 5
 
 
 _PLACES = st.sets(

@@ -191,6 +191,21 @@ def test_the_newest_recoverable_step_is_named_when_a_generation_stops() -> None:
     assert story.planner.over(story.sight()) == "its last recoverable step, 4, is in storage"
 
 
+def test_a_job_that_is_done_has_its_last_step_named_once_every_node_knows_which_that_is() -> None:
+    story = Story()
+    story.look(4)
+    story.job.done = True
+    story.look(4)
+    assert story.planner.named == [4]
+    story.write(whole=(stored(4),))
+    story.look()
+    # One node may still verify a newer one.
+    story.catalogue.forget("c")
+    assert story.planner.over(story.sight()) == ""
+    story.catalogue.replace("c", (), 1)
+    assert story.planner.over(story.sight()) == "its last recoverable step, 4, is in storage"
+
+
 def test_a_breakpoint_that_cannot_be_written_ends_the_wait_with_the_reason() -> None:
     story = Story()
     story.job.state = JobState.STOPPING

@@ -54,3 +54,11 @@ def test_every_part_is_told_when_the_world_has_changed() -> None:
     told = sources(record).of("n003")
     assert {source.layout for source in told} == {source.layout for source in record.sources}
     assert len(told) < len(record.sources)
+
+
+def test_a_member_whose_rank_has_no_copy_left_is_told_of_every_part() -> None:
+    record = _job(64)
+    record.sources = tuple(source for source in record.sources if source.rank != 24)
+    told = sources(record).of("n003")
+    assert {source.layout for source in told} == {source.layout for source in record.sources}
+    assert len(sources(record).of("n004")) == 16

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from everstep.launch.command_line.option_parser import UsageError
+from everstep.launch.command_line.options import parse_options
 from everstep.launch.keep_options import KeepOptions
-from everstep.launch.options import UsageError, parse_options
 from everstep_common.trainer_messages import Storage
 
 
@@ -21,9 +22,19 @@ def test_a_folder_is_made_and_its_path_is_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    storage = _keep("--persist", "runs/one").storage
-    assert storage == Storage(path=str(tmp_path / "runs/one"), every_s=600.0, keep=2)
-    assert (tmp_path / "runs/one").is_dir()
+    for _ in range(2):  # all nodes of a job say it
+        storage = _keep("--persist", "one").storage
+        assert storage == Storage(path=str(tmp_path / "one"), every_s=600.0, keep=2)
+        assert (tmp_path / "one").is_dir()
+
+
+def test_a_folder_whose_parent_is_missing_is_not_made_where_a_mount_should_be(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        _keep("--persist", str(tmp_path / "typo/one"))
+    assert f"there is no {tmp_path}/typo on this node; mount it" in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_how_often_and_how_many(tmp_path: Path) -> None:
@@ -75,6 +86,7 @@ def test_sizes(text: str, size: int) -> None:
         (("--persist", "s3:/runs"), "name a folder, or s3://BUCKET/PREFIX"),
         (("--persist", " "), "name a folder, or s3://BUCKET/PREFIX"),
         (("--persist", "s3://B"), "expected s3://BUCKET/PREFIX"),
+        (("--persist", "/dev/null"), "Not a directory; name a folder that you may write"),
         (("--persist", "/dev/null/x"), "Not a directory; name a folder that you may write"),
         (("--persist", "s3://bucket/x", "--persist-keep", "1"), "must be at least 2"),
         (("--persist", "s3://bucket/x", "--persist-every", "0"), "must be above 0"),

@@ -1,28 +1,25 @@
 """The command line of ``everstep run``."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from everstep.launch.options import (
-    UsageError,
-    checked_command,
-    default_socket,
-    parse_nodes,
-    parse_options,
-)
+from everstep.launch.command_line.option_parser import UsageError
+from everstep.launch.command_line.options import LaunchOptions, default_socket, parse_options
 
 
-@pytest.mark.parametrize(("text", "nodes"), [("4", (4, 4)), ("3:4", (3, 4)), ("1:1", (1, 1))])
-def test_nodes(text: str, nodes: tuple[int, int]) -> None:
-    assert parse_nodes(text) == nodes
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A script in the current folder."""
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return "train.py"
 
 
-@pytest.mark.parametrize("text", ["", "0", "4:3", "0:2", "a", "1:2:3", "-1", "3:", "²"])
-def test_other_nodes_are_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="for example 3:4"):
-        parse_nodes(text)
+def parsed(line: str, **environ: str) -> LaunchOptions:
+    return parse_options(line.split(), environ)
 
 
 def test_all_options() -> None:
@@ -34,35 +31,83 @@ def test_all_options() -> None:
     assert options.command == (sys.executable, "-c", "pass", "--", "--job")
 
 
+def test_a_line_of_torchrun_means_the_same(script: str) -> None:
+    options = parsed(
+        "--nnodes=1:2 --nproc_per_node 2 --max_restarts=3 --rdzv_id=llama --rdzv-backend c10d "
+        "--rdzv-endpoint=node-1:29400 --role trainer --tee 3 --log_dir /logs train.py --lr 3 -- -m"
+    )
+    assert options.command == (sys.executable, "-u", script, "--lr", "3", "--", "-m")
+    assert (options.job, options.role) == ("llama", "trainer")
+    assert (options.nodes_min, options.nodes_max, options.processes_per_node) == (1, 2, 2)
+    assert options.restarts_max == 3
+    assert options.streams.folder == Path("/logs")
+    assert options.notes[0].startswith("--rdzv-backend, --rdzv-endpoint are not needed")
+
+
+def test_variables_stand_for_options_as_with_torchrun(script: str) -> None:
+    options = parsed(
+        "--nnodes 4 train.py",
+        PET_NNODES="2",
+        PET_NPROC_PER_NODE="3",
+        PET_MASTER_ADDR="node-1",
+        PET_NO_PYTHON="0",
+        OMP_NUM_THREADS="2",
+    )
+    assert (options.nodes_max, options.processes_per_node) == (4, 3)
+    assert options.notes == (
+        "--master-addr is not needed: who takes part, with which rank, and where they meet is in"
+        " the controller's plan",
+    )
+
+
+def test_threads_of_openmp_are_told_of_where_there_are_several_ranks(script: str) -> None:
+    assert parsed("train.py").notes == ()
+    assert "OMP_NUM_THREADS is 1" in parsed("--nproc-per-node 2 train.py").notes[0]
+
+
+def test_streams_in_files_without_a_folder_get_one_that_is_told(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    options = parsed("-r 3 train.py")
+    assert options.streams.folder is not None
+    assert options.streams.folder.parent == tmp_path
+    assert str(options.streams.folder) in options.notes[0]
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("--job j python train.py", "put '--' before what to start: .* -- python train.py"),
-        ("--job j --nodes 2 -- true", "'--nodes' is no option"),
+        ("--job j --nodes 2 -- true", "'--nodes' is no option; did you mean --nnodes"),
+        ("--zzz train.py", "'--zzz' is no option; 'everstep run --help' lists them"),
+        ("--max-restarts many train.py", "invalid int value: 'many'; 'everstep run --help'"),
+        ("--max-restarts -1 train.py", "must not be below 0"),
+        ("--grace nan train.py", "must not be below 0"),
+        ("--nproc-per-node some train.py", "expected a number above 0, auto, gpu or cpu"),
+        ("--numa-binding node train.py", "not known here; start numactl"),
+        ("--virtual-local-rank train.py", "let the script choose its device by LOCAL_RANK"),
+        ("--redirects 4 train.py", r"--redirects '4': expected 0 \(none\)"),
+        ("--local-ranks-filter a train.py", "expected local ranks, for example 0,2"),
+        ("--progress-pattern ( train.py", "correct it"),
+        ("--progress-pattern done train.py", "put brackets around the number"),
+        ("--job", "--job: expected one argument"),
+        ("--policy", "expected one argument"),
     ],
 )
-def test_what_is_no_option_is_told_with_the_next_step(line: str, told: str) -> None:
+def test_what_cannot_be_used_is_told_with_the_next_step(script: str, line: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        parse_options(line.split())
-
-
-@pytest.mark.parametrize("name", ["", "../x", "a b", "a/b", "x" * 65, "-x"])
-def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="letters, digits"):
-        parse_options([f"--job={name}", "--", "true"])
-
-
-def test_a_script_that_is_not_there_is_found_before_anything_starts(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    with pytest.raises(UsageError, match="no script"):
-        checked_command(["python3", "-u", str(script)])
-    script.write_text("")
-    assert checked_command(["python3", "-u", str(script)])[-1] == str(script)
-    assert checked_command(["python3", "-m", "no.such.module.py"])
-    with pytest.raises(UsageError, match="not executable; write '-- python"):
-        checked_command([str(script)])
+        parsed(line)
 
 
 def test_the_socket_may_be_named_in_the_environment() -> None:
     assert default_socket({"EVERSTEP_SOCKET": "/x"}) == "/x"
     assert default_socket({}).endswith("agent.sock")
+
+
+def test_help_teaches_and_knows_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse_options(["--help"], {**os.environ, "COLUMNS": "100"})
+    text = capsys.readouterr().out
+    assert left.value.code == 0
+    for word in ("srun", "--nproc-per-node", "--tee", "--progress-pattern", "everstep.step(n)"):
+        assert word in text

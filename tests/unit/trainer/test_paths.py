@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.state.paths import PathError, join, owner, private, refuse_object_name, tree
+from everstep.state.paths import PathError, join, refuse_object_name, tree
+from everstep_common.shard_names import is_replaceable, owner, private_name
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.floats()
 LONG = st.lists(KEYS, min_size=1, max_size=4)
@@ -32,7 +33,11 @@ def test_no_key_can_be_taken_for_a_part_a_group_or_a_structure(keys: list[object
     assert not set("[]@\0") & set(found)
     assert not found.endswith("#tree")
     assert owner(found) == (None, found)
-    assert owner(private(12, found)) == (12, found)
+    for replaceable in (False, True):
+        name = private_name(12, found, replaceable=replaceable)
+        assert owner(name) == (12, found)
+        assert is_replaceable(name) is replaceable
+    assert not is_replaceable(found)
     assert tree(found) != found
 
 

@@ -1,35 +1,152 @@
-"""What a launcher shows."""
+"""What a launcher shows, to readers that read and to others."""
 
-import io
+import errno
 from pathlib import Path
 
-from everstep.launch.terminal import LineWriter, Terminal
+import pytest
+
+from everstep.launch.output.line_writer import LineWriter, Place
+from everstep.launch.output.output_queue import KEPT_BYTES_MAX, OutputQueue, Overflow
+from everstep.launch.output.terminal import Terminal
 
 
-def test_lines_are_whole_whatever_the_pieces(tmp_path: Path) -> None:
-    out, error = io.BytesIO(), io.BytesIO()
-    writer = LineWriter(Terminal(out, error), 3, tmp_path / "log", is_error=False)
-    for piece in (b"a", b"b\nc\n", b"", b"\n", b"d"):
+class Reader:
+    """A sink that takes as much as it is told to."""
+
+    def __init__(self, room: int = 1 << 40) -> None:
+        self.room = room
+        self.data = b""
+        self.error: OSError | None = None
+
+    def fileno(self) -> int:
+        return -1
+
+    def writable(self, timeout_s: float) -> bool:
+        return bool(self.room)
+
+    def write(self, data: bytes) -> int:
+        if self.error:
+            raise self.error
+        if not self.room:
+            raise BlockingIOError
+        taken = data[: self.room]
+        self.room -= len(taken)
+        self.data += taken
+        return len(taken)
+
+
+@pytest.fixture
+def out() -> Reader:
+    return Reader()
+
+
+@pytest.fixture
+def error() -> Reader:
+    return Reader()
+
+
+def test_lines_are_whole_whatever_the_pieces(tmp_path: Path, out: Reader, error: Reader) -> None:
+    looked: list[bytes] = []
+    place = Place(b"[3] ", is_error=False, log=tmp_path / "log")
+    writer = LineWriter(Terminal(out, error), place, looked.append)
+    for piece in (b"a", b"b\nc\n", b"", b"\n", b"e\r", b"\nd"):
         writer.write(piece)
-    assert out.getvalue() == b"[3] ab\n[3] c\n[3] \n"
+    assert out.data == b"[3] ab\n[3] c\n[3] \n[3] e\n"
     writer.close()
-    assert out.getvalue().endswith(b"[3] d\n")
-    assert error.getvalue() == b""
-    assert list(writer.last_lines) == ["ab", "c", "", "d"]
-    assert (tmp_path / "log").read_bytes() == b"ab\nc\n\nd"
+    assert out.data.endswith(b"[3] d\n")
+    assert error.data == b""
+    assert list(writer.last_lines) == ["ab", "c", "", "e", "d"]
+    assert looked == [b"ab", b"c", b"", b"e", b"d"]
+    assert (tmp_path / "log").read_bytes() == b"ab\nc\n\ne\r\nd"
 
 
-def test_a_line_without_end_does_not_fill_the_memory() -> None:
-    error = io.BytesIO()
-    writer = LineWriter(Terminal(io.BytesIO(), error), 0, None, is_error=True)
+def test_a_progress_bar_is_seen_while_it_grows(out: Reader, error: Reader) -> None:
+    looked: list[bytes] = []
+    writer = LineWriter(Terminal(out, error), Place(b"", is_error=True), looked.append)
+    for i in range(3):
+        writer.write(b"\r%d/3" % i)
+    assert error.data == b"0/3\r1/3\r"
+    writer.write(b"\n")
+    assert error.data == b"0/3\r1/3\r2/3\n"
+    assert looked == [b"0/3", b"1/3", b"2/3"]
+    assert list(writer.last_lines) == ["2/3"]
+
+
+def test_a_line_without_end_does_not_fill_the_memory(out: Reader, error: Reader) -> None:
+    writer = LineWriter(Terminal(out, error), Place(b"[0] ", is_error=True))
     for _ in range(3):
         writer.write(b"x" * 700_000)
-    assert error.getvalue().count(b"\n") == 1
+    assert error.data.count(b"\n") == 1
     writer.close()
-    assert error.getvalue().count(b"x") == 2_100_000
+    assert error.data.count(b"x") == 2_100_000
 
 
-def test_a_terminal_that_is_closed_stops_nothing() -> None:
-    closed = io.BytesIO()
-    closed.close()
-    Terminal(closed, closed).say("on we go")
+def test_what_is_not_shown_is_still_looked_at(out: Reader, error: Reader) -> None:
+    looked: list[bytes] = []
+    writer = LineWriter(Terminal(out, error), Place(b"", is_error=True, shown=False), looked.append)
+    writer.write(b"Traceback (most recent call last):\n")
+    assert (error.data, len(looked)) == (b"", 1)
+    assert writer.traceback_boot_ns is not None
+
+
+def test_a_reader_that_pauses_gets_everything_in_order(tmp_path: Path) -> None:
+    reader = Reader(room=4)
+    queue = OutputQueue(reader, Overflow(tmp_path, "x"))
+    for i in range(5):
+        queue.put(b"line %d\n" % i)
+    assert reader.data == b"line"
+    reader.room = 1 << 40
+    assert queue.advance() == 0
+    assert reader.data == b"line 0\nline 1\nline 2\nline 3\nline 4\n"
+    assert not queue.waiting
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_too_much_for_the_memory_goes_to_a_file(tmp_path: Path) -> None:
+    reader = Reader(room=0)
+    overflow = Overflow(tmp_path, "x")
+    queue = OutputQueue(reader, overflow)
+    queue.put(b"a" * KEPT_BYTES_MAX)
+    queue.put(b"b" * 10)
+    queue.put(b"c")
+    assert queue.unseen_bytes == 11
+    assert Path(overflow.path).read_bytes() == b"b" * 10 + b"c"
+    reader.room = 1 << 40
+    assert queue.advance() == 11
+    assert queue.unseen_bytes == 0
+    queue.put(b"d")
+    assert reader.data == b"a" * KEPT_BYTES_MAX + b"d"
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
+def test_a_reader_that_goes_away_is_told_of_to_the_other(
+    tmp_path: Path, out: Reader, error: Reader, number: int
+) -> None:
+    terminal = Terminal(out, error, tmp_path)
+    terminal.line(b"seen", to_error=False)
+    out.error = OSError(number, "gone")
+    terminal.line(b"not seen", to_error=False)
+    terminal.line(b"nor this", to_error=False)
+    terminal.finish()
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes() == b"not seen\nnor this\n"
+    assert out.data == b"seen\n"
+
+
+def test_nothing_is_lost_when_the_end_comes_and_nobody_reads(tmp_path: Path, error: Reader) -> None:
+    terminal = Terminal(Reader(room=0), error, tmp_path)
+    terminal.line(b"a", to_error=False)
+    terminal.line(b"b", to_error=False)
+    terminal.finish()
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes() == b"a\nb\n"
+    assert str(path) in error.data.decode()
+
+
+def test_no_disk_and_no_reader_stop_nothing() -> None:
+    reader = Reader()
+    reader.error = OSError(errno.EIO, "gone")
+    overflow = Overflow(Path("/proc/none"), "/")
+    queue = OutputQueue(reader, overflow)
+    queue.put(b"on we go")
+    assert overflow.lost_bytes == len(b"on we go")

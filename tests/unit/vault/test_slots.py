@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.copies import CopyKey, Recoverable, entries_problem, extent_bytes
+from everstep_agent.vault.copies import CopyKey, Recoverable
+from everstep_agent.vault.manifests import entries_problem, extent_bytes
 from everstep_agent.vault.slots import (
     TRANSITIONS,
     Grant,

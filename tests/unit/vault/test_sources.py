@@ -1,8 +1,9 @@
 """Which sources a state is taken from: the best tier first, each shard once, equal copies alike."""
 
 from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.copies import CopyFacts, CopyKey, Layouts, layout_of
+from everstep_agent.vault.copies import CopyFacts, CopyKey, Layouts
 from everstep_agent.vault.files import FileName
+from everstep_agent.vault.manifests import Layout, layout_of
 from everstep_agent.vault.restoring.sources import Source, Tier, choose, first_for, planned, stored
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
@@ -115,4 +116,15 @@ def test_copies_with_the_same_names_have_the_same_layout_wherever_the_shards_lie
 def test_a_layout_that_was_worked_out_before_is_the_same() -> None:
     layouts = Layouts()
     facts = CopyFacts(CopyKey(1, 0, 5), 1, b"r", (Entry("a", 0, 1),))
-    assert layouts.of(facts) == layouts.of(facts) == layout_of(facts.entries)
+    assert layouts.of(facts) == layouts.of(facts) == Layout(layout_of(facts.entries))
+
+
+def test_of_ranks_with_replaceable_things_of_their_own_what_is_needed_is_equal() -> None:
+    shared = Entry("model/w", 0, 1)
+    layouts = [
+        Layouts().of(CopyFacts(CopyKey(1, rank, 5), 2, b"r", (shared, Entry(private, 1, 1))))
+        for rank, private in enumerate(["rank-0~/random#tree", "rank-1~/random#tree", "rank-2/x"])
+    ]
+    assert len({layout.whole for layout in layouts}) == 3
+    assert layouts[0].needed == layouts[1].needed == layout_of((shared,))
+    assert layouts[2].needed == b""

@@ -1,14 +1,15 @@
 """One generation's ranks on this node, from the agent's Start until none of them is left."""
 
 import signal
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 from everstep.launch.free_port import FreePort
-from everstep.launch.memcpy_tuning import memcpy_variables
-from everstep.launch.rank_environment import JobAccess, rank_environment
-from everstep.launch.terminal import Terminal
-from everstep.launch.workers import Failure, WorkerPlan, Workers
+from everstep.launch.output.seen_steps import SeenSteps
+from everstep.launch.output.terminal import Terminal
+from everstep.launch.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
+from everstep.launch.rank_recipe import RankRecipe, teaching
+from everstep.launch.standby.pool import StandbyPool
+from everstep.launch.workers import WorkerPlan, Workers
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     Exited,
@@ -19,7 +20,8 @@ from everstep_common.trainer_messages import (
     Stopped,
 )
 
-# Killed processes end within milliseconds; one that waits for a dead disk or driver does not.
+# Killed processes end within milliseconds, with large GPUs within seconds; one that waits for a
+# dead disk or driver does not. The others of the job wait for this node meanwhile.
 _UNKILLABLE_S = 10.0
 _LAST_LINE_MAX = 1000
 
@@ -29,53 +31,73 @@ class LocalGeneration:
 
     def __init__(
         self,
+        recipe: RankRecipe,
         workers: Workers,
+        standbys: StandbyPool,
         terminal: Terminal,
         tell: Callable[[object], None],
         monotonic: Callable[[], float],
     ) -> None:
+        self._recipe = recipe
         self._workers = workers
+        self._standbys = standbys
         self._terminal = terminal
         self._tell = tell
         self._monotonic = monotonic
         self._port = FreePort()
         self._exits: list[Exited] = []
         self._finished: Finished | None = None
+        self._abandoned: tuple[int, ...] = ()
         self._kill_at: float | None = None
+        self._told_ns = 0  # when the ranks were told to end
         self._killed = False
+        self._failures: list[Failure] = []
+        self.steps = SeenSteps(tell)
         self.number = 0
         self.stopped = True
-        self.failure: Failure | None = None
 
     @property
     def free_port(self) -> int:
         """A port for the rendezvous of the next generation."""
         return self._port.number
 
-    def start(
-        self,
-        start: Start,
-        command: tuple[str, ...],
-        base: Mapping[str, str],
-        access: JobAccess,
-        logs: Path | None,
-    ) -> None:
+    @property
+    def failure(self) -> Failure | None:
+        """The failure of a rank here that the others followed; None when none has failed."""
+        return first_failure(self._failures)
+
+    def start(self, start: Start) -> None:
         """Start this node's ranks; the generation before must have stopped."""
         self.number, self.stopped = start.generation, False
-        self._exits, self._finished, self.failure = [], None, None
-        self._killed = False
+        self._exits, self._failures, self._finished = [], [], None
+        self._killed, self._abandoned = False, ()
         self._port.release()
-        folder = logs / f"gen-{start.generation}" if logs else None
-        base = {**base, **memcpy_variables(base)}
+        self.steps.begin(start.generation)
+        self._workers.begin(start.generation)
         for local_rank in range(start.processes):
-            rank = start.first_rank + local_rank
-            environ = rank_environment(base, access, start, local_rank)
-            log = folder / f"rank-{rank}" if folder else None
+            plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
+            if local_rank == 0 and self._standbys.usable:
+                plan = teaching(plan, self._standbys.lesson.descriptor)
             try:
-                self._workers.start(WorkerPlan(rank, command, environ, log))
+                self._start(local_rank, plan)
             except OSError as error:
-                self.rank_ended(rank, 1, (f"cannot be started: {error}",))
+                self.rank_ended(_not_started(plan.rank, error))
         self._tell_started()
+
+    def prepare(self, processes: int) -> None:
+        """Have standbys for the next generation's ranks."""
+        self._standbys.fill(
+            {local: self._recipe.waiting(local, processes) for local in range(processes)}
+        )
+
+    def _start(self, local_rank: int, plan: WorkerPlan) -> None:
+        taken = self._standbys.take(local_rank, plan.environ)
+        if taken is None:
+            self._workers.start(plan)
+            return
+        self._workers.adopt(plan, taken.process, taken.pidfd)
+        plan.out.write(taken.said[0])
+        plan.error.write(taken.said[1])
 
     def tell_again(self) -> None:
         """Tell all that is known of the generation, to an agent that may have missed any of it."""
@@ -87,26 +109,32 @@ class LocalGeneration:
             self.tell_stopped()
 
     def tell_stopped(self) -> None:
-        """Tell that no process is left."""
-        self._tell(Stopped(self.number, self.free_port, boot_ns()))
+        """Tell that no process is left that could be waited for."""
+        self._tell(Stopped(self.number, self.free_port, boot_ns(), self._abandoned))
 
-    def rank_ended(self, rank: int, code: int, last_lines: tuple[str, ...]) -> None:
-        """A rank ended, with Popen's return code."""
-        if self._kill_at is not None:
-            return  # it was told to
-        if code == 0:
+    def rank_ended(self, end: RankEnd) -> None:
+        """A rank ended."""
+        if self._kill_at is not None:  # it was told to
+            if failed_by_itself(end, self._told_ns):
+                self._failures.append(Failure.of(self.number, end))
+            return
+        if end.code == 0:
             self._maybe_finished()
             return
-        failure = Failure(self.number, rank, max(code, 0), max(-code, 0), last_lines)
-        self.failure = self.failure or failure
+        failure = Failure.of(self.number, end)
+        self._failures.append(failure)
         self._terminal.say(failure.sentence())
+        self.steps.flush()
         exited = Exited(
             generation=self.number,
-            rank=rank,
-            exit_code=failure.exit_code,
-            signal=failure.signal,
-            at_boot_ns=boot_ns(),
+            rank=end.rank,
+            exit_code=max(end.code, 0),
+            signal=max(-end.code, 0),
+            at_boot_ns=end.at_boot_ns,
             last_line=failure.last_line()[:_LAST_LINE_MAX],
+            kind=failure.kind,
+            exception=failure.exception,
+            core_dumped=end.core_dumped,
         )
         self._exits.append(exited)
         self._tell(exited)
@@ -116,6 +144,8 @@ class LocalGeneration:
         if self.stopped:
             return
         kill_at = self._monotonic() + grace_s
+        if self._kill_at is None:
+            self._told_ns = boot_ns()
         if grace_s <= 0:
             self._workers.signal_groups(signal.SIGKILL)
         elif self._kill_at is None:
@@ -130,31 +160,40 @@ class LocalGeneration:
         """Go on with stopping; return whether that has just come to its end."""
         if self.stopped or self._kill_at is None:
             return False
-        if self._workers.running():
-            if self._monotonic() >= self._kill_at:
-                self._kill_harder()
-            return False
-        self._workers.signal_groups(signal.SIGKILL)  # what the ranks left in their groups
+        if not self._workers.running():
+            self._workers.signal_groups(signal.SIGKILL)  # what the ranks left in their groups
         if not self._workers.gone():
-            if self._monotonic() >= self._kill_at:
-                self._kill_harder()
-            return False
+            if self._monotonic() < self._kill_at:
+                return False
+            if not self._killed:
+                self._kill()
+                return False
+            self._abandon()
         self.stopped, self._kill_at = True, None
         self._port.release()
         self._port = FreePort()
+        self.steps.flush()
         self.tell_stopped()
         return True
 
-    def _kill_harder(self) -> None:
-        if self._killed:
-            left = ", ".join(str(pid) for pid in self._workers.running().values())
-            self._terminal.say(f"killed, but not gone yet: {left or 'what the ranks started'}")
+    def _kill(self) -> None:
         self._killed = True
         self._workers.signal_groups(signal.SIGKILL)
         self._kill_at = self._monotonic() + _UNKILLABLE_S
 
+    def _abandon(self) -> None:
+        """The kernel holds what is left: its generation keeps it from doing any harm."""
+        self._abandoned = tuple(sorted(self._workers.left()))
+        self._workers.abandon()
+        listed = ", ".join(map(str, self._abandoned))
+        self._terminal.say(
+            f"killed, but held in the kernel by a device or a file system: {listed}; generation"
+            f" {self.number} is over without waiting for them (see /proc/PID/stack)"
+        )
+
     def _maybe_finished(self) -> None:
         if not self._workers.running() and not self._exits:
+            self.steps.flush()
             self._finished = Finished(self.number, boot_ns())
             self._tell(self._finished)
 
@@ -162,3 +201,8 @@ class LocalGeneration:
         running = self._workers.running().items()
         processes = tuple(RankProcess(rank, pid) for rank, pid in sorted(running))
         self._tell(Started(self.number, processes, boot_ns()))
+
+
+def _not_started(rank: int, error: OSError) -> RankEnd:
+    lines = (f"cannot be started: {error}",)
+    return RankEnd(rank=rank, code=1, core_dumped=False, at_boot_ns=boot_ns(), last_lines=lines)

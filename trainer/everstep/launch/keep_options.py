@@ -1,6 +1,7 @@
 """Options of ``everstep run`` on what is kept of the state: where, how often, in what memory."""
 
 import argparse
+import errno
 import math
 import os
 import re
@@ -33,6 +34,7 @@ class KeepOptions:
     every_min: int = 0
     every_max: int = 0
     memory_bytes: int = 0
+    fresh: bool = False
 
 
 def add_keep_options(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +73,12 @@ def add_keep_options(parser: argparse.ArgumentParser) -> None:
         help="size of one process's state, for example 12GiB: a node on which its snapshots do not"
         " fit refuses the job at once instead of skipping them later",
     )
+    add(
+        "--fresh",
+        action="store_true",
+        help="begin anew, and leave what a job of this name that failed or was cancelled has in"
+        " the memory of its nodes or in storage (default: go on from its newest step)",
+    )
 
 
 def keep_options(
@@ -78,8 +86,10 @@ def keep_options(
 ) -> KeepOptions:
     """Return what was asked for, checked here and now. Raises KeepError."""
     every = _every(values.snapshot_every)
-    memory = _size(values.snapshot_memory) if values.snapshot_memory else 0
-    return KeepOptions(_storage(values, environ), *every, memory)
+    memory = (
+        size_bytes("--snapshot-memory", values.snapshot_memory) if values.snapshot_memory else 0
+    )
+    return KeepOptions(_storage(values, environ), *every, memory, values.fresh)
 
 
 def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage | None:
@@ -107,18 +117,32 @@ def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage 
 
 
 def _folder(text: str) -> str:
-    """Return the absolute path of a folder that can be written."""
+    """Return the absolute path of a folder that can be written; one below its parent is made."""
     path = os.path.abspath(os.path.expanduser(text))
     if not text.strip() or _SCHEME.match(text):
         raise KeepError(f"--persist {text!r}: name a folder, or s3://BUCKET/PREFIX")
     advice = "name a folder that you may write, on storage that all nodes of the job share"
     try:
-        os.makedirs(path, exist_ok=True)
+        _make(path)
+    except FileNotFoundError as error:
+        # Made in silence, it would be on the root disk, where a mount is missing or misspelt.
+        raise KeepError(
+            f"--persist {path}: there is no {os.path.dirname(path)} on this node; mount it, "
+            "correct the path, or make that folder"
+        ) from error
     except OSError as error:
         raise KeepError(f"--persist {path}: {error.strerror or error}; {advice}") from error
     if not os.access(path, os.W_OK | os.X_OK):
         raise KeepError(f"--persist {path}: it may not be written by you; {advice}")
     return path
+
+
+def _make(path: str) -> None:
+    try:
+        os.mkdir(path)
+    except FileExistsError as error:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def _bucket(text: str) -> str:
@@ -146,7 +170,8 @@ def _every(text: str) -> tuple[int, int]:
     raise KeepError(f"--snapshot-every {text!r}: expected a number, MIN:MAX from 1 up, or auto")
 
 
-def _size(text: str) -> int:
+def size_bytes(option: str, text: str) -> int:
+    """Return what ``12GiB`` or ``500MB`` means. Raises KeepError, which names the option."""
     matched = _SIZE.fullmatch(text.strip())
     if matched:
         unit = matched[2].upper().rstrip("B")
@@ -154,4 +179,4 @@ def _size(text: str) -> int:
         size = round(float(matched[1]) * math.pow(base, _UNITS[unit[:1]]))
         if 0 < size < 1 << 62:
             return size
-    raise KeepError(f"--snapshot-memory {text!r}: expected a size, for example 12GiB")
+    raise KeepError(f"{option} {text!r}: expected a size, for example 12GiB")

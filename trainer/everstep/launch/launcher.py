@@ -6,18 +6,18 @@ One thread and one selector: the ranks' death signal is tied to the thread that 
 import os
 import selectors
 import signal
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from everstep.launch import children
+from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.link import LaunchLink
-from everstep.launch.options import LaunchOptions, UsageError, parse_options
-from everstep.launch.rank_environment import JobAccess
+from everstep.launch.output.terminal import Terminal
+from everstep.launch.rank_failure import RankEnd
+from everstep.launch.rank_recipe import RankRecipe
 from everstep.launch.signals import SignalPipe
-from everstep.launch.terminal import Terminal
+from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import Workers
 from everstep_common.trainer_messages import (
     End,
@@ -26,16 +26,21 @@ from everstep_common.trainer_messages import (
     Leave,
     Notice,
     Refused,
+    Settled,
     Start,
     Stop,
 )
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
-_EXIT_USAGE = 2
 # While ranks are being stopped their descendants are looked for this often, besides on SIGCHLD.
 _STOPPING_POLL_S = 0.1
+# An agent that is restarted may hang up once or twice; one of another version does it every time.
+_UNANSWERED_MAX = 5
 # A little more than the agent itself takes at most (jobs.storage_end_s); a second signal ends it.
 _STORAGE_WAIT_S = 330.0
+# Standbys are made when a launcher has nothing to do for so long, and after a start when the ranks
+# have settled. Of a script that tells nothing of its steps that is not heard.
+_IDLE_S, _UNHEARD_S = 1.0, 60.0
 
 
 class Launcher:
@@ -52,13 +57,19 @@ class Launcher:
         self._options = options
         self._token = token
         self._terminal = terminal
-        self._environ = environ
         self._selector = selectors.DefaultSelector()
+        terminal.follow(self._selector)
         self._link = LaunchLink(options.socket, self._selector, self._received, monotonic)
-        self._workers = Workers(self._selector, terminal, self._rank_ended)
-        self._generation = LocalGeneration(self._workers, terminal, self._link.send, monotonic)
+        self._standbys = StandbyPool(self._selector, terminal, options.standby, Path.cwd())
+        self._workers = Workers(self._selector, self._rank_ended, self._standbys.pids)
+        recipe = RankRecipe.of(options, token, environ)
+        self._generation = LocalGeneration(
+            recipe, self._workers, self._standbys, terminal, self._link.send, monotonic
+        )
+        # When standbys are made; None: not until something happens.
+        self._prepare_at: float | None = None
         self._next: Start | None = None
-        self._joined = False
+        self._joined = self._alone = False
         self._exit_code: int | None = None  # once known, the launcher waits only for its ranks
         self._last_words: list[str] = []
         self._monotonic = monotonic
@@ -75,12 +86,15 @@ class Launcher:
                 " everstep-agent on this node, or name its socket with --socket or EVERSTEP_SOCKET"
             )
             return 1
+        for note in self._options.notes:
+            self._terminal.say(note)
         signals = SignalPipe(self._selector, self._signalled)
         try:
             code = self._serve()
         finally:
             signals.close()
             self._workers.signal_groups(signal.SIGKILL)
+            self._standbys.close()
             self._link.drop()
         for line in self._last_words:
             self._terminal.say(line)
@@ -90,11 +104,38 @@ class Launcher:
         while self._exit_code is None or not self._generation.stopped or self._awaits_storage():
             for key, _ in self._selector.select(self._wait_s()):
                 key.data()
+            self._generation.steps.advance()
             if self._exit_code is None:
+                self._notice_loss()
                 self._link.retry(self._join())
-            if self._generation.advance() and self._next and self._exit_code is None:
-                self._start(self._next)
+            if self._generation.advance():
+                self._stopped()
+            self._prepare()
         return self._exit_code
+
+    def _stopped(self) -> None:
+        """No rank is left here."""
+        if self._next and self._exit_code is None:
+            self._start(self._next)
+        else:
+            self._prepare_at = self._monotonic() + _IDLE_S
+
+    def _prepare(self) -> None:
+        if self._exit_code is not None:
+            self._prepare_at = None
+            self._standbys.pause()
+        elif self._prepare_at is not None and self._monotonic() >= self._prepare_at:
+            self._prepare_at = None
+            self._generation.prepare(self._options.processes_per_node)
+
+    def _notice_loss(self) -> None:
+        if not self._joined and self._link.unanswered >= _UNANSWERED_MAX:
+            reason = f"the agent at {self._options.socket} does not understand this launcher"
+            versions = f"everstep {VERSION}, protocol {TRAINER_PROTOCOL}"
+            self._end(1, [f"{reason} ({versions}); install the same version of everstep for both"])
+        if self._joined and not self._alone and not self._link.connected:
+            self._alone = True
+            self._terminal.say("this node's agent is away; the ranks go on, it is looked for")
 
     def _awaits_storage(self) -> bool:
         """Return whether a user who leaves still waits for the newest step to be stored."""
@@ -102,6 +143,9 @@ class Launcher:
 
     def _wait_s(self) -> float | None:
         waits = [self._link.due_in_s() if self._exit_code is None else None]
+        waits.append(self._generation.steps.due_in_s())
+        if self._prepare_at is not None:
+            waits.append(max(0.0, self._prepare_at - self._monotonic()))
         if self._exit_code is not None and self._generation.stopped:
             waits.append(max(0.0, self._stored_by - self._monotonic()))
         if (due := self._generation.due_in_s()) is not None:
@@ -126,6 +170,7 @@ class Launcher:
             snapshot_bytes=options.keep.memory_bytes,
             snapshot_every_min=options.keep.every_min,
             snapshot_every_max=options.keep.every_max,
+            fresh=options.keep.fresh,
         )
 
     def _received(self, message: object) -> None:
@@ -141,17 +186,23 @@ class Launcher:
             case End(succeeded, reason):
                 self._stored_by = 0.0
                 self._end(0 if succeeded else 1, self._summary(succeeded, reason))
+            case Settled(generation):
+                self._on_settled(generation)
             case Notice(text):
                 self._terminal.say(text)
-            case _:
-                pass
 
     def _on_joined(self, node: str) -> None:
         self._link.settled()
         again = "connected again" if self._joined else f"job {self._options.job}: joined"
         self._terminal.say(f"{again} on {node}")
-        self._joined = True
+        self._joined, self._alone = True, False
+        if self._generation.stopped:
+            self._prepare_at = self._monotonic() + _IDLE_S
         self._generation.tell_again()
+
+    def _on_settled(self, generation: int) -> None:
+        if generation == self._generation.number:
+            self._prepare_at = self._monotonic()
 
     def _on_start(self, start: Start) -> None:
         if start.generation <= self._generation.number or self._exit_code is not None:
@@ -167,12 +218,9 @@ class Launcher:
         self._terminal.say(
             f"{start.reason}; {start.processes} of {start.world_size} ranks run here"
         )
-        access = JobAccess(
-            self._options.job, self._options.socket, self._token, self._options.restarts_max
-        )
-        self._generation.start(
-            start, self._options.command, self._environ, access, self._options.logs
-        )
+        self._standbys.pause()
+        self._generation.start(start)
+        self._prepare_at = self._monotonic() + _UNHEARD_S
 
     def _on_stop(self, stop: Stop) -> None:
         if stop.generation < self._generation.number:
@@ -190,19 +238,23 @@ class Launcher:
         self._generation.stop(self._options.grace_s)
 
     def _summary(self, succeeded: bool, reason: str) -> list[str]:
-        words = [f"job {self._options.job} {'succeeded' if succeeded else 'failed'}: {reason}"]
+        """Return the last words; the very last is the error that the others followed."""
+        over = f"job {self._options.job} {'succeeded' if succeeded else 'failed'}: {reason}"
         failure = self._generation.failure
-        if failure and not succeeded:
-            words += [f"first failure here: {failure.sentence()}"]
-            words += [f"  {line}" for line in failure.last_lines]
-        return words
+        if failure is None or succeeded:
+            return [over]
+        here = [f"first failure here: {failure.sentence()}"]
+        here += [f"  {line}" for line in failure.end.last_lines]
+        return [*here, over] if failure.is_consequence else [over, *here]
 
-    def _rank_ended(self, rank: int, code: int, last_lines: tuple[str, ...]) -> None:
-        self._generation.rank_ended(rank, code, last_lines)
+    def _rank_ended(self, end: RankEnd) -> None:
+        self._generation.rank_ended(end)
 
     def _signalled(self, number: signal.Signals) -> None:
         if number == signal.SIGCHLD:
             self._workers.reap_strays()
+        elif number == signal.SIGHUP and self._terminal.hung_up():
+            self._terminal.say("the terminal is gone; the job goes on, and SIGTERM ends it")
         elif self._exit_code is None:
             self._link.send(Leave(f"interrupted by its user ({number.name})"))
             if self._options.keep.storage:
@@ -212,16 +264,3 @@ class Launcher:
         else:
             self._stored_by = 0.0
             self._generation.stop(0.0)  # asked twice: now
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a node's part of a job; return the exit code."""
-    terminal = Terminal()
-    try:
-        options = parse_options(sys.argv[2:] if arguments is None else arguments)
-        token = job_token(options.job, options.token_file)
-    except (UsageError, TokenError) as error:
-        terminal.say(str(error))
-        return _EXIT_USAGE
-    children.adopt_orphans()
-    return Launcher(options, token, terminal).run()

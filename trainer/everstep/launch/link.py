@@ -28,6 +28,9 @@ class LaunchLink:
         self._on_message = on_message
         self._monotonic = monotonic
         self._channel: Channel | None = None
+        self._answered = False
+        # Connections in a row that the agent ended without a word.
+        self.unanswered = 0
         self._retry_s = _RETRY_MIN_S
         self._retry_at = 0.0
 
@@ -44,7 +47,7 @@ class LaunchLink:
         except OSError:
             channel.close()
             raise
-        self._channel = channel
+        self._channel, self._answered = channel, False
         self._selector.register(channel, selectors.EVENT_READ, self._read)
 
     def due_in_s(self) -> float | None:
@@ -63,6 +66,7 @@ class LaunchLink:
 
     def settled(self) -> None:
         """The agent took the Join: the next loss begins with short pauses again."""
+        self.unanswered = 0
         self._retry_s = _RETRY_MIN_S
 
     def send(self, message: object) -> None:
@@ -77,6 +81,7 @@ class LaunchLink:
     def drop(self) -> None:
         """Close the connection."""
         if self._channel is not None:
+            self.unanswered += not self._answered
             self._selector.unregister(self._channel)
             self._channel.close()
             self._channel = None
@@ -90,4 +95,5 @@ class LaunchLink:
         except OSError:
             self.drop()
             return
+        self._answered = True
         self._on_message(message)

@@ -4,50 +4,31 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO
 
 from everstep.launch import children
-from everstep.launch.terminal import LineWriter, Terminal
+from everstep.launch.generation_group import GenerationGroup
+from everstep.launch.output.line_writer import LineWriter
+from everstep.launch.rank_failure import RankEnd
+from everstep.launch.spawning import spawn
+from everstep_common.clock import boot_ns
 
-_SHIM = str(Path(__file__).with_name("rank_shim.py"))
 _READ_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What to start as one rank."""
+    """What to start as one rank, and where its output goes."""
 
     rank: int
     command: Sequence[str]
     environ: Mapping[str, str]
-    log: Path | None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a rank ended with an error."""
-
-    generation: int
-    rank: int
-    exit_code: int
-    signal: int
-    last_lines: tuple[str, ...]
-
-    def sentence(self) -> str:
-        """Return what happened, in words."""
-        if self.signal:
-            how = f"was killed by {signal.Signals(self.signal).name}"
-        else:
-            how = f"exited with code {self.exit_code}"
-        return f"rank {self.rank} of generation {self.generation} {how}"
-
-    def last_line(self) -> str:
-        """Return the last line with something in it."""
-        return next((line for line in reversed(self.last_lines) if line.strip()), "")
+    out: LineWriter
+    error: LineWriter
+    # What it inherits besides.
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -57,7 +38,6 @@ class Worker:
     rank: int
     process: subprocess.Popen[bytes]
     pidfd: int
-    out: LineWriter
     error: LineWriter
     streams: dict[IO[bytes], LineWriter] = field(default_factory=dict)
 
@@ -68,52 +48,53 @@ class Workers:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        terminal: Terminal,
-        on_exit: Callable[[int, int, tuple[str, ...]], None],
+        on_exit: Callable[[RankEnd], None],
+        waiting: Callable[[], set[int]] = set,
     ) -> None:
-        """``on_exit`` is called with rank, Popen's return code and the last lines of its stderr."""
+        """``waiting`` returns the children that are no ranks yet."""
         self._selector = selector
-        self._terminal = terminal
         self._on_exit = on_exit
+        self._waiting = waiting
         self._workers: dict[int, Worker] = {}
         self._groups: set[int] = set()
+        self._together: GenerationGroup | None = None
         # Children from before: whoever exec'ed the launcher may have left some. Not ours to kill.
         self._foreign = children.children()
+        self._abandoned: list[Worker] = []
 
     def running(self) -> dict[int, int]:
         """Return the process id of every rank that has not ended."""
         return {rank: worker.process.pid for rank, worker in self._workers.items()}
 
+    def begin(self, generation: int) -> None:
+        """The ranks that are started next are one generation."""
+        name = f"everstep-{os.getpid()}-gen-{generation}"
+        self._together = GenerationGroup.make(name)
+
     def start(self, plan: WorkerPlan) -> None:
         """Start a rank. Raises OSError."""
-        process = subprocess.Popen(
-            # -I and -S: nothing of the job's environment can break the shim, and it starts sooner.
-            [sys.executable, "-I", "-S", _SHIM, str(os.getpid()), *plan.command],
-            env=plan.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,
-        )
+        process = spawn(plan.command, plan.environ, plan.descriptors)
+        self.adopt(plan, process, os.pidfd_open(process.pid))
+
+    def adopt(self, plan: WorkerPlan, process: subprocess.Popen[bytes], pidfd: int) -> None:
+        """Take a process that is to be this rank from now on."""
         self._groups.add(process.pid)
+        if self._together:
+            self._together.add(process.pid)
         assert process.stdout is not None
         assert process.stderr is not None
-        worker = Worker(
-            plan.rank,
-            process,
-            os.pidfd_open(process.pid),
-            self._writer(plan, "out", is_error=False),
-            self._writer(plan, "err", is_error=True),
-        )
+        worker = Worker(plan.rank, process, pidfd, plan.error)
         self._workers[plan.rank] = worker
         self._selector.register(worker.pidfd, selectors.EVENT_READ, lambda: self._ended(worker))
-        self._follow(worker, process.stdout, worker.out)
-        self._follow(worker, process.stderr, worker.error)
+        self._follow(worker, process.stdout, plan.out)
+        self._follow(worker, process.stderr, plan.error)
 
     def signal_groups(self, number: signal.Signals) -> None:
         """Send a signal to every process group, also to those whose leader has ended."""
         for group in self._groups:
             children.kill_group(group, number)
+        if number == signal.SIGKILL and self._together:
+            self._together.kill()
 
     def gone(self) -> bool:
         """Kill what is left beside the ranks; return whether nothing is."""
@@ -122,22 +103,40 @@ class Workers:
         for pid in self._strays():
             os.kill(pid, signal.SIGKILL)  # our own unreaped child: the pid cannot be another's
             children.reap(pid)
-        if self._strays():
+        if self.left():
             return False
-        self._groups.clear()
+        self._forget_groups()
         return True
 
+    def left(self) -> set[int]:
+        """Return every process of the generation that is not gone."""
+        together = self._together.pids() if self._together else set()
+        return set(self.running().values()) | self._strays() | together
+
+    def abandon(self) -> None:
+        """Count no longer on what cannot be killed; it ends when the kernel lets it."""
+        self._foreign |= self.left()
+        for worker in self._workers.values():
+            self._forget(worker)
+            self._abandoned.append(worker)
+        self._workers.clear()
+        self._forget_groups()
+
     def reap_strays(self) -> None:
-        """Collect adopted processes that have ended."""
+        """Collect adopted and abandoned processes that have ended."""
         for pid in self._strays():
             children.reap(pid)
+        self._abandoned = [one for one in self._abandoned if one.process.poll() is None]
 
     def _strays(self) -> set[int]:
-        return children.children() - self._foreign - set(self.running().values())
+        ours = set(self.running().values()) | self._waiting()
+        return children.children() - self._foreign - ours
 
-    def _writer(self, plan: WorkerPlan, suffix: str, *, is_error: bool) -> LineWriter:
-        log = plan.log.with_suffix(f".{suffix}") if plan.log else None
-        return LineWriter(self._terminal, plan.rank, log, is_error=is_error)
+    def _forget_groups(self) -> None:
+        self._groups.clear()
+        if self._together:
+            self._together.remove()
+            self._together = None
 
     def _follow(self, worker: Worker, stream: IO[bytes], writer: LineWriter) -> None:
         os.set_blocking(stream.fileno(), False)
@@ -165,15 +164,40 @@ class Workers:
             worker.streams.pop(stream).close()
             stream.close()
 
-    def _ended(self, worker: Worker) -> None:
+    def _forget(self, worker: Worker) -> None:
         self._selector.unregister(worker.pidfd)
         os.close(worker.pidfd)
-        code = worker.process.wait()
-        if code != 0:  # its data loaders and the like hold memory, devices and ports
-            children.kill_group(worker.process.pid, signal.SIGKILL)
         # What the rank itself wrote is in the pipes now; a process that it left may hold them open.
         for stream in list(worker.streams):
             self._read(worker, stream, once=False)
         self._unfollow(worker, list(worker.streams))
+
+    def _ended(self, worker: Worker) -> None:
+        # The kernel hands out descriptors in the order in which they became ready.
+        at_boot_ns = boot_ns()
+        core_dumped = _dumped_core(worker.process.pid)
+        code = worker.process.wait()
+        if code != 0:  # its data loaders and the like hold memory, devices and ports
+            children.kill_group(worker.process.pid, signal.SIGKILL)
+        self._forget(worker)
         del self._workers[worker.rank]
-        self._on_exit(worker.rank, code, tuple(worker.error.last_lines))
+        error = worker.error
+        self._on_exit(
+            RankEnd(
+                rank=worker.rank,
+                code=code,
+                core_dumped=core_dumped,
+                at_boot_ns=at_boot_ns,
+                last_lines=tuple(error.last_lines),
+                traceback_boot_ns=error.traceback_boot_ns,
+            )
+        )
+
+
+def _dumped_core(pid: int) -> bool:
+    """Return whether a child that has ended left a core dump; it stays to be waited for."""
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return ended is not None and ended.si_code == os.CLD_DUMPED

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from everstep.saving.device_copies import Device
-from everstep.state import paths
 from everstep.state.capture import is_stateful
 from everstep.state.views import ShardView
+from everstep_common.shard_names import owner
 
 
 class _Tensor(Protocol):
@@ -48,7 +48,7 @@ class Early:
         )
 
     def _is_unknown(self, shard: ShardView) -> bool:
-        return bool(self._unknown) and paths.owner(shard.name)[1].startswith(self._unknown)
+        return bool(self._unknown) and owner(shard.name)[1].startswith(self._unknown)
 
 
 def _waits(part: object) -> bool:

@@ -105,9 +105,15 @@ class Exchange:
         """Give the copy to the agent."""
         if self.link.session != grant.session:  # the slot is one of an agent that is gone
             return failed("the agent was restarted during the copy")
-        commit = Commit(grant.step, grant.slot.slot, grant.slot.epoch, entries)
+        same = bool(entries) and entries == self.link.committed
+        told = () if same else entries
+        commit = Commit(grant.step, grant.slot.slot, grant.slot.epoch, told, same)
         answer, _ = self.link.ask(commit, (Committed,), self.deadlines.commit_s)
-        return Outcome(Ending.SAVED) if isinstance(answer, Committed) else failed(_reason(answer))
+        if not isinstance(answer, Committed):
+            return failed(_reason(answer))
+        if self.link.session == grant.session:
+            self.link.committed = entries
+        return Outcome(Ending.SAVED)
 
 
 def _reason(answer: object | None) -> str:

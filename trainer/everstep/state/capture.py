@@ -1,6 +1,7 @@
 """Which Capture a state gets: plain arrays keep their names, objects are taken apart."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from everstep.state import paths
 from everstep.state.objects import Object, Stateful, objects_of
@@ -13,20 +14,28 @@ from everstep.state.views import Capture, State, StateError
 RANDOM = "random"
 
 
-def capture_of(state: State | Capture, place: Place, equal: Collection[str] = ()) -> Capture:
+def capture_of(
+    state: State | Capture,
+    place: Place,
+    equal: Collection[str] = (),
+    replaceable: Collection[str] = (),
+) -> Capture:
     """Return the Capture of a state.
 
-    ``equal`` names objects whose arrays are equal in every rank of the job. Raises StateError.
+    ``equal`` names objects whose arrays are equal in every rank of the job, ``replaceable`` those
+    of which another rank's private things may stand in for lost ones. Raises StateError.
     """
     if isinstance(state, Capture):
         return state
-    _refuse_unnamed(state, equal)
+    _refuse_unnamed(state, {"equal": equal, "replaceable": replaceable})
     objects = {name: thing for name, thing in state.items() if is_stateful(thing)}
     arrays = {name: array for name, array in state.items() if name not in objects}
-    if unknown := sorted(set(equal) - objects.keys()):
-        raise StateError(f"equal names {unknown[0]!r}, which is no object with a state_dict()")
+    _refuse_unknown("equal", equal, objects)
     if not objects:
+        _refuse_unknown("replaceable", replaceable, objects)
         return PlainCapture(arrays)
+    _refuse_unknown("replaceable", replaceable, {**objects, RANDOM: None})
+    place = replace(place, replaceable=frozenset(replaceable))
     return StatefulCapture(_objects(objects, equal, place), arrays, place)
 
 
@@ -35,7 +44,12 @@ def is_stateful(thing: object) -> bool:
     return isinstance(thing, Stateful) and not isinstance(thing, type)
 
 
-def _refuse_unnamed(state: object, equal: object) -> None:
+def _refuse_unknown(option: str, names: Collection[str], objects: Mapping[str, object]) -> None:
+    if unknown := sorted(set(names) - objects.keys()):
+        raise StateError(f"{option} names {unknown[0]!r}, which is no object with a state_dict()")
+
+
+def _refuse_unnamed(state: object, options: Mapping[str, object]) -> None:
     if not isinstance(state, Mapping):
         raise StateError(
             f"the state is a {type(state).__name__}; name its parts:"
@@ -44,8 +58,9 @@ def _refuse_unnamed(state: object, equal: object) -> None:
     for name in state:
         if not isinstance(name, str):
             raise StateError(f"a part of the state is called {name!r}; names are strings")
-    if isinstance(equal, str):
-        raise StateError(f"equal: expected several names, got {equal!r}; write [{equal!r}]")
+    for option, names in options.items():
+        if isinstance(names, str):
+            raise StateError(f"{option}: expected several names, got {names!r}; write [{names!r}]")
 
 
 def _objects(things: Mapping[str, object], equal: Collection[str], place: Place) -> list[Object]:

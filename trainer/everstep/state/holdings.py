@@ -1,12 +1,13 @@
 """The shards that a step has, and which of them hold what a process wants: pure decisions."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everstep.state import paths
 from everstep.state.parts import Part, Place
 from everstep.state.regions import Overlap, Region, missing_count, overlap, whole
 from everstep.state.views import OTHER_MODEL, MissingError, RestoreError
+from everstep_common.shard_names import owner, private_name
 from everstep_common.trainer_messages import Entry
 
 
@@ -26,7 +27,7 @@ class Holdings:
         self._place = place
         self._by_tensor: dict[str, list[Entry]] = {}
         self._marked: dict[str, list[str]] = {}
-        ranks = set()
+        ranks: set[int] = set()
         for entry in described:
             tensor = entry.tensor or entry.name
             if tensor not in self._by_tensor:
@@ -34,32 +35,40 @@ class Holdings:
                 if mark:
                     self._marked.setdefault(path, []).append(tensor)
             self._by_tensor.setdefault(tensor, []).append(entry)
-            rank, _ = paths.owner(tensor)
+            rank, _ = owner(tensor)
             if rank is not None:
                 ranks.add(rank)
         # Every rank saves something private, so who is alone there is described alone, and no other
         # rank's things may stand in: they are only not known.
         self._others_known = ranks != {place.rank}
+        self._ranks = sorted(ranks)
         self._world_size = max(ranks, default=-1) + 1
 
     def source_rank(self, path: str, *, own_only: bool = False) -> int | None:
         """Return whose private ``path`` to take; None: leave what ``own_only`` means as it is.
 
         A rank that the step's world had not takes what the rank has that stood in its place,
-        counted round. Raises MissingError when no rank has it.
+        counted round; of what is replaceable, any rank's will do. Raises MissingError when no rank
+        has it.
         """
         own = self._place.rank
-        if paths.private(own, path) in self._by_tensor:
+        if self.private(own, path):
             return own
         if self._others_known and self._world_size:
             if own_only:
                 return None
-            other = own % self._world_size
-            if paths.private(other, path) in self._by_tensor:
-                return other
+            others: Sequence[int] = self._ranks if self._place.replaces(path) else ()
+            for other in (own % self._world_size, *others):
+                if self.private(other, path):
+                    return other
         raise MissingError(
             f"no copy holds {path!r} of rank {own}, nor of another in its place{OTHER_MODEL}"
         )
+
+    def private(self, rank: int, path: str) -> str:
+        """Return as what a rank's private ``path`` was saved; "": it was not."""
+        names = (private_name(rank, path, replaceable=one) for one in (False, True))
+        return next((name for name in names if name in self._by_tensor), "")
 
     def pieces(self, part: Part, source_rank: int) -> tuple[Piece, ...]:
         """Return the shards that together hold the part. Raises MissingError, RestoreError."""
@@ -84,7 +93,7 @@ class Holdings:
         )
 
     def _candidates(self, part: Part, source_rank: int) -> list[str]:
-        own = paths.private(source_rank, part.path)
+        own = self.private(source_rank, part.path)
         shared = [part.shared_name, part.path]
         marked = self._marked.get(part.path, [])
         if self._others_known and len(marked) == 1:

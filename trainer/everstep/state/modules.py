@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from everstep.state.objects import AnyObject, ModuleObject, Object, OptimizerObject, Stateful
+from everstep.state.objects import ModuleObject, Object, OptimizerObject, Stateful, any_object
 from everstep.state.parts import Place
 from everstep.state.paths import join, word
 
@@ -50,7 +50,7 @@ class Modules:
             groups = [list(group["params"]) for group in thing.param_groups]
             if all(id(parameter) in self.names for group in groups for parameter in group):
                 return self._optimizer(name, thing, groups, all_equal)
-        return AnyObject(name, thing, all_equal, own_only=bool(getattr(thing, "own_only", False)))
+        return any_object(name, thing, all_equal)
 
     def _optimizer(
         self,

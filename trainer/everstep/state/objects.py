@@ -89,6 +89,11 @@ class AnyObject:
         return None
 
 
+def any_object(name: str, thing: Stateful, all_equal: bool) -> AnyObject:
+    """Return a Stateful of which nothing is known but what it says itself."""
+    return AnyObject(name, thing, all_equal, own_only=bool(getattr(thing, "own_only", False)))
+
+
 @dataclass(slots=True)
 class ModuleObject(AnyObject):
     """A torch.nn.Module."""
@@ -188,7 +193,7 @@ def objects_of(
 ) -> list[Object]:
     """Return the objects by their kind; modules name the parameters of the optimizers."""
     if "torch" not in sys.modules:
-        return [AnyObject(name, thing, name in equal) for name, thing in stateful.items()]
+        return [any_object(name, thing, name in equal) for name, thing in stateful.items()]
     from everstep.state.modules import Modules  # torch is there
 
     modules = Modules.among(stateful, place)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from everstep.state import paths
 from everstep.state.regions import Region, whole
 from everstep.state.shares import assign, shares_of
 from everstep.state.views import ShardView
+from everstep_common.shard_names import private_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,16 @@ class Place:
 
     rank: int = 0
     world_size: int = 1
+    # Objects whose private things another rank's may stand in for.
+    replaceable: frozenset[str] = frozenset()
+
+    def replaces(self, path: str) -> bool:
+        """Return whether another rank's private thing of this path would do."""
+        return any(path.startswith((f"{name}/", f"{name}#")) for name in self.replaceable)
+
+    def private(self, path: str) -> str:
+        """Return the name of what only this process has."""
+        return private_name(self.rank, path, replaceable=self.replaces(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ class Part:
 
     def tensor_name(self, place: Place) -> str:
         """Return the name of the whole array in the vault."""
-        return paths.private(place.rank, self.path) if self.replicas is None else self.shared_name
+        return place.private(self.path) if self.replicas is None else self.shared_name
 
     @property
     def shared_name(self) -> str:

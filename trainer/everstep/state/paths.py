@@ -3,9 +3,10 @@
 import functools
 import re
 
+from everstep_common.shard_names import owner
+
 # "/" joins, "[" begins a part of a tensor, "@" a group of ranks, "#" a key that is no string.
 _ESCAPED = re.compile(r"[%/\[\]@#\x00-\x1f\x7f]")
-_PRIVATE = re.compile(r"rank-(\d+)/(.*)", re.DOTALL)
 _TREE = "#tree"
 
 
@@ -18,17 +19,6 @@ def join(path: str, key: object) -> str:
     return _join_text(path, key) if type(key) is str else f"{path}/{word(key)}"
 
 
-def private(rank: int, path: str) -> str:
-    """Return the name of what only this rank has."""
-    return f"rank-{rank}/{path}"
-
-
-def owner(name: str) -> tuple[int | None, str]:
-    """Return the rank whose private thing it is (None: of all ranks), and the path."""
-    match = _PRIVATE.fullmatch(name)
-    return (int(match[1]), match[2]) if match else (None, name)
-
-
 def tree(path: str) -> str:
     """Return the path of the shard that holds an object's structure."""
     return path + _TREE
@@ -38,7 +28,7 @@ def refuse_object_name(name: object) -> None:
     """Raise PathError for a name that could be taken for something else."""
     if not isinstance(name, str) or not name or _ESCAPED.search(name.replace("/", "")):
         raise PathError(f"{name!r} is no name for a part of the state")
-    if _PRIVATE.match(name + "/"):
+    if owner(name + "/")[0] is not None:
         raise PathError(f"{name!r} is how the private parts of a rank are named")
 
 

@@ -93,7 +93,7 @@ class StatefulCapture:
         return Arrays(self._arrays.targets(()), tuple(fillings), tuple(loads))
 
     def _tree_view(self, thing: Object, content: bytes) -> ShardView:
-        name = paths.private(self._place.rank, paths.tree(thing.path))
+        name = self._place.private(paths.tree(thing.path))
         return replace(buffer_view(name, bytearray(content)), format="U8")
 
 
@@ -126,7 +126,10 @@ class Structures:
         return self.capture.fillings(self.holdings, self.sources, self._found or {})
 
     def _names(self) -> dict[str, str]:
-        return {path: paths.private(rank, paths.tree(path)) for path, rank in self.sources.items()}
+        return {
+            path: self.holdings.private(rank, paths.tree(path))
+            for path, rank in self.sources.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

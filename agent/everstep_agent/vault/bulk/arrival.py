@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from threading import Lock
 
+from everstep_agent.vault.bulk.floor import Watch
 from everstep_agent.vault.bulk.stripes import Stripe, bitmap, cut
 from everstep_agent.vault.bulk.wire import BulkError
 from everstep_agent.vault.copies import CopyKey
@@ -24,6 +25,8 @@ class Arrival:
         self.region = region
         # The pages that it is to get as bytes arrive; None: they are there.
         self.pages: HugePages | None = None
+        # What sees to it that enough comes; None: there is no other source to turn to.
+        self.watch: Watch | None = None
         # Who takes the memory over when nobody uses it any more.
         self.recycle: Callable[[Region], bool] | None = None
         self._stripes = cut(size_bytes)

@@ -37,7 +37,40 @@ class Arrivals:
         self._kept_s = kept_s
         self._cut: dict[Expected, tuple[Arrival, asyncio.TimerHandle]] = {}
         self._spares: list[Region] = []
+        # Made while this node waits as a spare: nothing has ever come into it.
+        self._blank: list[Region] = []
+        # How often all was given back.
+        self._released = 0
         self._over = False
+
+    async def stock(self, count: int, size_bytes: int) -> None:
+        """Have memory for so many copies of at most this size. Raises MemoryShortError."""
+        enough = [region for region in self._blank if region.size_bytes >= size_bytes]
+        for region in self._blank:
+            if region not in enough[:count]:
+                _close(region)
+        self._blank = enough[:count]
+        missing = count - len(self._blank)
+        if missing > 0:
+            demand = Demand(self._uid(), missing, size_bytes, "everstep-spare", spare=True)
+            await self._map(await self._allocator.allocate(demand))
+
+    async def _map(self, regions: list[Region]) -> None:
+        released = self._released
+        try:
+            for region in regions:
+                await self._allocator.map_in(region)
+        finally:
+            if self._released == released:
+                self._blank += regions
+            else:
+                for region in regions:
+                    _close(region)
+
+    def wait_no_more(self) -> None:
+        """The node has its place: what was made meanwhile and is not filled soon goes back."""
+        for region in self._blank:
+            asyncio.get_running_loop().call_later(self._kept_s, self._tire, region)
 
     async def open(self, expected: Expected, name: str) -> Arrival:
         """Return where to receive a copy, with what came before a cut. Raises MemoryShortError."""
@@ -82,7 +115,7 @@ class Arrivals:
     def waiting_bytes(self) -> int:
         """Return how much ``release`` would give back."""
         cut = sum(arrival.region.size_bytes for arrival, _ in self._cut.values())
-        return cut + sum(region.size_bytes for region in self._spares)
+        return cut + sum(region.size_bytes for region in self._spares + self._blank)
 
     def prune(self, freed: Callable[[CopyKey], bool]) -> None:
         """Give back cut copies that nobody needs any more."""
@@ -98,9 +131,10 @@ class Arrivals:
     def release(self) -> bool:
         """Give back all that only waits for a use; False when there was nothing."""
         found = self.waiting_bytes > 0
+        self._released += 1
         self.prune(lambda _: True)
-        spares, self._spares = self._spares, []
-        for region in spares:
+        waiting, self._spares, self._blank = self._spares + self._blank, [], []
+        for region in waiting:
             _close(region)
         return found
 
@@ -119,7 +153,12 @@ class Arrivals:
                 rest = region.size_bytes - size_bytes
                 region.writable()[size_bytes:] = bytes(rest)
                 return region
-        return None
+        fitting = [region for region in self._blank if region.size_bytes >= size_bytes]
+        if not fitting:
+            return None
+        region = min(fitting, key=lambda one: one.size_bytes)
+        self._blank.remove(region)
+        return region
 
     def _recycle(self, region: Region) -> bool:
         if self._over or len(self._spares) >= _SPARES_MAX:
@@ -130,9 +169,10 @@ class Arrivals:
         return True
 
     def _tire(self, region: Region) -> None:
-        if region in self._spares:
-            self._spares.remove(region)
-            _close(region)
+        for waiting in (self._spares, self._blank):
+            if region in waiting:
+                waiting.remove(region)
+                _close(region)
 
 
 def _close(region: Region) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from everstep_agent.slices import slowly
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.bulk.arrivals import Arrivals, Expected
 from everstep_agent.vault.bulk.dialing import RefusedError, Remote, answer, connect
@@ -22,7 +23,8 @@ from everstep_agent.vault.bulk.streams import Streams
 from everstep_agent.vault.bulk.stripes import Queue, absent
 from everstep_agent.vault.bulk.transfer import Departure, Mover
 from everstep_agent.vault.bulk.wire import BulkError, Wire
-from everstep_agent.vault.copies import CopyFacts, CopyKey, entries_problem
+from everstep_agent.vault.copies import CopyFacts, CopyKey
+from everstep_agent.vault.manifests import checked_in_parts
 from everstep_agent.vault.memory import Region
 
 # The other agent may first wait for an earlier attempt to end, allocate, or read a file.
@@ -62,16 +64,17 @@ async def get(
 ) -> tuple[CopyFacts, Region]:
     """Fetch a copy, verified and frozen. Raises OSError, and MemoryShortError.
 
-    MismatchError for one whose bytes are wrong. What a cut attempt has brought is not fetched
-    again by the next one, from whomever.
+    MismatchError for one whose bytes are wrong, SlowError below the mover's floor. What a cut
+    attempt has brought is not fetched again by the next one, from whomever.
     """
     wire = await connect(remote, mover.timeout_s)
     try:
         await wire.send(_get(expected))
         offer = await answer(wire, _PATIENCE * mover.timeout_s, Offer)
         assert isinstance(offer, Offer)
-        facts = _checked(Manifest(offer.size_bytes, offer.root_hash, offer.entries), expected)
+        facts = await _checked(Manifest(offer.size_bytes, offer.root_hash, offer.entries), expected)
         arrival = await arrivals.open(expected, f"everstep-fetched-{expected.key.rank}")
+        arrival.watch = mover.floor.watch() if mover.floor else None
         try:
             await wire.send(Accept(arrival.present()))
             streams = Streams(remote, expected.key, offer.nonce, mover)
@@ -99,7 +102,7 @@ async def manifests(
             async with asyncio.timeout(_PATIENCE * timeout_s):
                 said = await wire.receive(Manifest, Sorry)
             if isinstance(said, Manifest):
-                found[expected.key] = _checked(said, expected)
+                found[expected.key] = await _checked(said, expected)
     finally:
         wire.close()
     return found
@@ -126,11 +129,11 @@ def _get(expected: Expected) -> Get:
     return Get(key.generation, key.rank, key.step, expected.size_bytes, expected.root_hash)
 
 
-def _checked(found: Manifest, expected: Expected) -> CopyFacts:
+async def _checked(found: Manifest, expected: Expected) -> CopyFacts:
     key = expected.key
     if (found.root_hash, found.size_bytes) != (expected.root_hash, expected.size_bytes):
         raise RefusedError(f"the copy of {key} that is there is a different one")
-    problem = entries_problem(found.entries, found.size_bytes)
-    if problem:
-        raise RefusedError(f"the manifest of {key} is wrong: {problem}")
+    checked = await slowly(checked_in_parts(found.entries, found.size_bytes))
+    if checked.problem:
+        raise RefusedError(f"the manifest of {key} is wrong: {checked.problem}")
     return CopyFacts(key, found.size_bytes, found.root_hash, found.entries)

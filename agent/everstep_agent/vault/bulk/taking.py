@@ -3,14 +3,16 @@
 import asyncio
 from collections import defaultdict
 
+from everstep_agent.slices import slowly
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.meetings import Meeting, Meetings
 from everstep_agent.vault.bulk.messages import PROTOCOL, Accept, Mismatch, Put, Sorry, Stored
 from everstep_agent.vault.bulk.wire import BulkError, Wire
-from everstep_agent.vault.copies import CopyFacts, CopyKey, entries_problem
+from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import checked_in_parts
 from everstep_agent.vault.site import Site
 
 # What the controller takes in 32 bits, and what leaves room to count on in 64.
@@ -41,7 +43,7 @@ class Taking:
 
     async def _put(self, wire: Wire, vault: JobVault, put: Put) -> None:
         key = CopyKey(put.generation, put.rank, put.step)
-        reason = _problem(put) or vault.refuses(key)
+        reason = _problem(put) or vault.refuses(key) or await _wrong_manifest(put)
         if reason:
             await wire.send(Sorry(reason))
             return
@@ -106,7 +108,11 @@ def _problem(put: Put) -> str | None:
     most = ((put.rank, _RANK_MAX), (put.generation, _STEP_MAX), (put.step, _STEP_MAX))
     if not all(0 <= number <= limit for number, limit in most):
         return "a replica of a rank, step or generation that cannot be"
-    return entries_problem(put.entries, put.size_bytes)
+    return None
+
+
+async def _wrong_manifest(put: Put) -> str | None:
+    return (await slowly(checked_in_parts(put.entries, put.size_bytes))).problem
 
 
 class _Turn:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from everstep_agent.vault.bulk.arrival import Arrival
+from everstep_agent.vault.bulk.floor import Floor, Watch
 from everstep_agent.vault.bulk.pace import Pace
 from everstep_agent.vault.bulk.stripes import Queue, Stripe
 from everstep_agent.vault.bulk.wire import BulkError, Wire
@@ -46,6 +47,7 @@ class Mover:
     timeout_s: float
     pace: Pace
     streams: int = 2
+    floor: Floor | None = None
 
     async def send(self, wire: Wire, departure: Departure) -> None:
         """Send stripes until none is left. Raises OSError."""
@@ -97,7 +99,7 @@ def _receive(connection: socket.socket, arrival: Arrival) -> None:
     number = bytearray(_INDEX.size)
     view = arrival.region.writable()
     while True:
-        _fill(connection, memoryview(number))
+        _fill(connection, memoryview(number), arrival.watch)
         (index,) = _INDEX.unpack(number)
         if index == _END:
             return
@@ -117,12 +119,12 @@ def _receive_stripe(
             with view[start : min(start + _POPULATED_BYTES, end)] as part:
                 populate_view(part, arrival.pages)
         with view[start : min(start + _BLOCK_BYTES, end)] as block:
-            _fill(connection, block)
+            _fill(connection, block, arrival.watch)
             chunk.add(block)
     return chunk.digest()
 
 
-def _fill(connection: socket.socket, block: memoryview) -> None:
+def _fill(connection: socket.socket, block: memoryview, watch: Watch | None) -> None:
     filled = 0
     while filled < len(block):
         with block[filled:] as rest:
@@ -130,6 +132,8 @@ def _fill(connection: socket.socket, block: memoryview) -> None:
         if not count:
             raise BulkError("the copy was cut short")
         filled += count
+        if watch is not None:
+            watch.came(count)
 
 
 @contextmanager

@@ -5,12 +5,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from everstep_agent.slices import slowly
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.client import manifests
 from everstep_agent.vault.bulk.dialing import Remote
 from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.files import FileName
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import names_in_parts
 from everstep_agent.vault.restoring.sources import Source
 from everstep_common.trainer_messages import Entry
 
@@ -23,25 +25,32 @@ class Contents:
     def __init__(self, vault: JobVault) -> None:
         self._vault = vault
         self._parts: dict[bytes, tuple[Entry, ...]] = {}
+        self._names: dict[bytes, frozenset[str]] = {}
         self._one_at_a_time = asyncio.Lock()
 
     def of(self, source: Source) -> tuple[Entry, ...] | None:
         """Return the shards of a source, if they are known; offsets are those of an equal copy."""
         return self._parts.get(source.part)
 
+    def names(self, source: Source) -> frozenset[str] | None:
+        """Return the names of a source's shards, if they are known."""
+        return self._names.get(source.part)
+
     def unknown(self, sources: Iterable[Source]) -> list[Source]:
         """Return those whose shards are not known."""
-        return [source for source in sources if source.part not in self._parts]
+        return [source for source in sources if source.part not in self._names]
 
     def forget(self) -> None:
         """Another plan begins."""
         self._parts.clear()
+        self._names.clear()
 
     async def learn(self, sources: Sequence[Source]) -> list[str]:
         """Ask for what is not known, from the best source of each part; return what went wrong."""
         problems: list[str] = []
         async with self._one_at_a_time:
             self._learn_own(sources)
+            await self._name()
             asked: set[Source] = set()
             while True:
                 first: dict[bytes, Source] = {}
@@ -52,6 +61,7 @@ class Contents:
                     return problems
                 asked.update(first.values())
                 problems += await self._ask(first.values())
+                await self._name()
 
     def _learn_own(self, sources: Sequence[Source]) -> None:
         held = {(facts.key, facts.root_hash): facts for facts, _ in self._vault.holdings.facts()}
@@ -100,6 +110,15 @@ class Contents:
         if files is None:
             raise FileNotFoundError("this node has no storage for the job")
         return await files.manifest(file_name(source))
+
+    async def _name(self) -> None:
+        """What is known counts from now on."""
+        for part in self._parts.keys() - self._names.keys():
+            entries = self._parts[part]
+            names = await slowly(names_in_parts(entries))
+            # Another plan may have begun meanwhile.
+            if self._parts.get(part) is entries:
+                self._names[part] = names
 
     def _note(self, source: Source, facts: CopyFacts | None) -> bool:
         if facts is not None:

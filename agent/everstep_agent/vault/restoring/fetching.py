@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections import defaultdict
+from dataclasses import replace
 
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.client import MismatchError, get
 from everstep_agent.vault.bulk.dialing import Remote
+from everstep_agent.vault.bulk.floor import SlowError
 from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.files import BadFileError
 from everstep_agent.vault.job_vault import JobVault
@@ -36,15 +38,18 @@ class Fetching:
         """Another plan begins."""
         self._one_fetch.clear()
 
-    async def get(self, source: Source) -> tuple[CopyFacts, Region]:
-        """Return the copy; the caller drops the region. Raises OSError and MemoryShortError."""
+    async def get(self, source: Source, *, patient: bool = False) -> tuple[CopyFacts, Region]:
+        """Return the copy; the caller drops the region. Raises OSError and MemoryShortError.
+
+        SlowError for a source that brings too little, unless ``patient``.
+        """
         async with self._one_fetch[source.wanted]:
             here = await self._held(source.wanted)
             if not isinstance(here, str):
                 return here
             if source.tier is Tier.OWN_MEMORY:
                 raise GoneError(here)
-            facts, region = await self._bring(source)
+            facts, region = await self._bring(source, patient=patient)
             try:
                 await self._vault.keep_replica(facts, region.hold())
             except BaseException:
@@ -83,18 +88,22 @@ class Fetching:
             # It is gone from here; a replica of the same step may be here as well.
             problem = f"its copy of {wanted.key} is bad"
 
-    async def _bring(self, source: Source) -> tuple[CopyFacts, Region]:
+    async def _bring(self, source: Source, *, patient: bool) -> tuple[CopyFacts, Region]:
         vault = self._vault
         if not source.address:
             return await self._from_file(source)
         remote = Remote(source.address, vault.job, vault.transfer_key)
+        incoming = vault.site.incoming
+        mover = replace(incoming, floor=None) if patient else incoming
         while True:
             before = vault.arrivals.brought(source.wanted)
             try:
-                return await get(remote, source.wanted, vault.arrivals, vault.site.incoming)
+                return await get(remote, source.wanted, vault.arrivals, mover)
             except MismatchError as error:
                 vault.bad(f"{error} from {source.node}")
                 raise
+            except SlowError:
+                raise  # it may go on for ever like this: others first
             except OSError as error:
                 # A source that was cut in the middle is asked to go on, if it brought anything.
                 if vault.arrivals.brought(source.wanted) <= before:

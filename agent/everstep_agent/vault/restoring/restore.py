@@ -5,8 +5,11 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from everstep_agent.slices import slowly
 from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.bulk.floor import SlowError
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import chosen_in_parts, names_in_parts
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.restoring.contents import Contents
 from everstep_agent.vault.restoring.fetching import Fetching
@@ -47,6 +50,8 @@ class Restorer:
         self._fetching.forget()
         if plan.restore:
             self._vault.ongoing.ahead(self._do_ahead(plan), plan.generation)
+        else:
+            self._vault.release_ready()
 
     async def restore(
         self, plan: fleet_pb2.StartGeneration, names: Iterable[str]
@@ -66,7 +71,8 @@ class Restorer:
                 for result in results:
                     if result is not None:
                         raise result
-                missing -= {entry.name for part in parts for entry in part.entries}
+                for part in parts:
+                    missing -= await slowly(names_in_parts(part.entries))
         except BaseException:
             for part in parts:
                 part.region.drop()
@@ -90,6 +96,7 @@ class Restorer:
         sizes = sizes_ahead(plan, vault.holdings.ranks)
         wanted = {rank: vault.wanted(size) for rank, size in sizes.items()}
         await vault.slots_ahead.make(plan.generation, wanted)
+        vault.arrivals.wait_no_more()
 
     async def _prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
         ranks = range(plan.first_rank, plan.first_rank + plan.processes)
@@ -121,13 +128,24 @@ class Restorer:
         self, parts: list[RestoredPart], source: Source, missing: set[str], search: Search
     ) -> None:
         try:
-            facts, region = await self._fetching.get(source)
+            facts, region = await self._fetching.get(source, patient=search.last_resort(source))
+        except SlowError as error:
+            search.slow(source, str(error))
+            return
         except (OSError, MemoryShortError) as error:
             search.failed(source, str(error) or "no answer in time")
             return
-        entries = tuple(entry for entry in facts.entries if entry.name in missing)
+        entries = await _taken(facts.entries, missing, region)
         if not entries:
             region.drop()
             search.failed(source, "what was wanted is not in it")
             return
         parts.append(RestoredPart(entries, region, str(source)))
+
+
+async def _taken(entries: tuple[Entry, ...], names: set[str], region: Region) -> tuple[Entry, ...]:
+    try:
+        return await slowly(chosen_in_parts(entries, names))
+    except BaseException:
+        region.drop()
+        raise

@@ -1,13 +1,16 @@
 """One look for good sources of a state: which there are, what is in them, and which have failed."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from everstep_agent.slices import slowly
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.files import BadFileError
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.manifests import names_in_parts
 from everstep_agent.vault.restoring.contents import Contents
 from everstep_agent.vault.restoring.sources import Source, choose, planned, stored
+from everstep_common.long_frames import Parts
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 
@@ -34,6 +37,8 @@ class Search:
         self.sources = planned(plan.sources, held, vault.site.node)
         self._storage_asked = False
         self._problems: list[str] = []
+        # Sources that bring little: for what nobody else has.
+        self._slow: list[Source] = []
 
     async def choose(self, missing: set[str]) -> list[Source]:
         """Return sources for all of it. Raises RestoreError.
@@ -47,29 +52,37 @@ class Search:
                 break
             await widen()
             chosen = self._choose(missing)
+        if self._slow and self._lacking(chosen, missing):
+            self.sources += [source for source in self._slow if source not in self.sources]
+            chosen = self._choose(missing)
         if lacking := self._lacking(chosen, missing):
             raise RestoreError(_explain(lacking, self._problems))
         return chosen
 
     async def all_names(self) -> set[str]:
         """Return the names of all shards. Raises RestoreError when some part is not known."""
-        return {entry.name for entry in await self.entries(None)}
+        return set(await slowly(names_in_parts(await self.entries(None))))
 
     async def entries(self, rank: int | None) -> tuple[Entry, ...]:
         """Return the shards of one rank's copy, or of all; each name once. Raises RestoreError."""
         await self.storage_if_alone()
         own = [source for source in self.sources if source.wanted.key.rank == rank]
-        found: dict[str, Entry] = {}
-        for entries in await self._learned(own or self.sources):
-            for entry in entries:
-                found.setdefault(entry.name, entry)
-        return tuple(found.values())
+        return await slowly(_merged(await self._learned(own or self.sources)))
 
     def failed(self, source: Source, reason: str) -> None:
         """Do not take this source again."""
         self.sources = [other for other in self.sources if other != source]
         self._problems.append(f"{source}: {reason}")
         logger.warning("restore of %s from %s: %s", source.wanted.key, source, reason)
+
+    def slow(self, source: Source, reason: str) -> None:
+        """Take this source only for what no other one has."""
+        self.failed(source, reason)
+        self._slow.append(source)
+
+    def last_resort(self, source: Source) -> bool:
+        """Return whether the source is slow, and there is no better one."""
+        return source in self._slow
 
     async def storage_if_alone(self) -> None:
         """Look in shared storage when the plan names nothing else."""
@@ -114,15 +127,24 @@ class Search:
 
     def _choose(self, missing: set[str]) -> list[Source]:
         known = [
-            (source, frozenset(entry.name for entry in entries))
+            (source, names)
             for source in self.sources
-            if (entries := self._contents.of(source)) is not None
+            if (names := self._contents.names(source)) is not None
         ]
         return choose(known, missing)
 
     def _lacking(self, chosen: Sequence[Source], missing: set[str]) -> set[str]:
-        found = {entry.name for source in chosen for entry in self._contents.of(source) or ()}
-        return missing - found
+        return missing.difference(*(self._contents.names(source) or () for source in chosen))
+
+
+def _merged(contents: Iterable[tuple[Entry, ...]]) -> Parts[tuple[Entry, ...]]:
+    """Return each shard once."""
+    found: dict[str, Entry] = {}
+    for entries in contents:
+        for entry in entries:
+            found.setdefault(entry.name, entry)
+            yield
+    return tuple(found.values())
 
 
 def _explain(missing: set[str], problems: Sequence[str]) -> str:

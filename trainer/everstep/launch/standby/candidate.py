@@ -31,8 +31,12 @@ class WarmUp:
 
     command: PythonCommand
     modules: tuple[str, ...]
+    # Say nothing of what cannot be imported.
+    quiet: bool = False
     # Index of the device whose context it opens; -1 opens none.
-    device: int
+    device: int = -1
+    # What it inherits besides; -1: nothing.
+    descriptor: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Candidate:
         self._pidfd = os.pidfd_open(self.process.pid)
         self._said: dict[IO[bytes], bytearray] = {}
         self._follow()
-        self._send({"modules": list(warm_up.modules), "device": warm_up.device})
+        modules = list(warm_up.modules)
+        self._send({"modules": modules, "quiet": warm_up.quiet, "device": warm_up.device})
 
     def memory_bytes(self, proc: Path = Path("/proc")) -> int:
         """Return its share of memory (PSS): libraries are shared with the ranks. 0: unknown."""
@@ -115,7 +120,8 @@ class Candidate:
     def _spawn(self, environ: Mapping[str, str], ready: int, order: int) -> subprocess.Popen[bytes]:
         command = self.warm_up.command
         arguments = [_WAITING, str(ready), str(order)]
-        return spawn([command.interpreter, *command.flags, *arguments], environ, (ready, order))
+        inherited = [number for number in (ready, order, self.warm_up.descriptor) if number >= 0]
+        return spawn([command.interpreter, *command.flags, *arguments], environ, inherited)
 
     def _follow(self) -> None:
         for stream in (self.process.stdout, self.process.stderr):

@@ -21,6 +21,7 @@ class Warming(TypedDict):
     """First line of the order pipe: what to do before waiting."""
 
     modules: list[str]
+    quiet: bool
     device: int
 
 
@@ -57,7 +58,8 @@ def warm(warming: Warming) -> str:
         try:
             importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001 - foreign code, and SystemExit is one of it
-            problems.append(f"{name}: {type(error).__name__}")
+            if not warming["quiet"]:
+                problems.append(f"{name}: {type(error).__name__}")
     if warming["device"] >= 0 and "torch" in sys.modules:
         try:
             _open_device(warming["device"])

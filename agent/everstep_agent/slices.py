@@ -1,0 +1,41 @@
+"""Does long work on the event loop in slices, so that nobody else waits for its end."""
+
+import asyncio
+from collections.abc import Generator
+from typing import TypeVar, cast
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+# Work this short is done at once. All of a turn's new work comes on top of one slice.
+_AT_ONCE_S = 0.001
+_SLICE_S = 0.005
+
+# Long work takes turns, one slice in each turn of the loop: or a flood would add up to a stall.
+# The loop's own, as its clock is: whoever works on it shares its time, and nobody is wired for it.
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+async def slowly(work: Generator[None, None, T]) -> T:
+    """Return the result of work that yields where it may be left for others."""
+    loop = asyncio.get_running_loop()
+    slice_s = _AT_ONCE_S
+    try:
+        _run(work, loop, slice_s)
+    except StopIteration as done:
+        return cast("T", done.value)
+    turn = _turns.setdefault(loop, asyncio.Lock())
+    while True:
+        await asyncio.sleep(0)
+        async with turn:
+            try:
+                _run(work, loop, _SLICE_S)
+            except StopIteration as done:
+                return cast("T", done.value)
+
+
+def _run(work: Generator[None, None, T], loop: asyncio.AbstractEventLoop, slice_s: float) -> None:
+    """Go on for a slice. Raises StopIteration at the end."""
+    ends = loop.time() + slice_s
+    while loop.time() < ends:
+        next(work)

@@ -1,0 +1,60 @@
+"""The rate below which a source is not waited for any longer while there may be another one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+_SECOND_NS = 1_000_000_000
+
+
+class SlowError(ConnectionError):
+    """A source brings so little that another one should be asked first."""
+
+
+class Window:
+    """Counts what comes, window after window. Pure: the time is an argument."""
+
+    def __init__(self, bytes_per_s_min: int, window_ns: int, now_ns: int) -> None:
+        self._bytes_per_s_min = bytes_per_s_min
+        self._window_ns = window_ns
+        self._began_ns = now_ns
+        self._came_bytes = 0
+
+    def came(self, count: int, now_ns: int) -> bool:
+        """Count bytes; False at the end of a window in which there were too few."""
+        self._came_bytes += count
+        passed_ns = now_ns - self._began_ns
+        if passed_ns < self._window_ns:
+            return True
+        enough = self._came_bytes * _SECOND_NS >= self._bytes_per_s_min * passed_ns
+        self._began_ns, self._came_bytes = now_ns, 0
+        return enough
+
+
+class Watch:
+    """One transfer's, for the threads of all its streams together."""
+
+    def __init__(self, floor: "Floor") -> None:
+        self._floor = floor
+        self._window = Window(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
+        self._lock = Lock()
+
+    def came(self, count: int) -> None:
+        """Count bytes. Raises SlowError when too few came for too long."""
+        with self._lock:
+            if not self._window.came(count, self._floor.now_ns()):
+                least = self._floor.bytes_per_s_min
+                raise SlowError(f"it brought less than {least} bytes/s for a while")
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least rate of a transfer; 0 is none."""
+
+    bytes_per_s_min: int
+    window_ns: int
+    now_ns: Callable[[], int]
+
+    def watch(self) -> Watch:
+        """Return what watches a transfer that begins now."""
+        return Watch(self)

@@ -1,0 +1,32 @@
+"""What a node that waits as a spare makes meanwhile: memory for a copy and the slots of each rank.
+
+New memory takes longer to come than the bytes that a peer sends into it. It is made of what nobody
+else needs, counted like all snapshot memory, and the first that goes when somebody does.
+"""
+
+import logging
+
+from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.slots_ahead import slot_bytes_for
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+# A node has no more accelerators; a number beyond it is not believed.
+_PROCESSES_MAX = 64
+
+
+def wait_as_spare(vault: JobVault, wanted: fleet_pb2.SpareMemory) -> None:
+    """Begin to make it; left off when the node gets its place."""
+    vault.ongoing.ahead(_make(vault, wanted), vault.fence)
+
+
+async def _make(vault: JobVault, wanted: fleet_pb2.SpareMemory) -> None:
+    ranks = min(wanted.processes, _PROCESSES_MAX)
+    try:
+        # The copies first: the slots can be made while the processes start.
+        await vault.arrivals.stock(ranks, wanted.copy_bytes)
+        await vault.slots_ahead.stock(vault.wanted(slot_bytes_for(wanted.copy_bytes)), ranks)
+    except (OSError, MemoryShortError) as error:
+        logger.info("memory of a spare of job %s: %s", vault.job, error)

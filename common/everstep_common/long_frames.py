@@ -1,0 +1,187 @@
+"""Long messages coded part by part: an event loop that does it can do other things in between.
+
+Each function is a generator that yields after every small part and returns the result. On the wire
+the frames are those of `frames`. What is read here is ASCII without spaces between its parts, and
+begins with its type, as every long message of this product is written.
+"""
+
+import json
+from collections.abc import Generator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import TypeVar
+
+from everstep_common import frames
+from everstep_common.codec import CodecError, Reader, field_readers, to_json
+from everstep_common.frames import FrameError
+
+T = TypeVar("T")
+Parts = Generator[None, None, T]
+
+# What is coded at once: a millisecond or two.
+SHORT_BYTES = 32 * 1024
+# The largest item: read at once, too. A hostile one is refused before it is looked at.
+_ITEM_BYTES_MAX = 256 * 1024
+# About 25 KiB of shards, half a millisecond.
+_ITEMS = 128
+
+
+def finish(parts: Parts[T]) -> T:
+    """Return the result at once, for who has nothing else to do."""
+    while True:
+        try:
+            next(parts)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+def encode_in_parts(message: object) -> Parts[list[bytes]]:
+    """Return the frame of a message, in pieces. Raises FrameError when it is too large."""
+    pieces = [f'{{"type":"{type(message).__name__}"'.encode()]
+    for name, value in _fields_of(message):
+        pieces.append(f',"{name}":'.encode())
+        yield from _written(value, pieces)
+    pieces.append(b"}")
+    size = sum(map(len, pieces))
+    if size > frames.FRAME_BYTES_MAX:
+        raise FrameError(f"{type(message).__name__} is too large: {size} bytes")
+    frame = [frames.header(size), *pieces]
+    return frame if size > SHORT_BYTES else [b"".join(frame)]
+
+
+def decode_in_parts(payload: bytes | memoryview, known: Mapping[str, type]) -> Parts[object]:
+    """Return the message in a frame's body. Raises FrameError for what is not in ``known``."""
+    if len(payload) <= SHORT_BYTES:
+        return frames.decode(bytes(payload), known)
+    try:
+        return (yield from _decoded(_Scanner(payload), known))
+    except (ValueError, TypeError, RecursionError) as error:  # CodecError is one of these
+        reason = str(error) if isinstance(error, CodecError | TypeError) else "not JSON"
+        raise FrameError(f"a long frame: {reason}") from error
+
+
+def _fields_of(message: object) -> list[tuple[str, object]]:
+    if not is_dataclass(message):
+        raise TypeError(f"not a message: {message!r}")
+    return [(field.name, getattr(message, field.name)) for field in fields(message)]
+
+
+def _written(value: object, pieces: list[bytes]) -> Parts[None]:
+    """Append the JSON of a field: lists in parts, and those in what is in short lists, too."""
+    if not isinstance(value, tuple) or not value:
+        pieces.append(_dumped(value))
+        return
+    nested = len(value) <= _ITEMS and any(map(_has_lists, value))
+    for begin in range(0, len(value), 1 if nested else _ITEMS):
+        pieces.append(b"," if begin else b"[")
+        if nested:
+            yield from _record_written(value[begin], pieces)
+        else:
+            pieces.append(_dumped(value[begin : begin + _ITEMS])[1:-1])
+        yield
+    pieces.append(b"]")
+
+
+def _has_lists(item: object) -> bool:
+    """Return whether a record has lists of records; the dimensions of a shard are not counted."""
+    if not is_dataclass(item):
+        return False
+    values = [value for _, value in _fields_of(item)]
+    return any(isinstance(value, tuple) and any(map(is_dataclass, value[:1])) for value in values)
+
+
+def _record_written(record: object, pieces: list[bytes]) -> Parts[None]:
+    for number, (name, value) in enumerate(_fields_of(record)):
+        pieces.append(f'{"," if number else "{"}"{name}":'.encode())
+        yield from _written(value, pieces)
+    pieces.append(b"}")
+
+
+def _dumped(value: object) -> bytes:
+    return json.dumps(to_json(value), separators=(",", ":")).encode()
+
+
+def _decoded(scanner: "_Scanner", known: Mapping[str, type]) -> Parts[object]:
+    scanner.take("{")
+    if (scanner.value(), scanner.take(":")) != ("type", ":"):
+        raise FrameError("a long frame that does not begin with its type")
+    kind = known.get(str(scanner.value()))
+    if kind is None:
+        raise FrameError("a frame of unknown type")
+    readers, values = field_readers(kind), dict[str, object]()
+    while scanner.take(",}") == ",":
+        name = str(scanner.value())
+        scanner.take(":")
+        reader = readers.get(name)
+        if reader is None:
+            raise FrameError(f"{kind.__name__}: unknown field {name!r:.60}")
+        if reader.item is None:
+            values[name] = reader.value(scanner.value())
+        else:
+            values[name] = yield from scanner.items(reader.item)
+        yield
+    scanner.end()
+    return kind(**values)
+
+
+class _Scanner:
+    """Reads JSON from its beginning, never more at once than the largest item."""
+
+    def __init__(self, payload: bytes | memoryview) -> None:
+        self._payload = memoryview(payload)
+        self._decode = json.JSONDecoder().raw_decode
+        # A part of the payload as text, where in the payload it begins, and what of it was read.
+        self._text, self._begin, self._at = "", 0, 0
+        self._advance()
+
+    def take(self, expected: str) -> str:
+        """Return the next character, which must be one of these."""
+        found = self._next()
+        if not found or found not in expected:
+            raise FrameError("a frame that is not JSON")
+        self._at += 1
+        return found
+
+    def value(self) -> object:
+        """Return the next value. Raises ValueError when it is none, or too large."""
+        for last in (False, True):
+            try:
+                value, end = self._decode(self._text, self._at)
+            except ValueError:
+                if last:
+                    raise
+            else:
+                # What ends with the text may go on behind it, if it is a number.
+                if last or end < len(self._text):
+                    self._at = end
+                    return value
+            self._advance()
+        raise AssertionError("the second attempt returns or raises")
+
+    def items(self, read: Reader) -> Parts[tuple[object, ...]]:
+        """Return the list that comes next, each item as it is read."""
+        self.take("[")
+        found: list[object] = []
+        if self._next() == "]":
+            self._at += 1
+            return ()
+        while True:
+            found.append(read(self.value()))
+            yield
+            if self.take(",]") == "]":
+                return tuple(found)
+
+    def end(self) -> None:
+        """Raise FrameError when something is left."""
+        if self._begin + self._at != len(self._payload):
+            raise FrameError("a frame that goes on after its message")
+
+    def _next(self) -> str:
+        if self._at >= len(self._text):
+            self._advance()
+        return self._text[self._at : self._at + 1]
+
+    def _advance(self) -> None:
+        self._begin += self._at
+        part = self._payload[self._begin : self._begin + _ITEM_BYTES_MAX]
+        self._text, self._at = str(part, "ascii"), 0

@@ -1,0 +1,24 @@
+"""How private shards of a rank are called, and which of them another rank's may stand in for."""
+
+import re
+
+# "rank-3/x": rank 3 needs its own; "rank-3~/x": another rank's will do when it is lost.
+_REPLACEABLE = "~"
+_PRIVATE = re.compile(r"rank-(\d+)(~?)/(.*)", re.DOTALL)
+
+
+def private_name(rank: int, path: str, *, replaceable: bool = False) -> str:
+    """Return the name of what only this rank has."""
+    return f"rank-{rank}{_REPLACEABLE if replaceable else ''}/{path}"
+
+
+def owner(name: str) -> tuple[int | None, str]:
+    """Return the rank whose private thing it is (None: of all ranks), and the path."""
+    match = _PRIVATE.fullmatch(name)
+    return (int(match[1]), match[3]) if match else (None, name)
+
+
+def is_replaceable(name: str) -> bool:
+    """Return whether the rank can do without its own."""
+    # A job has hundreds of thousands of names, most of them of all ranks.
+    return name.startswith("rank-") and (m := _PRIVATE.match(name)) is not None and bool(m[2])

@@ -1,0 +1,38 @@
+"""A job that fails as it is told: ``failing_script.py MODE --losses FILE``."""
+
+import math
+import sys
+
+import numpy as np
+
+import everstep
+
+_STEPS = 20
+_BAD_DATA = 12
+
+
+def main() -> None:
+    mode, losses = sys.argv[1], sys.argv[-1]
+    skip = 1 if mode == "bad-data" else 0
+    run = everstep.init(on_nan="rollback", skip_batches=skip)
+    state = np.zeros(1000)
+    snapshots = run.snapshots({"state": state})
+    last = snapshots.restore()
+    with open(losses, "a", encoding="ascii") as told:
+        for step in range(0 if last is None else last + 1, _STEPS):
+            batch = run.batch_index(step)
+            if mode == "exception" and step == _BAD_DATA:
+                raise ValueError(f"bad batch {batch}")
+            bad = mode == "bad-data" and batch == _BAD_DATA
+            state += batch
+            if bad:
+                state[0] = math.nan
+            run.report(step, loss=state.mean())
+            snapshots.snapshot(step)
+            run.step(step)
+            told.write(f"{step}\t{batch}:{state[0]:g}\n")
+            told.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Jobs of one rank, one after the other from what was stored, whose agent ends at a message."""
+
+import asyncio
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep_agent.storage.copying import fill_copy
+from everstep_agent.storage.folder import FolderDepot
+from everstep_agent.storage.messages import FillCopy, Place
+from everstep_agent.storage.publishing import look
+from everstep_agent.storage.records import StepKey
+from everstep_agent.vault.hashing import hash_bytes
+from everstep_common.trainer_messages import (
+    TO_LAUNCHER,
+    TO_TRAINER,
+    Attached,
+    End,
+    Joined,
+    Start,
+    Storage,
+)
+from everstep_proto.generated import fleet_pb2
+from integration.storage_world import published, stored
+from integration.vault_clients import Client, attach_message, join_message
+from integration.vault_killed import RemoteJobs, environ
+from integration.vault_states import STATE_BYTES, state_of
+from integration.vault_world import Node, plan
+
+_CLERK = Path(__file__).with_name("storage_clerk_killing.py")
+
+
+def interpreter(folder: Path) -> str:
+    """Make what stands for Python: it starts the storage process that looks at an order."""
+    script = folder / "python"
+    path = shlex.quote(f"PYTHONPATH={environ()['PYTHONPATH']}")
+    program = shlex.join([sys.executable, str(_CLERK), str(folder / "order")])
+    script.write_text(f"#!/bin/sh\nexec env {path} {program}\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+@dataclass(frozen=True)
+class Blow:
+    """The agent gets a signal at a moment of a request to its storage process."""
+
+    request: str
+    moment: str
+    number: signal.Signals
+
+
+@dataclass
+class StoredJob:
+    """What its controller knows of it: the newest step in storage."""
+
+    node: Node
+    agent: RemoteJobs
+    folder: Path
+    generation: int = 0
+    step: int = 0
+    whole: fleet_pb2.StoredStep | None = None
+    _control: Client | None = None
+    # Generation that the launcher runs.
+    _running: int = 0
+    _ranks: list[Client] = field(default_factory=list)
+    # The agent that is to be ended, while it is.
+    _doomed: int = 0
+
+    def arm(self, blow: Blow) -> None:
+        """Have the agent ended in its next job."""
+        self._doomed = self.agent.pid
+        order = self.folder / "order"
+        order.with_suffix(".new").write_text(f"{blow.request}/{blow.moment}/{int(blow.number)}")
+        order.with_suffix(".new").rename(order)
+
+    async def live(self) -> None:
+        """One job from its beginning to its end, which leaves one more step in storage."""
+        self.generation, self._running = self.generation + 1, 0
+        for stage in (self._start, self._restore, self._save, self._persist, self._publish):
+            await self._through(stage)
+        self.whole = self._told()[0]
+        await self._through(self._end)
+        self._hang_up()
+        assert not self._doomed, "the agent was never ended"
+
+    async def _through(self, stage: Callable[[], Awaitable[None]]) -> None:
+        """Get a stage done, once more where the agent was ended in it."""
+        while True:
+            try:
+                if self._control is None:
+                    self._control = await self._join()
+                await stage()
+                if not self._struck():
+                    return
+            except OSError:
+                if not self._struck():
+                    raise
+            await self.agent.another_than(self._doomed)
+            self._doomed = 0
+            self._hang_up()
+
+    def _struck(self) -> bool:
+        return bool(self._doomed) and not (self.folder / "order").exists()
+
+    def _hang_up(self) -> None:
+        for client in (*self._ranks, *filter(None, [self._control])):
+            client.close()
+        self._ranks.clear()
+        self._control = None
+
+    async def _join(self) -> Client:
+        outlet = self.node.outlet
+        before = len(outlet.bodies("launcher_joined"))
+        control = await Client.connect(self.node, TO_LAUNCHER)
+        self._ranks.append(control)
+        place = Storage(path=str(self.folder / "steps"))
+        asked = join_message(storage=place, running_generation=self._running)
+        assert await control.ask(asked) == Joined("node-1")
+        told = outlet.bodies
+        while len(told("launcher_joined")) == before and not self._struck():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)  # an agent that was ended tells nothing
+        if self._struck():
+            raise ConnectionError
+        joined = outlet.bodies("launcher_joined")[-1].launcher_joined
+        assert self._running or self.whole is None or joined.latest == self.whole
+        self._ranks.remove(control)
+        return control
+
+    async def _start(self) -> None:
+        """Begin from what is stored; no memory has anything of it any more."""
+        assert self._control is not None
+        ordered = plan(self.generation, step=self.whole.step if self.whole else None)
+        if self.whole is not None:
+            ordered.stored.CopyFrom(self.whole)
+        self.node.order(start_generation=ordered)
+        while not isinstance(await self._control.hear(), Start):
+            pass
+        self._running = self.generation
+
+    async def _attached(self) -> Client:
+        rank = await Client.connect(self.node, TO_TRAINER)
+        self._ranks.append(rank)
+        said = await rank.ask(attach_message(generation=self.generation))
+        assert isinstance(said, Attached), said
+        return rank
+
+    async def _restore(self) -> None:
+        """What a rank gets is the whole step that was stored."""
+        rank = await self._attached()
+        if self.whole is not None:
+            assert await rank.restore() == state_of(self.whole.step)
+
+    async def _save(self) -> None:
+        rank = self._ranks[-1] if self._ranks else await self._attached()
+        self.step = (self.whole.step if self.whole else 0) + 1
+        await rank.reserve(STATE_BYTES)
+        await rank.save(self.step, state_of(self.step))
+        wanted = (self.generation, 0, self.step, False)
+        await self.node.outlet.until(lambda: wanted in self.node.outlet.copies())
+
+    async def _persist(self) -> None:
+        self.node.direct(self.generation, self.step, persist_steps=[self.step])
+        self._copy = await stored(self.node, self.step, self.generation)
+
+    async def _publish(self) -> None:
+        said = published([self._copy], self.generation)
+        self.node.direct(self.generation, self.step, persist_steps=[self.step], publish=said)
+        await self.node.outlet.until(self._told)
+
+    def _told(self) -> list[fleet_pb2.StoredStep]:
+        report = self.node.outlet.reports["demo"]
+        wanted = (self.generation, self.step)
+        return [one for one in report.stored if (one.generation, one.step) == wanted]
+
+    async def _end(self) -> None:
+        assert self._control is not None
+        self.node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
+        while not isinstance(await self._control.hear(), End):
+            pass
+        self._running = 0
+
+    def in_storage(self) -> bytes:
+        """Return what latest points to, read as anybody can: whole, and by its hash."""
+        place = Place(str(self.folder / "steps"), "demo")
+        depot = FolderDepot(place.path, place.job)
+        seen = look(depot, None)
+        assert seen.latest is not None
+        key = StepKey(self.generation, self.step)
+        assert seen.latest.target == key
+        memory = bytearray(STATE_BYTES)
+        wanted = hash_bytes(memoryview(state_of(self.step)))
+        request = FillCopy(place, key, 0, wanted)
+        fill_copy(depot, request, memoryview(memory), lambda count: None)
+        assert not list((self.folder / "steps").rglob("*.tmp"))
+        return bytes(memory)

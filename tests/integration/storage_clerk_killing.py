@@ -1,0 +1,51 @@
+"""A storage process that ends its agent at a message; else it is the real one.
+
+Argument: a file that, while it is there, says when: a request, a moment of it, a signal.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from everstep_agent.storage import clerk
+from everstep_agent.storage.messages import TO_CLERK, Beat
+from everstep_common.frames import Channel, FrameError
+
+
+class KillingChannel(Channel):
+    """The connection to the agent: knows which message goes over it."""
+
+    order: Path
+    _asked = ""
+
+    def receive(self, timeout_s: float | None) -> tuple[object, list[int]]:
+        received = super().receive(timeout_s)
+        self._asked = type(received[0]).__name__
+        self._strike("received")
+        return received
+
+    def send(self, message: object) -> None:
+        if isinstance(message, Beat):
+            self._strike("at work")
+            super().send(message)
+            return
+        self._strike("done")
+        super().send(message)
+        self._strike("answered")
+
+    def _strike(self, moment: str) -> None:
+        if not self.order.exists():
+            return
+        asked, when, number = self.order.read_text().split("/")
+        if (asked, when) == (self._asked, moment):
+            self.order.unlink()
+            os.kill(os.getppid(), int(number))
+
+
+if __name__ == "__main__":
+    channel = KillingChannel(clerk.agents_end(), TO_CLERK)
+    channel.order = Path(sys.argv[1])
+    try:
+        clerk.main(channel)
+    except (ConnectionError, FrameError, KeyboardInterrupt):
+        sys.exit(0)

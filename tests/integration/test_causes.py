@@ -1,0 +1,58 @@
+"""From how ranks died to what is done, with a real controller, real agents and real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from everstep_cli.admin import AdminError
+from integration.real_fleet import JOB, RealFleet, running_fleet
+
+_SCRIPT = Path(__file__).with_name("failing_script.py")
+_BAD_BATCH = "ValueError: bad batch 12"
+
+
+def _ended(fleet: RealFleet) -> bool:
+    exits = [child.process.poll() for child in fleet.launchers.values()]
+    return fleet.job().state == "ended" and all(code is not None for code in exits)
+
+
+def _verdicts(fleet: RealFleet) -> list[str]:
+    try:
+        return [incident.verdict for incident in fleet.admin.job(JOB).incidents]
+    except AdminError:
+        return []
+
+
+@pytest.mark.timeout(180)
+def test_a_script_that_fails_twice_at_the_same_step_is_stopped_and_its_exception_is_shown() -> None:
+    with running_fleet("node-1", "node-2") as fleet:
+        fleet.launch_script([str(_SCRIPT), "exception"])
+        fleet.until("the end", 90, lambda: _ended(fleet))
+        assert fleet.admin.job(JOB).restarts == 1
+        assert _BAD_BATCH in fleet.job().reason
+        assert "the script or its data is at fault" in fleet.job().reason
+        assert [_BAD_BATCH in verdict for verdict in _verdicts(fleet)] == [True]
+        assert {child.process.poll() for child in fleet.launchers.values()} == {1}
+        for child in fleet.launchers.values():
+            assert "the script or its data is at fault" in child.log.read_text(encoding="utf-8")
+        shown = " ".join(fleet.everstep("job", JOB).stdout.split())
+        assert _BAD_BATCH in shown
+        assert fleet.replay().returncode == 0
+
+
+@pytest.mark.timeout(180)
+def test_data_that_makes_a_loss_nan_is_left_out_after_a_rollback() -> None:
+    with running_fleet("node-1", "node-2") as fleet:
+        fleet.launch_script([str(_SCRIPT), "bad-data"])
+        fleet.until("the end", 90, lambda: _ended(fleet))
+        trained = fleet.losses()
+        assert sorted(trained) == list(range(20))
+        batches = [int(trained[step].split(":")[0]) for step in range(20)]
+        assert batches == [*range(12), *range(13, 21)]
+        assert float(trained[19].split(":")[1]) == sum(batches)
+        (incident,) = fleet.admin.job(JOB).incidents
+        assert incident.cause == "rollback"
+        # The ranks do not wait for each other: the other one may have been behind.
+        assert incident.step_restored <= 11
+        assert "the loss is nan" in incident.message
+        assert fleet.replay().returncode == 0

@@ -1,0 +1,86 @@
+"""A storage process is reaped when it dies, and what is not wanted any more dies."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.storage.clerks import Clerks
+from everstep_agent.storage.death import Death
+from everstep_agent.storage.messages import Look, Place, Seen
+from everstep_agent.storage.process import JobUser
+from integration.vault_world import TIMEOUT_S, lived
+
+
+async def _idle(folder: Path) -> tuple[Clerks, int]:
+    user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
+    clerks = Clerks(str(folder), user, TIMEOUT_S, 2)
+    await clerks.ask(Look(Place(str(folder), "demo")), Seen)
+    assert clerks.idle is not None
+    return clerks, clerks.idle
+
+
+def _waiting() -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+def _left(pid: int) -> bool:
+    """Return whether anything is left of a process: one that is not reaped keeps its place here."""
+    return Path(f"/proc/{pid}").exists()
+
+
+async def _reaped(pid: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while _left(pid):  # noqa: ASYNC110 - a file rings no bell
+            await asyncio.sleep(0.02)
+
+
+@lived
+async def test_one_that_dies_while_it_waits_for_more_is_reaped_though_nobody_asks(
+    tmp_path: Path,
+) -> None:
+    clerks, pid = await _idle(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    await _reaped(pid)
+    await clerks.close()
+
+
+@lived
+async def test_one_that_is_stopped_does_not_outlive_its_place(tmp_path: Path) -> None:
+    clerks, pid = await _idle(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    await clerks.close()
+    assert not _left(pid)
+
+
+@pytest.mark.parametrize("cancellations", [1, 2, 3])
+@lived
+async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellations: int) -> None:
+    clerks, pid = await _idle(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    asker = asyncio.create_task(clerks.ask(Look(Place(str(tmp_path), "demo")), Seen))
+    await asyncio.sleep(0)  # it has the process by now
+    assert clerks.idle is None
+    for _ in range(cancellations):
+        asker.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait([asker])
+    assert asker.cancelled()
+    await _reaped(pid)
+    await clerks.close()
+
+
+@lived
+async def test_one_that_dies_after_everybody_gave_up_is_reaped() -> None:
+    child = _waiting()
+    death = Death(child)
+    assert not await death.within(0.01)
+    assert child.stdin is not None
+    child.stdin.close()
+    await _reaped(child.pid)
+    assert await death.within(0)
+    assert child.returncode == 1

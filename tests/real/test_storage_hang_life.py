@@ -1,0 +1,128 @@
+"""A storage process that not even SIGKILL ends, and what goes on around it all the same."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from everstep_common.trainer_messages import End, Notice, Start, Storage
+from everstep_proto.generated import fleet_pb2
+from integration.storage_world import storage_in, stored, storing
+from integration.vault_killed import killable
+from integration.vault_world import (
+    TIMEOUT_S,
+    Node,
+    launcher,
+    lived,
+    plan,
+    running,
+    settings,
+    trainer,
+)
+from real.hung_disk import hung
+from real.sandbox import denies_fuse
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(bool(denies_fuse()), reason=denies_fuse()),
+]
+# Where the kernel's FUSE waits for an answer.
+_WAITS = "request_wait_answer"
+
+
+def _state(pid: int) -> str:
+    """Return the letter of a process's state; empty when it is gone and reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return ""
+
+
+def _stuck(parent: int) -> list[int]:
+    """Return the children that wait for the server: uninterruptibly, once they are killed."""
+    children = Path(f"/proc/{parent}/task").glob("*/children")
+    pids = [int(pid) for one in children for pid in one.read_text().split()]
+    return [pid for pid in pids if Path(f"/proc/{pid}/wchan").read_text() == _WAITS]
+
+
+async def _hangs(parent: int) -> int:
+    async with asyncio.timeout(TIMEOUT_S):
+        while not (found := _stuck(parent)):  # noqa: ASYNC110 - the kernel rings no bell
+            await asyncio.sleep(0.02)
+    return found[0]
+
+
+async def _gone(pid: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while _state(pid):  # noqa: ASYNC110 - the kernel rings no bell
+            await asyncio.sleep(0.02)
+
+
+def _committed(node: Node, step: int) -> bool:
+    return (1, 0, step, False) in node.outlet.copies()
+
+
+@lived
+async def test_a_job_trains_and_ends_and_others_begin_while_its_storage_process_hangs(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "steps"
+    chosen = settings(tmp_path, storage_silence_s=3.0, storage_look_s=3.0, storage_end_s=2.0)
+    async with running(chosen) as node, launcher(node, storage=storage_in(folder)) as control:
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+        node.order(start_generation=plan(1))
+        while not isinstance(await control.hear(), Start):
+            pass  # on a busy machine it is told to wait for storage
+        async with trainer(node) as rank:
+            await rank.save(1, b"state 1")
+            await node.outlet.until(partial(_committed, node, 1))
+            with hung(folder):
+                node.direct(1, 1, persist_steps=[1])
+                pid = await _hangs(os.getpid())
+                for step in range(2, 6):
+                    await rank.save(step, b"state")
+                    await node.outlet.until(partial(_committed, node, step))
+                    node.direct(1, step, persist_steps=[1])
+                await _others_begin(node, tmp_path / "elsewhere", folder)
+                node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
+                while not isinstance(await control.hear(), End):
+                    pass
+                assert _state(pid) == "D"
+                assert node.jobs.metrics().storage_processes_hung
+            await _gone(pid)
+
+
+async def _others_begin(node: Node, elsewhere: Path, hangs: Path) -> None:
+    async with launcher(node, job="other", storage=storage_in(elsewhere)):
+        await node.outlet.until(lambda: len(node.outlet.bodies("launcher_joined")) == 2)
+    async with launcher(node, job="same", storage=Storage(path=str(hangs))) as waits:
+        said = await waits.hear()
+        assert isinstance(said, Notice)
+        assert "waiting for storage" in said.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@lived
+async def test_an_agent_is_replaced_while_its_storage_process_hangs(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "steps"
+    async with killable(tmp_path) as (node, agent), storing(node, folder) as rank:
+        await rank.save(1, b"state 1")
+        await node.outlet.until(partial(_committed, node, 1))
+        with hung(folder):
+            node.direct(1, 1, persist_steps=[1])
+            before = agent.pid
+            pid = await _hangs(before)
+            os.kill(before, number)
+            await agent.another_than(before)
+            assert _state(pid) == "D"
+            async with launcher(node, job="other"):
+                pass
+        await _gone(pid)
+        # What was to be stored is brought there by the next agent, which nobody had to tell.
+        await stored(node, 1)

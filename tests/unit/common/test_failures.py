@@ -1,0 +1,170 @@
+"""How the last lines of a dead process are read: texts of CPython 3.11, torch 2.13 and kernels."""
+
+import pytest
+
+from everstep_common.failures import KINDS, Failure, Side, classify, side
+from everstep_common.tracebacks import LINE_CHARACTERS_MAX, last_chain
+
+_HEAD = "Traceback (most recent call last):"
+_FRAME = '  File "/job/train.py", line 7, in <module>'
+_BECAUSE = "The above exception was the direct cause of the following exception:"
+_WHILE = "During handling of the above exception, another exception occurred:"
+_GLOO = (
+    "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read "
+    "error [127.0.0.1]:9364: Connection reset by peer. This is typically caused by a remote worker"
+)
+
+
+def _raised(line: str) -> list[str]:
+    return [_HEAD, _FRAME, "    work.wait()", "         ^^^^^^^^^^", line]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("ValueError: bad batch 17", "exception"),
+        ("KeyError: 'loss'", "exception"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "cuda"),
+        ("torch.AcceleratorError: CUDA error: unspecified launch failure", "cuda"),
+        ("RuntimeError: CUDA error: device-side assert triggered", "assertion"),
+        ("AssertionError", "assertion"),
+        ("AssertionError: shapes differ", "assertion"),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "device_memory",
+        ),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "device"),
+        ("RuntimeError: No CUDA GPUs are available: no CUDA-capable device is detected", "device"),
+        (_GLOO, "collective"),
+        ("torch.distributed.DistBackendError: NCCL error in: ncclRemoteError", "collective"),
+        ("torch.distributed.DistNetworkError: The client socket has timed out", "collective"),
+        ("torch.distributed.DistBackendError: NCCL error: unhandled cuda error", "cuda"),
+        ("MemoryError", "host_memory"),
+        ("OSError: [Errno 12] Cannot allocate memory", "host_memory"),
+        ("OSError: [Errno 28] No space left on device: '/data/x'", "storage"),
+        ("OSError: [Errno 116] Stale file handle", "storage"),
+        ("OSError: [Errno 5] Input/output error", "storage"),
+        ("requests.exceptions.ConnectionError: Max retries exceeded", "network"),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "network"),
+        ("ModuleNotFoundError: No module named 'flash_attn'", "import"),
+        ("everstep.loss.BadStepError: step 17: the loss is nan", "nan"),
+        ("RuntimeError: Function 'SqrtBackward0' returned nan values in its 0th output.", "nan"),
+        ("RuntimeError: DataLoader worker (pid 85) is killed by signal: Killed. ", "killed"),
+        ("RuntimeError: DataLoader worker (pid 85) is killed by signal: Bus error. ", "crash"),
+    ],
+)
+def test_an_exception_tells_its_kind(line: str, kind: str) -> None:
+    assert classify(1, 0, _raised(line)) == Failure(kind, line.rstrip())
+
+
+@pytest.mark.parametrize(
+    ("signal", "lines", "kind"),
+    [
+        (9, [], "killed"),
+        (9, _raised("ValueError: an old one"), "killed"),
+        (9, ["[W] NCCL error: remote process exited"], "killed"),
+        (15, [], "killed"),
+        (11, [], "crash"),
+        (6, ["python: malloc.c:2617: sysmalloc: Assertion failed"], "crash"),
+        (6, ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"], "collective"),
+        (6, ["CUDA error: an illegal memory access was encountered"], "cuda"),
+        (7, ["ERROR: worker is out of shared memory."], "host_memory"),
+        (
+            9,
+            ["Memory cgroup out of memory: Killed process 911 (python) total-vm:1kB"],
+            "host_memory",
+        ),
+        (9, ["slurmstepd: error: Detected 1 oom_kill event in StepId=7.0."], "host_memory"),
+        (9, ["oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)"], "host_memory"),
+    ],
+)
+def test_a_signal_is_explained_by_what_was_said(signal: int, lines: list[str], kind: str) -> None:
+    assert classify(-signal, signal, lines).kind == kind
+
+
+def test_a_program_that_cannot_be_started_or_misread_its_options_is_usage() -> None:
+    said = "python: can't open file '/job/nofile.py': [Errno 2] No such file or directory"
+    assert classify(2, 0, [said]) == Failure("usage", said)
+    assert classify(2, 0, ["usage: x [-h]", "x: error: --lr: invalid float"]).kind == "usage"
+    missing = "/usr/bin/python3.11: No module named nothing"
+    assert classify(1, 0, [missing, ""]) == Failure("import", missing)
+
+
+def test_an_exit_without_a_word_is_only_an_exit() -> None:
+    assert classify(3, 0, ["epoch 1", "epoch 2"]) == Failure("exit", "")
+    assert classify(1, 0, []) == Failure("exit", "")
+
+
+def test_the_last_exception_is_quoted_and_its_causes_tell_the_kind() -> None:
+    lines = [*_raised(_GLOO), "", _BECAUSE, "", *_raised("RuntimeError: training failed")]
+    assert classify(1, 0, lines) == Failure("collective", "RuntimeError: training failed")
+
+
+def test_an_older_traceback_that_was_lived_through_says_nothing() -> None:
+    lines = [*_raised(_GLOO), "retrying", *_raised("ValueError: bad batch 17")]
+    assert classify(1, 0, lines) == Failure("exception", "ValueError: bad batch 17")
+
+
+def test_an_exception_during_the_handling_of_another_is_chained() -> None:
+    lines = [*_raised("KeyError: 1"), "", _WHILE, "", *_raised("ValueError: 2")]
+    assert last_chain(lines) == ("KeyError: 1", "ValueError: 2")
+
+
+def test_the_prefix_that_torch_puts_before_each_line_is_no_part_of_the_exception() -> None:
+    lines = [f"[rank0]: {line}" for line in _raised("ValueError: bad batch 17")]
+    assert classify(1, 0, lines).exception == "ValueError: bad batch 17"
+
+
+def test_the_margin_of_an_exception_group_is_no_part_of_the_exception() -> None:
+    lines = [
+        "  + Exception Group Traceback (most recent call last):",
+        '  |   File "<string>", line 5, in <module>',
+        "  | ExceptionGroup: many (2 sub-exceptions)",
+        "  +-+---------------- 1 ----------------",
+        "    | Traceback (most recent call last):",
+        '    |   File "<string>", line 3, in <module>',
+        "    | ZeroDivisionError: division by zero",
+        "    +------------------------------------",
+    ]
+    assert last_chain(lines)[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_a_traceback_whose_head_scrolled_away_still_names_its_exception() -> None:
+    lines = [_FRAME, "    deep()", "torch.distributed.DistStoreError: timed out"]
+    assert classify(1, 0, lines).exception == "torch.distributed.DistStoreError: timed out"
+
+
+def test_a_syntax_error_has_no_head_at_all() -> None:
+    lines = ['  File "s.py", line 1', "    def", "       ^", "SyntaxError: invalid syntax"]
+    assert classify(1, 0, lines) == Failure("import", "SyntaxError: invalid syntax")
+
+
+def test_what_follows_the_exception_is_not_the_exception() -> None:
+    lines = [
+        *_raised("RuntimeError: CUDA error: an illegal memory access was encountered"),
+        "CUDA kernel errors might be asynchronously reported at some other API call.",
+        "[W socket.cpp:464] [c10d] closing",
+    ]
+    assert classify(1, 0, lines).exception.endswith("was encountered")
+
+
+def test_an_exception_of_the_native_code_is_quoted_with_its_type() -> None:
+    lines = [
+        "terminate called after throwing an instance of 'c10::Error'",
+        "  what():  CUDA error: unspecified launch failure",
+        "Exception raised from record at ../c10/cuda/CUDAEvent.h:115",
+    ]
+    told = Failure("cuda", "c10::Error: CUDA error: unspecified launch failure")
+    assert classify(-6, 6, lines) == told
+
+
+def test_colours_are_taken_out_and_lengths_are_bounded() -> None:
+    coloured = "\x1b[1;31mValueError\x1b[0m: \x1b[35mbad batch 17\x1b[0m"
+    assert classify(1, 0, _raised(coloured)).exception == "ValueError: bad batch 17"
+    long = classify(1, 0, _raised("ValueError: " + "x" * 1_000_000))
+    assert len(long.exception) == LINE_CHARACTERS_MAX
+
+
+def test_every_kind_of_the_table_is_somebodys() -> None:
+    assert {side(kind) for kind in KINDS} == set(Side)
+    assert side("a kind of tomorrow") is Side.UNKNOWN

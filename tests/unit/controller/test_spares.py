@@ -1,0 +1,125 @@
+from everstep_controller.api.to_agent import directive
+from everstep_controller.core.copies import Copy
+from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.state import (
+    JobRecord,
+    JobState,
+    Launcher,
+    NodeRecord,
+    NodeState,
+    State,
+)
+from everstep_controller.job_vault import Directive, JobVault, Report
+from everstep_controller.spares import SpareMemory, copy_bytes_max, spares_of
+from unit.controller.test_vault_service import World
+
+_MIB = 1024 * 1024
+_GENERATION = 1
+
+
+def _job(*launchers: str) -> JobRecord:
+    record = JobRecord(
+        "train",
+        0,
+        "",
+        2,
+        2,
+        1,
+        True,
+        3,
+        0,
+        Ledger(0),
+        JobState.RUNNING,
+        generation=_GENERATION,
+        members=["a", "b"],
+        branch=[BranchPoint(_GENERATION, None, 2)],
+    )
+    record.launchers = {name: Launcher(29500, 0) for name in launchers}
+    return record
+
+
+def _copy(node: str, rank: int, size_bytes: int) -> Copy:
+    replica = "ab"[rank] != node
+    return Copy(node, _GENERATION, rank, 5, replica, "ff", size_bytes, f"shard-{rank}")
+
+
+def _state() -> State:
+    state = State()
+    for name in ("a", "b", "c"):
+        state.nodes[name] = NodeRecord(name, NodeState.HEALTHY, connected=True, domain=name)
+    return state
+
+
+def _vault(record: JobRecord, sizes: tuple[int, int]) -> JobVault:
+    vault, state = JobVault("train"), _state()
+    vault.adopt_plan(record, state)
+    for node in ("a", "b"):
+        copies = {bytes([rank]): _copy(node, rank, size) for rank, size in enumerate(sizes)}
+        vault.take(node, Report(copies, 0))
+    vault.refresh(record, state, 0)
+    return vault
+
+
+def test_who_waits_while_the_job_runs_is_a_spare() -> None:
+    record = _job("a", "b", "c")
+    assert spares_of(record) == {"c"}
+    record.state = JobState.REPLANNING
+    assert not spares_of(record)
+
+
+def test_a_spare_has_memory_ready_for_the_largest_copy() -> None:
+    vault = _vault(_job("a", "b", "c"), (3 * _MIB, 5 * _MIB - 1))
+    assert vault.directed() == {"a", "b", "c"}
+    assert vault.directive("c").spare == SpareMemory(5 * _MIB, 1)
+    assert vault.directive("a").spare is None
+
+
+def test_nothing_is_said_to_a_spare_before_a_size_is_known() -> None:
+    record = _job("a", "b", "c")
+    vault, state = JobVault("train"), _state()
+    vault.adopt_plan(record, state)
+    vault.refresh(record, state, 0)
+    assert vault.directed() == {"a", "b"}
+
+
+def test_a_spare_that_holds_copies_is_directed_like_a_member() -> None:
+    record = _job("a", "b", "c")
+    vault = _vault(record, (_MIB, _MIB))
+    vault.take("c", Report({b"old": _copy("c", 0, _MIB)}, 0))
+    vault.refresh(record, _state(), 0)
+    assert vault.directive("c").spare is None
+    assert "c" in vault.directed()
+
+
+def test_a_little_growth_of_the_state_is_no_news() -> None:
+    sizes = [copy_bytes_max([_copy("a", 0, size)]) for size in (_MIB + 1, 2 * _MIB)]
+    assert sizes == [2 * _MIB, 2 * _MIB]
+    assert copy_bytes_max([]) == 0
+
+
+def test_a_spare_that_comes_back_is_told_again() -> None:
+    world = World()
+    launchers = world.state.jobs["train"].launchers
+    launchers["c"] = Launcher(29500, 0)
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (0, 5), (1, 5))
+    told = world.directives.pop("c")
+    assert told.spare is not None
+    world.report("a", (0, 5), (1, 5))
+    assert "c" not in world.directives
+    del launchers["c"]
+    world.service.job_changed("train")
+    world.settle()
+    launchers["c"] = Launcher(29500, 0)
+    world.service.job_changed("train")
+    world.settle()
+    assert world.directives["c"] == told
+
+
+def test_a_spare_hears_of_its_memory_and_of_nothing_else() -> None:
+    what = Directive("train", 2, None, (), "", spare=SpareMemory(_MIB, 8))
+    message = directive(what, None, 7, b"key")
+    assert message.WhichOneof("body") == "spare_memory"
+    wanted = message.spare_memory
+    assert (wanted.job, wanted.copy_bytes, wanted.processes, wanted.term) == ("train", _MIB, 8, 7)

@@ -1,0 +1,61 @@
+"""What the ranks execute."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.launch.command_line.option_parser import Line, UsageError
+from everstep.launch.command_line.program import checked_command, program
+
+
+def line(*command: str, parted: bool = False) -> Line:
+    return Line((), command, parted)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_script_is_run_by_this_interpreter() -> None:
+    assert program(line("train.py", "-x"), {}) == (sys.executable, "-u", "train.py", "-x")
+    assert program(line("train.py", parted=True), {}) == (sys.executable, "-u", "train.py")
+    assert program(line("train.py"), {"PYTHON_EXEC": "/p"}) == ("/p", "-u", "train.py")
+
+
+def test_a_module_and_a_program() -> None:
+    assert program(line("mine.train"), {}, module=True)[1:] == ("-u", "-m", "mine.train")
+    assert program(line("sh", "-c", "x"), {}, no_python=True) == ("sh", "-c", "x")
+    assert program(line("sh", "-c", "x", parted=True), {}) == ("sh", "-c", "x")
+
+
+@pytest.mark.parametrize(
+    ("command", "choice", "told"),
+    [
+        ([], {}, "end the command with 'train.py …' or '-- python train.py …'"),
+        (["trian.py"], {}, "no script 'trian.py' in .*; did you mean 'train.py'?"),
+        (["/none/train.py"], {}, "no script '/none/train.py' in .*; give its path"),
+        (["sh", "x.sh"], {}, "'sh' is a program, not a script; write '-- sh x.sh'"),
+        (["my_train"], {"module": True}, "no module 'my_train' for .*; install it there"),
+        (["x"], {"module": True, "no_python": True}, "leave out --no-python"),
+        (["./train.py"], {"no_python": True}, "train.py is not executable; name a program"),
+        (["no-such"], {"no_python": True}, "no command 'no-such' on this node"),
+    ],
+)
+def test_what_is_not_there_is_told_before_anything_starts(
+    command: list[str], choice: dict[str, bool], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        program(line(*command), {}, **choice)
+
+
+def test_the_script_of_a_command_is_looked_for_as_well(folder: Path) -> None:
+    with pytest.raises(UsageError, match="no script"):
+        checked_command(["python3", "-u", "other.py"])
+    assert checked_command(["python3", "-u", str(folder / "train.py")])[-1].endswith("train.py")
+    assert checked_command(["python3", "-m", "no.such.module.py"])

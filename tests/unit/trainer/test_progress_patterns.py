@@ -1,0 +1,70 @@
+"""Steps that unchanged scripts tell in their output."""
+
+import pytest
+
+from everstep.launch.output.progress_patterns import PatternError, StepFinder, own_patterns
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("step 12", 12),
+        ("Step: 12/1000 loss 3.1", 12),
+        ("[rank0] step=12, loss=0.4", 12),
+        ("2026-01-01 INFO - step:  12  loss:  8.2  memory: 1.5GiB", 12),
+        ("{'loss': 2.1, 'global_step': 12}", 12),
+        ('{"global_step": 12, "loss": 2.1}', 12),
+        ("Iteration 12/1000", 12),
+        (" iteration       12/    1000 | consumed samples:  96 |", 12),
+        ("iter 12: loss 2.3", 12),
+        ("  1%|▏         | 12/1000 [00:03<04:11,  3.9it/s]", 12),
+        ("100%|██████████| 12/12 [00:40<00:00,  3.31s/it]", 12),
+        ("Epoch 0:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s, v_num=0]", 12),
+        ("step 0", 0),
+    ],
+)
+def test_common_trainers(line: str, step: int) -> None:
+    assert StepFinder(own_patterns(None)).find(line.encode()) == step
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss 0.12",
+        "footstep 12",
+        "step_size 12.5",
+        "step 0.5",
+        "time per iteration: 12.5",
+        "steps_per_epoch: 100",
+        "total iterations: 1000",
+        "60 steps: 93% of the test images recognized",
+        "Map (num_proc=4):  12%|█▏  | 12/100 [00:01<00:09, 9.0 examples/s]",
+        "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.1s/it]",
+        "Epoch 3:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s]",
+        "x" * 500 + " step 12",
+        "step ١٢",
+        "step " + "9" * 30,
+    ],
+)
+def test_what_is_no_step(line: str) -> None:
+    assert StepFinder(own_patterns(None)).find(line.encode()) is None
+
+
+def test_only_newer_steps_and_only_of_the_first_pattern_count() -> None:
+    finder = StepFinder(own_patterns(None))
+    lines = [b"iteration 3", b"step 900", b"iteration 3", b"iteration 2", b"iteration 7"]
+    assert [finder.find(line) for line in lines] == [3, None, None, None, 7]
+
+
+def test_own_patterns() -> None:
+    assert StepFinder(own_patterns([r"batch (\d+) done"])).find(b"batch 4 done") == 4
+    named = own_patterns([r"(\w+) at (?P<step>\d+)"])
+    assert StepFinder(named).find(b"loss at 4") == 4
+    assert StepFinder(own_patterns([r"(\w+) done"])).find(b"batch done") is None
+    assert StepFinder(own_patterns(["none"])).find(b"step 4") is None
+
+
+@pytest.mark.parametrize("text", ["(", "no group", "(?P<step>"])
+def test_a_pattern_that_finds_no_number_is_refused(text: str) -> None:
+    with pytest.raises(PatternError, match="--progress-pattern"):
+        own_patterns([text])

@@ -1,0 +1,77 @@
+"""Which rank failed first."""
+
+import pytest
+
+from everstep.launch.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
+
+SECOND = 1_000_000_000
+OWN = ("Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: bad batch")
+LOST = (
+    "Traceback (most recent call last):",
+    '  File "t.py", line 9',
+    "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:1",
+)
+
+
+def ended(
+    rank: int, at_s: int, lines: tuple[str, ...], code: int = 1, began_s: int | None = None
+) -> RankEnd:
+    began = None if began_s is None else began_s * SECOND
+    return RankEnd(
+        rank=rank,
+        code=code,
+        core_dumped=False,
+        at_boot_ns=at_s * SECOND,
+        last_lines=lines,
+        traceback_boot_ns=began,
+    )
+
+
+def first(*ends: RankEnd) -> int:
+    found = first_failure([Failure.of(1, end) for end in ends])
+    assert found is not None
+    return found.end.rank
+
+
+def test_the_rank_that_died_first_failed_first() -> None:
+    assert first(ended(0, 5, OWN), ended(1, 4, OWN)) == 1
+
+
+def test_a_rank_that_lost_its_peer_is_not_the_first_even_if_it_died_before_it() -> None:
+    assert first(ended(0, 4, LOST, began_s=4), ended(1, 9, OWN, began_s=3)) == 1
+    assert first(ended(0, 4, LOST, began_s=4), ended(1, 9, (), code=-9)) == 1
+
+
+def test_a_traceback_counts_from_when_it_was_written() -> None:
+    assert first(ended(0, 5, OWN, began_s=5), ended(1, 9, OWN, began_s=3)) == 1
+
+
+def test_among_those_that_lost_a_peer_the_first_is_taken() -> None:
+    assert first(ended(0, 5, LOST), ended(1, 4, LOST)) == 1
+
+
+def test_without_a_failure_there_is_no_first() -> None:
+    assert first_failure([]) is None
+
+
+def test_a_rank_that_was_told_to_end_counts_only_if_it_was_failing_before() -> None:
+    told = 5 * SECOND
+    assert failed_by_itself(ended(0, 9, OWN, began_s=4), told)
+    assert not failed_by_itself(ended(0, 9, OWN, began_s=6), told)
+    assert not failed_by_itself(ended(0, 9, OWN, code=-15, began_s=4), told)
+    assert not failed_by_itself(ended(0, 9, ()), told)
+
+
+@pytest.mark.parametrize(
+    ("code", "core", "told"),
+    [
+        (3, False, "rank 2 of generation 1 exited with code 3"),
+        (-11, True, "rank 2 of generation 1 was killed by SIGSEGV (core dumped)"),
+        (-40, False, "rank 2 of generation 1 was killed by signal 40"),
+    ],
+)
+def test_an_end_in_words(code: int, core: bool, told: str) -> None:
+    end = RankEnd(rank=2, code=code, core_dumped=core, at_boot_ns=0, last_lines=("a", " "))
+    failure = Failure.of(1, end)
+    assert failure.sentence() == told
+    assert failure.last_line() == "a"

@@ -1,0 +1,81 @@
+"""How many nodes a job has, and its name, where Slurm or torchrun's options tell."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from everstep.launch.command_line.option_parser import UsageError
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_MAX = 64
+
+
+def parse_nodes(text: str) -> tuple[int, int]:
+    """Return the least and the most nodes that ``4`` or ``3:4`` means. Raises UsageError."""
+    matched = re.fullmatch(r"([0-9]{1,6})(?::([0-9]{1,6}))?", text)
+    if matched:
+        least = int(matched[1])
+        most = int(matched[2] or least)
+        if 1 <= least <= most:
+            return least, most
+    raise UsageError(f"--nnodes {text!r}: expected a number or MIN:MAX from 1 up, for example 3:4")
+
+
+def node_range(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Return the least and the most nodes; of the step that srun started where none are given.
+
+    Raises UsageError, also where srun starts several launchers on one node.
+    """
+    if "SLURM_STEP_ID" not in environ:  # a batch script alone is one launcher on one node
+        return parse_nodes(given or "1")
+    nodes = environ.get("SLURM_STEP_NUM_NODES", "1")
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", nodes)
+    if tasks != nodes:
+        raise UsageError(
+            f"srun starts {tasks} tasks on {nodes} nodes; one launcher a node starts all ranks:"
+            " srun --ntasks-per-node=1 everstep run --nproc-per-node …"
+        )
+    return parse_nodes(given or nodes)
+
+
+def job_name(
+    given: str | None,
+    rendezvous: str | None,
+    command: Sequence[str],
+    environ: Mapping[str, str] = os.environ,
+    *,
+    alone: bool = False,
+) -> str:
+    """Return the job's name: given, torchrun's --rdzv-id, Slurm's, or that of the script.
+
+    ``alone``: the job is this node's own, so its name has the node in it. Raises UsageError.
+    """
+    if given is not None:
+        if _JOB_NAME.fullmatch(given):
+            return given
+        raise UsageError(
+            f"--job {given!r}: use up to 64 letters, digits, dots, dashes and underscores"
+        )
+    if rendezvous and rendezvous != "none":
+        return _fitting(rendezvous)
+    if number := environ.get("SLURM_JOB_ID"):
+        return _fitting(environ.get("SLURM_JOB_NAME", "slurm"), number)
+    return _fitting(_script_name(command), socket.gethostname() if alone else "")
+
+
+def _script_name(command: Sequence[str]) -> str:
+    """Return the name of what is started, without folders and ending."""
+    words = [word for word in command if not word.startswith("-")]
+    interpreter = words and re.fullmatch(r"(python|pypy)[0-9.]*", PurePath(words[0]).name)
+    return PurePath((words[1:] or words)[0] if interpreter else words[0]).stem if words else "job"
+
+
+def _fitting(name: str, ending: str = "") -> str:
+    """Return a name as near to this one as a job's name can be."""
+    end = f"-{ending}" if ending else ""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name + end).lstrip("._-")
+    if len(plain) > _NAME_MAX:
+        plain = plain[: _NAME_MAX - len(end)] + end
+    return plain or "job"

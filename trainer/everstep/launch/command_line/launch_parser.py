@@ -1,0 +1,111 @@
+"""Every option of ``everstep run``, and the help that teaches them."""
+
+import argparse
+from pathlib import Path
+
+from everstep.launch.command_line.option_parser import OptionParser
+from everstep.launch.command_line.standby_options import add_standby_options
+from everstep.launch.command_line.torchrun_options import add_torchrun_options
+from everstep.launch.keep_options import add_keep_options
+
+_DESCRIPTION = """\
+Start this node's part of a distributed training job, and keep the job stepping: processes that
+fail are replaced and go on from the last step that every shard can be restored from.
+It takes the place of torchrun: the same options, the same environment for the script.
+Run the same command on every node of the job; nodes beyond the maximum wait as spares."""
+_EXAMPLES = """\
+examples:
+  everstep run --nproc-per-node 8 train.py --epochs 3          one node, the script as it is
+  everstep run --job llama --nnodes 3:4 --nproc-per-node gpu train.py    3 nodes at least, 4 at most
+  srun --ntasks-per-node=1 everstep run --nproc-per-node 8 -m my.train   each node of a Slurm job
+  everstep run --job llama --persist /shared/ckpt -- python3.12 train.py another interpreter
+
+three depths, each keeps what the one before it gives:
+  1. the script as it is: restarts, and its progress is read from its output
+     ("step 12", "Iteration 12/1000", progress bars; or --progress-pattern)
+  2. everstep.step(n) after each step: exact times, and hangs are found
+  3. snapshots = everstep.snapshots({"model": model}); snapshots.restore() at the start and
+     snapshots.snapshot(n) after each step: a failure costs the step it happens in
+
+exit code: 0 the job succeeded, 1 it failed or was refused, 2 the command line cannot be used,
+128 + N ended by signal N. The first error of the rank that failed first is the last thing shown."""
+
+
+def launch_parser() -> OptionParser:
+    """Return a parser that knows all options."""
+    parser = OptionParser(
+        prog="everstep run",
+        usage="everstep run [options] train.py …   or: everstep run [options] -- COMMAND …",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_job_options(parser)
+    _add_node_options(parser)
+    add_standby_options(parser)
+    add_torchrun_options(parser)
+    add_keep_options(parser)
+    return parser
+
+
+def _add_job_options(parser: OptionParser) -> None:
+    add = parser.add_argument_group("the job").add_argument
+    add(
+        "--job",
+        metavar="NAME",
+        help="the job's name, equal on all of its nodes (default: --rdzv-id, Slurm's name and"
+        " number, or the script's name)",
+    )
+    add(
+        "--nnodes",
+        metavar="MIN:MAX",
+        help="how many nodes train (default 1; under srun all that it starts on)",
+    )
+    add(
+        "--nproc-per-node",
+        default="1",
+        metavar="N|gpu|cpu|auto",
+        help="ranks on each node: a number, one for each GPU or processor, or auto: GPUs if there"
+        " are any (default 1)",
+    )
+    add(
+        "--policy",
+        choices=("reform", "wait"),
+        default="reform",
+        help="without a spare: go on with fewer nodes, at least MIN (default), or wait for one",
+    )
+    add(
+        "--max-restarts",
+        default=10,
+        type=int,
+        metavar="N",
+        help="restarts without a step of progress before the job is given up (default 10)",
+    )
+    add("--token-file", type=Path, metavar="F", help="the job's secret (made if absent)")
+
+
+def _add_node_options(parser: OptionParser) -> None:
+    add = parser.add_argument_group("this node").add_argument
+    add("--socket", metavar="PATH", help="the agent's socket (default: EVERSTEP_SOCKET)")
+    add(
+        "--log-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of the files of --redirects and --tee: DIR/gen-G/rank-R.out and .err",
+    )
+    add("--logs", type=Path, metavar="DIR", help="the same as --log-dir DIR --tee 3")
+    add(
+        "--grace",
+        default=10.0,
+        type=float,
+        metavar="SECONDS",
+        help="between SIGTERM and SIGKILL on Ctrl-C (default 10)",
+    )
+    add(
+        "--progress-pattern",
+        action="append",
+        metavar="REGEX",
+        help="finds the number of a completed step in a line of output: its first group, or the"
+        " one named 'step'; 'none' reads no output (default: the words of common trainers)",
+    )

@@ -1,0 +1,79 @@
+"""A parser that finds where the options end and the command begins, and answers in one sentence."""
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+
+
+class UsageError(Exception):
+    """The command line cannot be used; one sentence with the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command line in two: what is meant for the launcher, and what it is to start."""
+
+    options: tuple[str, ...]
+    command: tuple[str, ...]
+    # Whether '--' stood between them: then the command begins with its program.
+    parted: bool
+
+
+class OptionParser(argparse.ArgumentParser):
+    """Options may be written ``--with-dashes`` or ``--with_underscores``."""
+
+    def error(self, message: str) -> NoReturn:
+        """See ArgumentParser; not the whole usage for one word. Raises UsageError."""
+        raise UsageError(f"{message}; 'everstep run --help' lists the options")
+
+    def split(self, arguments: Sequence[str]) -> Line:
+        """Part the options from the command, which begins at '--' or the first other word."""
+        options: list[str] = []
+        rest = list(arguments)
+        while rest:
+            word = rest.pop(0)
+            if word == "--":
+                return Line(tuple(options), tuple(rest), parted=True)
+            if not word.startswith("-") or word == "-":
+                return Line(tuple(options), (word, *rest), parted=False)
+            option, equals, value = _dashed(word).partition("=")
+            options.append(option + equals + value)
+            if not equals and self._takes_value(option) and rest:
+                options.append(rest.pop(0))
+        return Line(tuple(options), (), parted=False)
+
+    def values(self, line: Line) -> argparse.Namespace:
+        """Return what was chosen. Raises UsageError, and SystemExit for --help."""
+        values, unknown = self.parse_known_args(line.options)
+        if unknown:
+            raise UsageError(self._stray(unknown[0]))
+        return values
+
+    def take_defaults(self, environ: Mapping[str, str], prefix: str) -> None:
+        """Let variables such as PET_NNODES stand for options that are not given."""
+        for action in self._option_string_actions.values():
+            given = environ.get(prefix + action.dest.upper())
+            if given is None or (isinstance(action.default, bool) and not given):
+                continue
+            # argparse converts a default that is text as it converts an option.
+            is_flag = isinstance(action.default, bool)
+            self.set_defaults(**{action.dest: given.lower() in _TRUE if is_flag else given})
+
+    def _takes_value(self, option: str) -> bool:
+        action = self._option_string_actions.get(option)
+        return action is not None and action.nargs != 0
+
+    def _stray(self, word: str) -> str:
+        option = word.partition("=")[0]
+        near = difflib.get_close_matches(option, list(self._option_string_actions), 1, 0.7)
+        meant = f"did you mean {near[0]}?" if near else "'everstep run --help' lists them"
+        return f"{option!r} is no option; {meant}"
+
+
+def _dashed(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word

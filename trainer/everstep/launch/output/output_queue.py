@@ -1,0 +1,107 @@
+"""Output on its way to one reader: shown at once, kept while nobody reads, never waited for."""
+
+import contextlib
+import os
+import tempfile
+from collections import deque
+from pathlib import Path
+
+from everstep.launch.output.sink import Sink
+
+# As much as a person who stopped the terminal wants to see when it goes on; more goes to a file.
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Overflow:
+    """A file for what no reader took; made when it is needed, in a folder or else in /tmp."""
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._fd = -1
+        self.path = ""
+        self.lost_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Keep it, if a disk takes it."""
+        try:
+            if self._fd < 0:
+                self._fd, self.path = self._open()
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            self.lost_bytes += len(data)
+
+    def _open(self) -> tuple[int, str]:
+        prefix = f"everstep-{self._name}-"
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                return tempfile.mkstemp(".txt", prefix, self._folder)
+        return tempfile.mkstemp(".txt", prefix)
+
+
+class OutputQueue:
+    """What one reader is to get, in order."""
+
+    def __init__(self, sink: Sink, overflow: Overflow) -> None:
+        self.sink = sink
+        self.overflow = overflow
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        # What went to the file since the reader stopped reading.
+        self.unseen_bytes = 0
+        # Its reader went away: everything goes to the file.
+        self.gone = False
+
+    @property
+    def waiting(self) -> bool:
+        """Return whether there is something that its reader has not taken."""
+        return bool(self._waiting)
+
+    @property
+    def overflowing(self) -> bool:
+        """Return whether what comes now goes to the file."""
+        return self.gone or self.unseen_bytes > 0
+
+    def put(self, data: bytes) -> None:
+        """Take output; what the reader does not take at once waits."""
+        if self.overflowing or self._waiting_bytes + len(data) > KEPT_BYTES_MAX:
+            self.overflow.write(data)
+            self.unseen_bytes += len(data)
+            return
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if len(self._waiting) == 1:
+            self.advance()
+
+    def advance(self) -> int:
+        """Write what the reader takes now.
+
+        Returns how many bytes went to the file before, once when all that waited is written.
+        """
+        try:
+            while self._waiting:
+                data = self._waiting[0]
+                count = self.sink.write(data)
+                self._waiting_bytes -= count
+                if count == len(data):
+                    self._waiting.popleft()
+                else:
+                    self._waiting[0] = data[count:]
+        except BlockingIOError:
+            return 0
+        except (OSError, ValueError):
+            self.give_up()
+            return 0
+        unseen, self.unseen_bytes = self.unseen_bytes, 0
+        return unseen
+
+    def give_up(self) -> None:
+        """Nobody will read this any more: keep all of it in the file."""
+        self.gone = True
+        for data in self._waiting:
+            self.overflow.write(data)
+            self.unseen_bytes += len(data)
+        self._waiting.clear()
+        self._waiting_bytes = 0

@@ -1,0 +1,90 @@
+"""How a rank is made from the user's options and the agent's order."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from everstep.launch.command_line.options import LaunchOptions
+from everstep.launch.command_line.rank_streams import ERROR, OUT, StreamPlan
+from everstep.launch.memcpy_tuning import memcpy_variables
+from everstep.launch.output.line_writer import LineWriter, Place
+from everstep.launch.output.progress_patterns import StepFinder
+from everstep.launch.output.terminal import Terminal
+from everstep.launch.rank_environment import (
+    JobAccess,
+    lasting_environment,
+    line_prefix,
+    rank_command,
+    rank_environment,
+)
+from everstep.launch.standby.pool import WaitingPlan
+from everstep.launch.workers import WorkerPlan
+from everstep.lesson import VARIABLE
+from everstep_common.trainer_messages import Start
+
+_ENDINGS = {OUT: "out", ERROR: "err"}
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecipe:
+    """What is the same for all ranks of all generations on this node."""
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    access: JobAccess
+    streams: StreamPlan
+    patterns: tuple[re.Pattern[str], ...]
+
+    @classmethod
+    def of(cls, options: LaunchOptions, token: str, environ: Mapping[str, str]) -> "RankRecipe":
+        """Return what the user's options make of it."""
+        access = JobAccess(options.job, options.socket, token, options.restarts_max, options.role)
+        environ = {**environ, **memcpy_variables(environ)}
+        return cls(options.command, environ, access, options.streams, options.progress)
+
+    def plan(
+        self, start: Start, local_rank: int, terminal: Terminal, seen: Callable[[int], None]
+    ) -> WorkerPlan:
+        """Return how to start one rank; ``seen`` is told the steps that its output tells."""
+        rank = start.first_rank + local_rank
+        finder = StepFinder(self.patterns)
+
+        def look(line: bytes) -> None:
+            if (step := finder.find(line)) is not None:
+                seen(step)
+
+        prefix = line_prefix(self.environ, self.access.role, rank, local_rank).encode()
+        out, error = (
+            LineWriter(
+                terminal,
+                Place(
+                    prefix,
+                    is_error=stream == ERROR,
+                    shown=self.streams.to_terminal(local_rank, stream),
+                    log=self._log(start, local_rank, stream),
+                ),
+                look,
+            )
+            for stream in (OUT, ERROR)
+        )
+        environ = rank_environment(self.environ, self.access, start, local_rank)
+        return WorkerPlan(rank, rank_command(self.command, local_rank), environ, out, error)
+
+    def waiting(self, local_rank: int, processes: int) -> WaitingPlan:
+        """Return how to start a standby of one rank."""
+        environ = lasting_environment(self.environ, local_rank, processes)
+        return WaitingPlan(rank_command(self.command, local_rank), environ)
+
+    def _log(self, start: Start, local_rank: int, stream: int) -> Path | None:
+        folder = self.streams.folder
+        if folder is None or not self.streams.to_file(local_rank, stream):
+            return None
+        rank = start.first_rank + local_rank
+        return folder / f"gen-{start.generation}" / f"rank-{rank}.{_ENDINGS[stream]}"
+
+
+def teaching(plan: WorkerPlan, descriptor: int) -> WorkerPlan:
+    """Return the plan of a rank that tells by a descriptor what it has loaded."""
+    environ = {**plan.environ, VARIABLE: str(descriptor)}
+    return replace(plan, environ=environ, descriptors=(descriptor,))
