@@ -10,6 +10,8 @@ REPORTS := $(VENV)/reports
 PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli \
 	everstep_sim
 PYTEST := $(BIN)/python -m pytest
+# Frameworks that have a callback or an example; only the long tests need them.
+FRAMEWORKS := $(VENV)/.frameworks
 # Two workers: integration tests mostly wait, and more of them on a small machine miss deadlines.
 WORKERS ?= 2
 
@@ -40,6 +42,12 @@ $(TORCH): $(READY)
 		--constraint constraints.txt torch torchdata
 	@touch $@
 
+$(FRAMEWORKS): $(TORCH)
+	@echo "Installing the Hugging Face Trainer, Lightning and Paddle into $(VENV), for their tests ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt transformers accelerate lightning paddlepaddle
+	@touch $@
+
 demo: $(READY) ## Run the demonstration: a small cluster on this machine, three failures, their cost.
 	@$(BIN)/everstep demo
 
@@ -53,7 +61,7 @@ test-real: $(TORCH) ## Run the tests with real servers; as root, install those b
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'real and not long' --junitxml=$(REPORTS)/test-real.xml tests
 
-test-long: $(TORCH) ## Run the long seeded tests.
+test-long: $(FRAMEWORKS) ## Run the long seeded tests.
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m long --junitxml=$(REPORTS)/test-long.xml tests
 

@@ -100,7 +100,10 @@ class Daemon:
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
-        around = Surroundings(controller_away=self._controller_away)
+        around = Surroundings(
+            controller_away=self._controller_away,
+            controller_away_s=lambda: self._uplink.away_s(),
+        )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         highest = int(remembered.notes.get("highest_term", "0"))
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))

@@ -87,6 +87,7 @@ class Uplink:
         # Why the last stream ended, or could not be opened.
         self.trouble = ""
         self.streams = 0
+        self._away_since_s: float | None = None
         outbox.on_record(self._wake.set)
 
     def vault_report(self, report: fleet_pb2.VaultReport) -> None:
@@ -115,9 +116,16 @@ class Uplink:
         if self.connected:
             self._renewal.set()
 
+    def away_s(self) -> float:
+        """Return for how many seconds there has been no stream; 0 while there is one."""
+        if self.connected or self._away_since_s is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._away_since_s
+
     async def run(self, hello: Callable[[], fleet_pb2.Hello], listener: Listener) -> None:
         """Keep a stream open until cancelled."""
         said, loop = "", asyncio.get_running_loop()
+        self._away_since_s = loop.time()
         while True:
             began_s = loop.time()
             try:
@@ -128,6 +136,8 @@ class Uplink:
                     said = str(error)
                     logger.warning("controller %s: %s", self._settings.controller, said)
             finally:
+                if self.connected:
+                    self._away_since_s = loop.time()
                 self.connected = False
             # Not at Welcome: two agents of one name would end each other's streams at full speed.
             if loop.time() - began_s > _STEADY_S:

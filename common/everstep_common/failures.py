@@ -40,6 +40,8 @@ KINDS: Mapping[str, Side] = MappingProxyType(
         "exit": Side.UNKNOWN,
         "host_memory": Side.TRANSIENT,
         "storage": Side.TRANSIENT,
+        # Our own word: the state could not be restored, which an older one may cure.
+        "state": Side.TRANSIENT,
         "network": Side.TRANSIENT,
         # SIGKILL and SIGTERM come from the kernel or a person, not from broken hardware.
         "killed": Side.TRANSIENT,
@@ -53,6 +55,7 @@ KINDS: Mapping[str, Side] = MappingProxyType(
 # Texts: cudaGetErrorString of CUDA 12, torch 2.13, NCCL 2.27, gloo, CPython 3.11, the kernel's
 # mm/oom_kill.c, slurmstepd 23.
 _TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("state", re.compile(r"\beverstep\.[\w.]*(?:RestoreError|RefusedError)\b")),
     ("assertion", re.compile(r"device-side assert")),
     (
         "device_memory",

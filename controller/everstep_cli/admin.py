@@ -77,6 +77,14 @@ class Operator(Protocol):
         """Put the operator's claim on a node."""
         ...
 
+    def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
+        """Have jobs leave a node at a step boundary."""
+        ...
+
+    def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
+        """Restart a job after a step; None leaves the step to the controller."""
+        ...
+
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """Remove the operator's claim from a node."""
         ...

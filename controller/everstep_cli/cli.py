@@ -7,6 +7,7 @@ from everstep_cli.commands.inject import inject
 from everstep_cli.commands.jobs import ettr, job, jobs
 from everstep_cli.commands.nodes import events, findings, node, nodes, why
 from everstep_cli.commands.operate import isolate, pause, release, resume
+from everstep_cli.commands.plan import drain
 from everstep_cli.commands.run import run
 from everstep_cli.commands.snapshots import snapshots
 from everstep_cli.commands.version import version
@@ -40,7 +41,7 @@ def everstep() -> None:
 
 for _command in (
     demo, nodes, node, why, findings, events, jobs, job, snapshots, ettr,
-    isolate, release, pause, resume, inject, run, version, completion,
+    drain, isolate, release, pause, resume, inject, run, version, completion,
 ):  # fmt: skip
     everstep.add_command(_command)
 

@@ -155,6 +155,18 @@ class GrpcAdmin:
         request = admin_pb2.IsolateRequest(node=node, reason=reason, operator=getpass.getuser())
         return self._ask(node, lambda: self._stub.Isolate(request, timeout=self._timeout_s))
 
+    def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
+        """See Operator."""
+        request = admin_pb2.DrainRequest(node=node, reason=reason, operator=getpass.getuser())
+        return self._ask(node, lambda: self._stub.Drain(request, timeout=self._timeout_s))
+
+    def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
+        """See Operator."""
+        request = admin_pb2.RestartJobRequest(
+            job=job, at_step=at_step, reason=reason, operator=getpass.getuser()
+        )
+        return self._ask(job, lambda: self._stub.RestartJob(request, timeout=self._timeout_s))
+
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """See Operator."""
         request = admin_pb2.ReleaseRequest(node=node, reason=reason, operator=getpass.getuser())

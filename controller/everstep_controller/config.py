@@ -139,6 +139,30 @@ class CoreSettings:
         help="No more training than this lies between two snapshots, whatever they cost: a fault "
         "that repeats more is felt by people. 0 leaves it to the formula alone.",
     )
+    own_restarts: int = setting(
+        3,
+        help="How often the agent of a node that runs a whole job alone may restart it in place "
+        "while the controller is away. More without anybody who sees the fleet would hide what is "
+        "wrong with the node; 0 has such a job wait, as those on several nodes do.",
+    )
+    planned_s: float = setting(
+        300.0,
+        unit="s",
+        help="How long a planned restart (drain, update, growth) waits for the chosen step to be "
+        "recoverable, once the job is near it; then it is done at the newest one that is. A few "
+        "steps of a minute each, and slack.",
+    )
+    growth_wait_s: float = setting(
+        60.0,
+        unit="s",
+        help="A job on fewer nodes than it wants grows when others have waited for it this long: "
+        "nodes that come back one after the other cost one restart.",
+    )
+    growth_every_s: float = setting(
+        600.0,
+        unit="s",
+        help="And no more often than this: each growth is a restart, of a minute at worst.",
+    )
     job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
     )
@@ -173,6 +197,10 @@ class CoreSettings:
             snapshot_every_max=self.snapshot_every_max,
             snapshot_cost_ignored_ratio=self.snapshot_cost_ignored_ratio,
             snapshot_gap_ns_max=round(self.snapshot_gap_max_s * _S),
+            own_restarts=self.own_restarts,
+            planned_ns=round(self.planned_s * _S),
+            growth_wait_ns=round(self.growth_wait_s * _S),
+            growth_every_ns=round(self.growth_every_s * _S),
             job_retention_ns=round(self.job_retention_s * _S),
         )
 
@@ -220,6 +248,10 @@ _NOT_BELOW_ZERO = (
     "snapshot_cost_ignored_ratio",
     "snapshot_gap_max_s",
     "isolation_budget_nodes",
+    "own_restarts",
+    "planned_s",
+    "growth_wait_s",
+    "growth_every_s",
 )
 
 

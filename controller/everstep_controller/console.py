@@ -23,6 +23,7 @@ from everstep_controller.journal.store import Announcement, JournalStore
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.own_findings import own_findings
+from everstep_controller.planned_desk import PlannedDesk
 from everstep_controller.runtime import Runtime
 from everstep_controller.snapshot_answers import SnapshotAnswers, SnapshotSource
 from everstep_proto.generated import admin_pb2
@@ -65,6 +66,7 @@ class Console:
         self._followers: set[asyncio.Queue[Announcement]] = set()
         self._started_ns = parts.runtime.now_ns()
         self.injections = InjectionDesk(parts.runtime)
+        self.planned = PlannedDesk(parts.runtime)
         self.snapshots = SnapshotAnswers(parts.runtime, parts.vault)
         parts.runtime.on_announcement(self._announced)
 

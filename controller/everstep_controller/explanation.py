@@ -1,5 +1,6 @@
 """Why a node or job is in its state, as one sentence that says nothing twice."""
 
+from everstep_controller.core.planned import sentence
 from everstep_controller.core.state import Claim, JobRecord, NodeRecord
 
 
@@ -12,11 +13,14 @@ def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
             parts.append(f"should be isolated: {subject.deferred}")
     elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
         parts.append(f"the fault was judged: {subject.incident.verdict}")
+    if isinstance(subject, JobRecord) and subject.planned is not None:
+        parts.append(sentence(subject, subject.planned))
     if paused:
         parts.append(f"automation is paused: {paused}")
     return "; ".join(parts)
 
 
 def _claimed(claim: Claim, told: str) -> str:
-    sentence = f"takes no ranks ({claim.owner})"
-    return sentence if claim.reason == told else f"{sentence}: {claim.reason}"
+    ranks = "new ranks, and its own leave at a step boundary" if claim.draining else "ranks"
+    words = f"takes no {ranks} ({claim.owner})"
+    return words if claim.reason == told else f"{words}: {claim.reason}"

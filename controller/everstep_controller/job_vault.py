@@ -48,6 +48,8 @@ class Directive:
     persist_replicas: tuple[int, ...] = ()
     # The node waits as a spare: this, and nothing else, is said to it.
     spare: SpareMemory | None = None
+    # The last snapshot of the generation is the first one not before this step; None for no end.
+    hold_after: int | None = None
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class JobVault:
     spares: frozenset[str] = frozenset()
     spare_memory: SpareMemory | None = None
     bad_copies: int = 0
+    hold_after: int | None = None
     # The last sentence about storage that people were told.
     told: str = ""
 
@@ -124,6 +127,9 @@ class JobVault:
         self.cadence = decide(self.cadence, record, state.settings, now_ns)
         sight = self.sight(record, state, now_ns)
         self.publish = self.persisting.look(sight)
+        wish = record.planned
+        held = wish is not None and record.generation == self.generation
+        self.hold_after = wish.after_step if wish is not None and held else None
         self._look_for_spares(record)
         # Every member that is there persists its own ranks.
         away = len(sight.connected) < len(self.members)
@@ -197,4 +203,5 @@ class JobVault:
             self.cadence.every,
             self.cadence.start,
             self.stand_ins.get(node, ()),
+            hold_after=self.hold_after,
         )

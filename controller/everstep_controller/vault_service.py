@@ -14,6 +14,7 @@ from everstep_controller.core.events import (
     Event,
     LayoutLearned,
     RecoveryStepChosen,
+    StepRecoverable,
 )
 from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
 from everstep_controller.core.snapshot_table import SnapshotNumbers
@@ -182,6 +183,14 @@ class VaultService:
         if vault.cadence is not before[1]:
             self._port.tell(job, "SnapshotCadence", f"{job}: {vault.cadence.reason}")
         self._tell_of_storage(vault, record)
+        self._tell_what_is_waited_for(vault, record)
+
+    def _tell_what_is_waited_for(self, vault: JobVault, record: JobRecord) -> None:
+        step, held = vault.recoverable.step, vault.hold_after
+        known = -1 if record.recoverable_step is None else record.recoverable_step
+        if step is not None and held is not None and known < held <= step:
+            # No step is made meanwhile, so no row of progress says it.
+            self._port.post(StepRecoverable(vault.job, vault.generation, step))
 
     def _direct(self, vault: JobVault, node: str) -> None:
         directive = vault.directive(node)

@@ -99,13 +99,13 @@ class Cluster:
             self.fleet.stream_ends(node, 0.01, 0.1)
         self.ranks.break_collectives(generation, but=name)
 
-    def interrupt(self, name: str) -> None:
-        """Let the user end a node's launcher, which takes its processes with it."""
+    def end_launcher(self, name: str, *, by_user: bool) -> None:
+        """End a node's launcher, which takes its processes with it."""
         node = self.fleet.nodes[name]
         generation, node.launcher, node.running = node.running, False, 0
         at_ns = self.time.now_ns
         self.fleet.record(
-            node, lambda origin: events.LauncherLeft(origin, JOB, "interrupted", True, at_ns)
+            node, lambda origin: events.LauncherLeft(origin, JOB, "it ended", by_user, at_ns)
         )
         node.settled = max(node.settled, generation)
         self.vaults.report(node)
@@ -240,7 +240,7 @@ class Cluster:
             processes_per_node=1,
             reform=True,
             restarts_max=100,
-            free_port=20000 + origin.sequence,
+            free_port=self.fleet.nodes[origin.node].free_port(),
             running_generation=self.fleet.nodes[origin.node].running,
             at_ns=self.time.now_ns,
             storage=self.shape.storage,

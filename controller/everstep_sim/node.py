@@ -30,6 +30,8 @@ class SimulatedNode:
     highest_term: int = 0
     outbox: int = 1
     sequence: int = 0
+    # Ports that it has offered for a rendezvous: none is offered twice.
+    ports: int = 0
     acknowledged: int = 0
     unacknowledged: list[events.Event] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
@@ -66,6 +68,11 @@ class SimulatedNode:
             liveness_address=f"{self.name}:2",
             jobs=seen,
         )
+
+    def free_port(self) -> int:
+        """Return the port that it offers next."""
+        self.ports += 1
+        return 20000 + self.ports
 
     def die(self) -> None:
         """Lose power: processes, memory and the outbox's tail are gone."""

@@ -109,7 +109,7 @@ class Ranks:
             return
         node.settled = max(node.settled, generation)
         self._fleet.report(node)
-        port, at_ns = 30000 + node.sequence, self._time.now_ns
+        port, at_ns = node.free_port(), self._time.now_ns
         self._fleet.record(
             node, lambda origin: events.GenerationStopped(origin, JOB, generation, port, at_ns)
         )
@@ -143,6 +143,8 @@ class Ranks:
         if self.whole(generation):
             ours = self.generations[generation]
             ours.step += 1
+            if self._parts:  # what one rank saves of it is as good as what all save
+                self.completed.setdefault(ours.step, []).append(generation)
             for name in ours.members:
                 self._time.soon(0, 0.05, partial(self._commit, name, generation))
 
@@ -168,7 +170,8 @@ class Ranks:
         ours.committed.add(name)
         if ours.committed == set(ours.members):
             ours.stepping = False
-            self.completed.setdefault(step, []).append(generation)
+            if not self._parts:
+                self.completed.setdefault(step, []).append(generation)
             self._try_step(generation)
 
     def _replicate(self, copy: Copy, peer: str) -> None:
@@ -188,8 +191,7 @@ class Ranks:
             signal=signal,
             last_line="",
             at_ns=self._time.now_ns,
-            # So that some nodes are blamed, replaced and checked.
-            kind="crash" if signal else "collective",
+            kind="killed" if signal else "collective",
         )
 
 

@@ -115,6 +115,16 @@ class FakeAdmin:
         detail.summary.claims.add(owner="operator", reason=reason)
         return detail
 
+    def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
+        self.told.append(("drain", node, reason))
+        self.node(node)
+        return admin_pb2.DrainReply(node=node, plans=[f"demo goes on without {node} after step 9"])
+
+    def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
+        self.told.append(("restart", job, str(at_step), reason))
+        self.job(job)
+        return admin_pb2.RestartJobReply(job=job, plan="a restart at a step boundary is planned")
+
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         self.told.append(("release", node, reason))
         return self.node(node)

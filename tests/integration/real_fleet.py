@@ -50,6 +50,8 @@ class RealFleet:
     nodes: tuple[str, ...]
     # More lines for the top of every agent's configuration.
     agent_lines: tuple[str, ...] = ()
+    # More lines for the table [core] of the controller's configuration.
+    core_lines: tuple[str, ...] = ()
     # More variables for every process.
     variables: Mapping[str, str] = field(default_factory=dict)
     # More options for every launcher.
@@ -71,7 +73,9 @@ class RealFleet:
         config.write_text(
             f'listen = "{place.host}:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
             f'journal = "{self.journal}"\n[core]\nmode = "enforce"\n'
-            "restart_grace_s = 20.0\nrecovery_s = 6.0\n" + place.tls
+            "restart_grace_s = 20.0\nrecovery_s = 6.0\n"
+            + "".join(f"{line}\n" for line in self.core_lines)
+            + place.tls
         )
         line = ["-m", "everstep_controller.main", *command, "--config", str(config)]
         self.controller = self._start("controller", *line)
@@ -124,6 +128,10 @@ class RealFleet:
     def start_launcher(self, name: str, *arguments: str) -> None:
         """Start `everstep run` on a node."""
         line = ["-m", "everstep.entry", "run", *arguments]
+        self.launchers[name] = self._start(f"{name}-launcher", *line)
+
+    def start_other_launcher(self, name: str, *line: str) -> None:
+        """Start a program of Python that takes the place of `everstep run` on a node."""
         self.launchers[name] = self._start(f"{name}-launcher", *line)
 
     def rank(self, name: str) -> Identity | None:
@@ -245,6 +253,7 @@ def running_fleet(
     variables: Mapping[str, str] | None = None,
     places: Mapping[str, Place] | None = None,
     tls: TlsSettings | None = None,
+    core_lines: tuple[str, ...] = (),
 ) -> Iterator[RealFleet]:
     """Yield a fleet whose controller and agents run."""
     # A short path: the name of a socket in it has 107 bytes.
@@ -258,7 +267,9 @@ def running_fleet(
             reserved_port() as port,
             connect(Connection(address=f"{host}:{port}", tls=tls, timeout_s=5.0)) as admin,
         ):
-            fleet = RealFleet(folder, household, admin, port, nodes, agent_lines, variables or {})
+            fleet = RealFleet(
+                folder, household, admin, port, nodes, agent_lines, core_lines, variables or {}
+            )
             fleet.places = places
             fleet.start_controller()
             for name in nodes:

@@ -84,7 +84,11 @@ class StoredJob:
         self.whole = self._told()[0]
         await self._through(self._end)
         self._hang_up()
-        assert not self._doomed, "the agent was never ended"
+
+    @property
+    def spared(self) -> bool:
+        """Return whether the moment at which the agent is to be ended has not come yet."""
+        return bool(self._doomed)
 
     async def _through(self, stage: Callable[[], Awaitable[None]]) -> None:
         """Get a stage done, once more where the agent was ended in it."""
@@ -132,6 +136,8 @@ class StoredJob:
     async def _start(self) -> None:
         """Begin from what is stored; no memory has anything of it any more."""
         assert self._control is not None
+        if self._running == self.generation:  # heard before the agent was ended
+            return
         ordered = plan(self.generation, step=self.whole.step if self.whole else None)
         if self.whole is not None:
             ordered.stored.CopyFrom(self.whole)

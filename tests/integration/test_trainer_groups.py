@@ -54,6 +54,24 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_named(
     assert f"held in the kernel by a device or a file system: {processes[1]}" in errors
 
 
+def test_an_order_that_is_repeated_takes_no_time_from_what_was_killed(
+    tmp_path: Path, freezer: Path
+) -> None:
+    with joined_job(tmp_path, sys.executable, "-c", WAIT) as job:
+        processes = job.start(1, ranks=2)
+        (freezer / "cgroup.procs").write_text(str(processes[1]))
+        (freezer / "freezer.state").write_text("FROZEN")
+        until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
+        for _ in range(3):
+            job.agent.tell_launcher(Stop(1, 0.0, "a test"))
+        until(lambda: not alive(processes[0]))
+        (freezer / "freezer.state").write_text("THAWED")
+        stopped = job.agent.expect(Stopped, timeout_s=40.0)
+        assert isinstance(stopped, Stopped)
+        assert stopped.abandoned == ()
+        assert not alive(processes[1])
+
+
 @pytest.fixture
 def group() -> Iterator[GenerationGroup]:
     """A control group of this test."""

@@ -12,6 +12,7 @@ from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Joined,
     RankProcess,
+    Settled,
     Start,
     Started,
     Stop,
@@ -30,8 +31,8 @@ def main(path: str) -> None:
     try:
         channel.send(Started(start.generation, (RankProcess(0, rank.pid),), boot_ns()))
         print(rank.pid, flush=True)
-        stop, _ = channel.receive(600.0)
-        assert isinstance(stop, Stop)
+        while not isinstance(stop := channel.receive(600.0)[0], Stop):
+            assert isinstance(stop, Settled)
         rank.kill()
         rank.wait()
         channel.send(Stopped(stop.generation, 29501, boot_ns()))

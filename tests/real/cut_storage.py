@@ -14,11 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from everstep_cli.demo import janitor
-from everstep_proto.tls import TlsSettings
-from fakes.authority import Authority
 from integration.latest_watch import LatestWatch
 from integration.real_fleet import JOB, RealFleet, running_fleet
-from real.cut_network import Network, network
+from real.cut_network import Network, network, proven_places
 
 _PATIENCE_S = 90.0
 _NODES = ("node-1", "node-2", "node-3")
@@ -76,19 +74,7 @@ def _line(pid: int) -> bytes:
 
 @contextmanager
 def _fleet(cuts: Network, folder: Path) -> Iterator[RealFleet]:
-    authority = Authority(folder)
-
-    def table(tls: TlsSettings) -> str:
-        files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-        lines = "".join(f'{key} = "{path}"\n' for key, path in files.items())
-        return f'[tls]\n{lines}server_name = "localhost"\n'
-
-    places = {name: cuts.place(name, table(authority.issue(name, "agent"))) for name in _NODES}
-    ours = authority.issue("controller", "operator")
-    places["controller"] = cuts.place("controller", table(ours))
-    tls = TlsSettings(
-        ca=ours.ca, certificate=ours.certificate, key=ours.key, server_name="localhost"
-    )
+    places, tls = proven_places(cuts, _NODES, folder)
     with running_fleet(*_NODES, places=places, tls=tls) as fleet:
         yield fleet
 

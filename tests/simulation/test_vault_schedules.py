@@ -208,7 +208,9 @@ def test_a_job_with_storage_survives_the_loss_of_all_memory(seed: int) -> None:
 def test_a_job_that_its_user_ends_leaves_its_newest_step_in_storage(seed: int) -> None:
     def plan(cluster: Cluster, rng: random.Random) -> None:
         cluster.vaults.write_fault_chance = 0.0
-        cluster.time.after(rng.uniform(20, 60), lambda: cluster.interrupt(_first(cluster)))
+        cluster.time.after(
+            rng.uniform(20, 60), lambda: cluster.end_launcher(_first(cluster), by_user=True)
+        )
 
     cluster = run(seed, replace(SHAPES["storage"], crash_chance=0.0), plan)
     job, latest = cluster.job, cluster.vaults.folder.latest

@@ -30,7 +30,24 @@ def examples(path: str) -> list[str]:
 # That for JAX is run by tests/with_jax.
 GUIDE = [one for one in examples("docs/snapshots.md") if "import jax" not in one]
 TRAINING = [*examples("README.md"), *(one for one in GUIDE if "train(step)" in one)]
-READING = [one for one in GUIDE if "train(step)" not in one]
+(GOING_BACK,) = (one for one in GUIDE if "run.report" in one)
+READING = [one for one in GUIDE if "train(step)" not in one and one is not GOING_BACK]
+
+
+# One batch spoils the state of whoever trains on it.
+BAD_DATA = """
+import math
+import os
+import numpy as np
+import everstep
+weights = np.zeros(4)
+state, steps, batches = {"weights": weights}, 12, list(range(40))
+def train(batch):
+    weights[:] += 1
+    with open(os.environ["GUIDE_FOLDER"] + "/seen", "a") as file:
+        file.write(f"{batch}\\n")
+    return math.nan if batch == 5 else 1.0
+"""
 
 
 def run(example: str, store: Path, steps: int, folder: Path | str = "") -> dict[int, list[float]]:
@@ -85,6 +102,21 @@ def test_an_example_goes_on_in_a_new_job_from_what_an_older_one_left(
     assert named
     for step, updates in done.items():
         assert [updates[index] for index in named] == [step + 1] * len(named), f"step {step}"
+
+
+def test_a_bad_loss_goes_back_and_around_the_data_of_it(tmp_path: Path) -> None:
+    with running_fleet("node-1") as fleet:
+        script = fleet.folder / "train.py"
+        script.write_text(BAD_DATA + GOING_BACK)
+        fleet.variables = {"GUIDE_FOLDER": str(tmp_path)}
+        fleet.launch_script([str(script)], processes=1)
+        launcher = fleet.launchers["node-1"]
+        fleet.until("the end of the job", _PATIENCE_S, lambda: launcher.exit_code is not None)
+        assert launcher.exit_code == 0, fleet.logs()
+    seen = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    assert seen.count(5) == 1
+    # Twelve steps, and one batch left out.
+    assert (seen[-1], set(range(13)) - set(seen)) == (12, set())
 
 
 def test_a_stored_step_is_opened_without_everstep(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from everstep.process import snapshots, step
 from everstep.run import Run, init
 from everstep.saving.digest import DigestError
 from everstep.saving.snapshotter import SnapshotError, Snapshots
+from everstep.shares import MicroBatch, Share
 from everstep.state.random_state import RandomState
 from everstep.state.views import RestoreError, State, StateError
 from everstep_common.version import VERSION
@@ -25,10 +26,12 @@ __version__ = VERSION
 __all__ = [
     "BadStepError",
     "DigestError",
+    "MicroBatch",
     "RandomState",
     "RefusedError",
     "RestoreError",
     "Run",
+    "Share",
     "SnapshotError",
     "Snapshots",
     "State",

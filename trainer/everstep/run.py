@@ -26,6 +26,7 @@ from everstep.saving.restoring import Restorer
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.saving.steps import StepError, step_number
+from everstep.shares import Share, share_of
 from everstep.sparing import Sparing
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
@@ -111,6 +112,13 @@ class Run:
     def batch_index(self, step: int) -> int:
         """Return which batch ``step`` takes: its own number, moved past the data left out."""
         return batch_index(step, self.skipped)
+
+    def share(self, global_batch: int, micro_batch: int) -> Share:
+        """Return which samples of the global batch this rank takes, in how many micro-batches.
+
+        The batch stays the same when the job goes on with fewer ranks. Raises ValueError.
+        """
+        return share_of(global_batch, micro_batch, self.rank, self.world_size)
 
     def report(self, step: int, *, loss: SupportsFloat, spike: bool = False) -> None:
         """Tell the loss of ``step``, before its snapshot; ``spike``: it is one by your own rule.

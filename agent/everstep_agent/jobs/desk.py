@@ -45,6 +45,8 @@ class Desk:
     jitter: random.Random
     tally: Tally
     skips: SkipWatch
+    # For how many seconds the controller has been away; 0 while it is there.
+    away_s: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def open_desk(household: Household, database: sqlite3.Connection) -> Desk:
         world.jitter or random.Random(),
         Tally(),
         SkipWatch(),
+        world.controller_away_s,
     )
 
 

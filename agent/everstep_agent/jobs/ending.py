@@ -17,6 +17,7 @@ _HEAR_OUT_S = 0.1
 def stop(job: NodeJob, order: fleet_pb2.StopGeneration, reason: str) -> None:
     """Stop a generation; what is stopped already is said again."""
     generation = order.generation
+    job.alone.overruled(generation)
     if generation <= job.facts.stopped:
         job.desk.outlet.record(stopped_record(job.facts, generation, job.desk.boot_ns()))
         return
@@ -31,6 +32,9 @@ def stop(job: NodeJob, order: fleet_pb2.StopGeneration, reason: str) -> None:
 async def stopped(job: NodeJob, generation: int, at_boot_ns: int) -> None:
     """No process of the generation is left: verify what it committed, then say so."""
     await settle(job, generation)
+    if job.launcher is not None and not job.reproach and job.alone.go_on(generation):
+        return
+    job.alone.overruled(generation)
     at_boot_ns = min(at_boot_ns, job.desk.boot_ns())
     job.desk.outlet.record(stopped_record(job.facts, generation, at_boot_ns))
 

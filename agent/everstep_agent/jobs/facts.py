@@ -7,6 +7,7 @@ import logging
 import sqlite3
 from dataclasses import dataclass, field
 
+from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_agent.jobs.ranges import job_problem, number_problem
 from everstep_agent.vault.cadence import Cadence
@@ -57,6 +58,8 @@ class JobFacts:
     umask: int = 0o077
     # Which steps the controller wants, with the rules that ranks behind the newest one follow.
     cadence: Cadence = field(default_factory=Cadence)
+    # What is done in the controller's place while it is away.
+    own: OwnFacts = field(default_factory=OwnFacts)
 
     @property
     def plan(self) -> fleet_pb2.StartGeneration:

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
+from everstep_agent.jobs.alone import Alone, Hands
+from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import JobFacts, token_hash
 from everstep_agent.jobs.freshness import Freshness
@@ -22,6 +25,7 @@ from everstep_agent.vault.cadence import Cadence
 from everstep_agent.vault.directions import (
     cadence_from_wire,
     carried_from_wire,
+    hold_from_wire,
     recoverable_from_wire,
     target_from_wire,
 )
@@ -64,7 +68,10 @@ class NodeJob:
         gather_s = desk.settings.report_gather_s
         self.reporter = Reporter(desk.outlet, gather_s, lambda: vault_report(self.vault))
         self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
+        self.alone = Alone(facts, self.vault, desk, Hands(self._tell, self._stop, self._begin))
         self.restorer = Restorer(self.vault)
+        # Sees to it that a generation ends, whatever its launcher does.
+        self.insist: Callable[[int], None] = lambda _: None
         self.launcher: Launcher | None = None
         # What the launcher asked for when it joined.
         self.request: messages.Join | None = None
@@ -122,6 +129,11 @@ class NodeJob:
         if facts.past and not plan.restore:
             # It begins anew: nobody will ask for what is kept of the job before it.
             self.vault.close()
+        facts.own = OwnFacts(planned=plan.generation)
+        self._begin(plan, reason)
+
+    def _begin(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
+        facts = self.facts
         facts.start, facts.phases, facts.processes = plan.SerializeToString(), (), ()
         facts.transfer_key = plan.transfer_key or facts.transfer_key
         self.vault.transfer_key = facts.transfer_key
@@ -153,13 +165,21 @@ class NodeJob:
         if succeeded:
             self.vault.close()
 
+    def _stop(self, generation: int, reason: str) -> None:
+        self._tell(messages.Stop(generation, 0.0, reason))
+        self.insist(generation)
+
     def _settled(self, generation: int) -> None:
-        if self.launcher:
-            self.launcher.tell(messages.Settled(generation))
+        self._tell(messages.Settled(generation))
 
     def _notice(self, text: str) -> None:
-        if self.launcher:
-            self.launcher.tell(messages.Notice(text))
+        self._tell(messages.Notice(text))
+
+    def _tell(self, message: object) -> bool:
+        if self.launcher is None:
+            return False
+        self.launcher.tell(message)
+        return True
 
     def direct(self, directive: fleet_pb2.VaultDirective) -> None:
         """Do as the directive says; one of an older generation is ignored."""
@@ -185,6 +205,7 @@ class NodeJob:
         self.vault.transfer_key = self.facts.transfer_key
         recoverable = self.storage.files.direct(directive, recoverable_from_wire(directive))
         self.vault.cadence = self.facts.cadence
+        self.vault.hold = hold_from_wire(directive)
         self.vault.direct(recoverable, target_from_wire(directive))
         self.freshness.told(recoverable, self.desk.boot_ns())
 
@@ -218,6 +239,8 @@ class NodeJob:
             launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
         elif plan.generation > max(request.running_generation, facts.stopped):
             launcher.tell(start_message(plan, "ordered while the launcher was away"))
+        else:
+            self.alone.back()
 
     def join_again(self) -> None:
         """Say once more that the launcher takes part: the controller has forgotten it."""
@@ -288,6 +311,7 @@ class NodeJob:
     def close(self) -> None:
         """Forget the job."""
         self.replication.cancel()
+        self.alone.close()
         self.storage.close()
         self.progress.close()
         self.vault.close()
@@ -299,6 +323,7 @@ class NodeJob:
         self.reporter.report()
 
     def _vault_changed(self) -> None:
+        self.alone.free_soon()
         self.reporter.soon()
 
     def _forget_past(self) -> None:
@@ -310,5 +335,5 @@ class NodeJob:
             rank.hang_up()
         facts = self.facts
         facts.start, facts.directive, facts.stopped, facts.stop_ordered = b"", b"", 0, 0
-        facts.cadence = Cadence()
+        facts.cadence, facts.own = Cadence(), OwnFacts()
         facts.transfer_key = self.vault.transfer_key = b""

@@ -77,6 +77,7 @@ class LauncherSession:
                 await hear_out(job, message.generation, message.rank)
                 step = job.progress.last(message.generation, message.rank)
                 job.desk.outlet.record(exited_record(job.facts, message, step))
+                job.alone.failed(message, step)
             case messages.StepSeen():
                 step_seen(job, message)
             case messages.Stopped():
@@ -87,6 +88,7 @@ class LauncherSession:
                 job.desk.spawn(self._finished(message), f"finished {job.facts.job}")
             case messages.Leave():
                 self.leaving = True
+                job.alone.left()
                 job.desk.outlet.record(left_record(job.facts, message.reason, by_user=True))
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)

@@ -118,6 +118,7 @@ class NodeJobs:
                 job=name,
                 generation=max(job.vault.fence, job.facts.stopped),
                 launcher=job.launcher is not None,
+                planned_generation=job.facts.own.planned,
             )
             for name, job in self._jobs.items()
         ]
@@ -190,7 +191,7 @@ class NodeJobs:
                 self.watch_absent(job, told=False)
             if facts.ended:
                 self._ended.reap_later(job)
-            self._insist(job, facts.stop_ordered, 0.0)
+            self._insist(job, max(facts.stop_ordered, facts.own.stopping), 0.0)
         adopt(found, self._vault, desk.site.shelf)
         for job in self._jobs.values():
             desk.spawn(settle(job, job.facts.stopped), f"settle {job.facts.job}")
@@ -209,6 +210,7 @@ class NodeJobs:
     def _add(self, facts: JobFacts) -> NodeJob:
         assert self._desk is not None, "the jobs of a node are served by run()"
         job = self._jobs[facts.job] = NodeJob(facts, self._desk)
+        job.insist = lambda generation: self._insist(job, generation, 0.0)
         return job
 
     def _vault(self, job: str) -> JobVault | None:

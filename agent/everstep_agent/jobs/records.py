@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_agent.jobs.alone_rules import origin
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.storage.messages import Seen
 from everstep_agent.storage.records import Latest
@@ -108,6 +109,24 @@ def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_p
         job=facts.job, generation=generation, at_boot_ns=at_boot_ns, free_port=facts.free_port
     )
     return fleet_pb2.Record(generation_stopped=body)
+
+
+def restarted_record(
+    plan: fleet_pb2.StartGeneration, after: int, reason: str, at_boot_ns: tuple[int, int]
+) -> fleet_pb2.Record:
+    """Return the record of a generation that was begun here; when that was decided, and done."""
+    body = fleet_pb2.RestartedHere(
+        job=plan.job,
+        after_generation=after,
+        generation=plan.generation,
+        restore=plan.restore,
+        restore_step=plan.restore_step,
+        restore_generation=origin(plan),
+        decided_boot_ns=at_boot_ns[0],
+        at_boot_ns=at_boot_ns[1],
+        reason=reason,
+    )
+    return fleet_pb2.Record(restarted_here=body)
 
 
 def finished_record(facts: JobFacts, message: messages.Finished) -> fleet_pb2.Record:

@@ -20,24 +20,30 @@ _FREED_S = 1.0
 def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
+    copies = copies_of(vault)
+    copies += [
+        _copy(facts, vault.layouts.of(facts), on_disk=True)
+        for facts in vault.wishes.on_disk.values()
+    ]
     return fleet_pb2.VaultReport(
         job=vault.job,
         settled_generation=vault.settled,
         bad_copies=bad,
-        copies=[
-            _copy(facts, vault.layouts.of(facts), replica=replica)
-            for facts, replica in vault.holdings.facts()
-        ]
-        + [
-            _copy(facts, vault.layouts.of(facts), on_disk=True)
-            for facts in vault.wishes.on_disk.values()
-        ],
+        copies=copies,
         stored=[stored_to_wire(stored) for stored in vault.wishes.stored],
         persist_failures=[
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
             for key, reason in vault.wishes.failures.items()
         ],
     )
+
+
+def copies_of(vault: JobVault) -> list[fleet_pb2.Copy]:
+    """Return everything verified that is here in memory."""
+    return [
+        _copy(facts, vault.layouts.of(facts), replica=replica)
+        for facts, replica in vault.holdings.facts()
+    ]
 
 
 def _copy(

@@ -166,6 +166,12 @@ class JobsSettings:
         help="How long the newest step of a job that ends may take to reach storage; its launcher "
         "waits for it, and its memory is kept.",
     )
+    controller_grace_s: float = setting(
+        3.0,
+        unit="s",
+        help="How long the controller must have been away before a job whose ranks are all here is "
+        "restarted without it. One that is itself restarted is back within 2 s, and then decides.",
+    )
     storage_processes: int = setting(
         2,
         help="Files that are written or read at once for a job. Two fill a disk or a network link; "
@@ -193,6 +199,7 @@ class JobsSettings:
                 "storage_look_s",
                 "storage_end_s",
                 "storage_processes",
+                "controller_grace_s",
                 "transfers_max",
                 "transfer_kept_s",
             )

@@ -2,11 +2,13 @@
 
 import asyncio
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.cadence import Hold
 from everstep_agent.vault.copies import Recoverable
 from everstep_agent.vault.held import RankMemory
 from everstep_agent.vault.reserve import Owner
@@ -27,6 +29,8 @@ class SlotSession:
         self._entries: tuple[messages.Entry, ...] = ()
         # What was recoverable when a wait for a slot was in vain, and what was said then.
         self._starved: tuple[Recoverable | None, str] = (None, "")
+        # The planned restart that a step has waited for.
+        self._waited_for: Hold | None = None
 
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
@@ -72,6 +76,10 @@ class SlotSession:
         if wanted != message.step:
             await self._connection.send(messages.Unplanned(wanted))
             return
+        if await self._held(memory, message):
+            gone = f"generation {self._owner.generation} was stopped, as planned"
+            await self._connection.send(messages.Skip(gone))
+            return
         answer = await self._slot(memory, message)
         if isinstance(answer, Grant):
             await self._connection.send(messages.Slot(answer.slot, answer.epoch))
@@ -80,6 +88,26 @@ class SlotSession:
         job.progress.skipped(self._owner.rank)
         job.desk.skips.skipped(job.facts.job, job.desk.boot_ns())
         await self._connection.send(messages.Skip(answer))
+
+    async def _held(self, memory: RankMemory, message: messages.Begin) -> bool:
+        """Wait while a restart is planned before this step; return whether it has come."""
+        if not self._is_held(message.step):
+            return False
+        vault, settings = self._job.vault, self._job.desk.settings
+        wait_s = patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not memory.retired and self._is_held(message.step):
+                    await vault.bell.wait()
+        # A plan that is not carried out in time costs training one wait, and not one at each step.
+        self._waited_for = vault.hold
+        return memory.retired
+
+    def _is_held(self, step: int) -> bool:
+        vault, hold = self._job.vault, self._job.vault.hold
+        if hold is None or hold == self._waited_for:
+            return False
+        return hold.keeps(vault.cadence, self._owner.generation, step)
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""

@@ -13,6 +13,10 @@ def _at_hand() -> str:
     return ""
 
 
+def _not_away() -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What of the world the jobs of a node touch; the defaults are the real one."""
@@ -25,3 +29,5 @@ class Surroundings:
     jitter: random.Random | None = None
     # Why the controller is not there, and what happens then; "" while it is.
     controller_away: Callable[[], str] = _at_hand
+    # For how many seconds that has been so; 0 while it is there.
+    controller_away_s: Callable[[], float] = _not_away

@@ -157,6 +157,7 @@ class TrainerSession:
         at_boot_ns = min(message.at_boot_ns, job.desk.boot_ns())
         told = replace(message, at_boot_ns=at_boot_ns)
         job.desk.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
+        job.alone.spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:
         job = self._job

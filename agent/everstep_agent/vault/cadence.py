@@ -46,5 +46,18 @@ class Cadence:
         return _multiple(self.rules[-1].every, step)
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A restart is planned: the first snapshot not before a step is the last of its generation."""
+
+    generation: int
+    after_step: int
+
+    def keeps(self, cadence: Cadence, generation: int, step: int) -> bool:
+        """Return whether a rank that would begin this step waits for the restart instead."""
+        last = cadence.next_step(generation, self.after_step)
+        return generation == self.generation and step > last
+
+
 def _multiple(of: int, step: int) -> int:
     return -(-step // of) * of

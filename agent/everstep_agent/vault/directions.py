@@ -1,6 +1,6 @@
 """What the controller's words mean to a vault. Pure."""
 
-from everstep_agent.vault.cadence import Rule
+from everstep_agent.vault.cadence import Hold, Rule
 from everstep_agent.vault.copies import Carried, CopyKey, Recoverable, Target, carried
 from everstep_proto.generated import fleet_pb2
 
@@ -22,6 +22,11 @@ def target_from_wire(directive: fleet_pb2.VaultDirective) -> Target | None:
     if not directive.replica_bulk_address:
         return None
     return Target(directive.replica_target.node, directive.replica_bulk_address)
+
+
+def hold_from_wire(directive: fleet_pb2.VaultDirective) -> Hold | None:
+    """Return after which step a restart is planned, if one is."""
+    return Hold(directive.generation, directive.hold_after) if directive.holds else None
 
 
 def cadence_from_wire(directive: fleet_pb2.VaultDirective) -> Rule:

@@ -9,7 +9,7 @@ from everstep_agent.storage.wishes import Wishes
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bell import Bell
 from everstep_agent.vault.bulk.arrivals import Arrivals
-from everstep_agent.vault.cadence import Cadence
+from everstep_agent.vault.cadence import Cadence, Hold
 from everstep_agent.vault.copies import (
     Carried,
     CopyFacts,
@@ -54,6 +54,7 @@ class JobVault:
         # What the newest generation began from.
         self.carried = Carried()
         self.cadence = Cadence()
+        self.hold: Hold | None = None
         # More slots for each rank where snapshots go to storage: a slow one must cost no step.
         self.spare_slots = 0
         # Where copies arrive, and the job's files when it has storage.
@@ -137,7 +138,7 @@ class JobVault:
         self.arrivals = self._new_arrivals()
         self.fence = self.stopped = self.settled = 0
         self.recoverable, self.target, self.carried = Recoverable(), None, Carried()
-        self.cadence = Cadence()
+        self.cadence, self.hold = Cadence(), None
         self.wishes.forget()
 
     # --- slots -------------------------------------------------------------------------------

@@ -1,21 +1,25 @@
 """Commands about jobs and where their time went."""
 
 import click
+from rich.text import Text
 
 from everstep_cli.completion import job_names
 from everstep_cli.session import Ask, asks_controller
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.snapshots import forgotten
 
+_ACTIONS = ("forget", "restart")
+
 
 def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    return [action for action in ("forget",) if action.startswith(incomplete)]
+    return [action for action in _ACTIONS if action.startswith(incomplete)]
 
 
 def _not_an_action(name: str, action: str) -> str:
-    if name == "forget":
-        return f"the name comes first: everstep job {action} forget"
-    return f"{action!r} is nothing to do with a job; there is: everstep job {name} forget"
+    if name in _ACTIONS:
+        return f"the name comes first: everstep job {action} {name}"
+    known = f"everstep job {name} forget, everstep job {name} restart"
+    return f"{action!r} is nothing to do with a job; there is: {known}"
 
 
 @click.command()
@@ -34,22 +38,33 @@ def jobs(ask: Ask) -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
-@click.argument("action", metavar="[forget]", default="", shell_complete=_actions)
+@click.argument("action", metavar="[forget|restart]", default="", shell_complete=_actions)
+@click.option("--at-step", type=click.IntRange(min=0), help="Last step before the restart.")
+@click.option("--reason", default="", help="Of a restart: kept in the audit log.")
 @asks_controller
-def job(ask: Ask, name: str, action: str) -> None:
-    r"""Show everything known of one job, with its incidents; or forget the memory that it left.
+def job(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:
+    r"""Show everything known of one job, with its incidents; or do something about it.
 
     Nodes keep the snapshots of a job that did not end well in their memory, for half an hour unless
     their configuration says otherwise (memory_kept_s). "forget" drops them at once, on every node;
     'everstep snapshots NAME' shows what there is. Files stay where they are. A job that has not
     ended forgets nothing: it needs its snapshots to recover.
 
+    "restart" starts the ranks of a running job again from the script on disk, after a step that can
+    be restored, so that nothing is computed twice: for new code or another configuration.
+
     \b
     Examples:
       everstep job llama-70b
       everstep job llama-70b --json | jq .recoverable_step
       everstep job llama-70b forget
+      everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
     """
+    if action != "restart" and (at_step is not None or reason):
+        raise click.UsageError("--at-step and --reason are for: everstep job NAME restart")
+    if action == "restart":
+        _restart(ask, name, at_step, reason)
+        return
     if action == "forget":
         answer = ask.admin.forget(name)
         ask.answer(answer, *forgotten(answer))
@@ -58,6 +73,13 @@ def job(ask: Ask, name: str, action: str) -> None:
         raise click.UsageError(_not_an_action(name, action))
     reply = ask.admin.job(name)
     ask.answer(reply, *job_sheet(reply, ask.now_ns))
+
+
+def _restart(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
+    if not reason:
+        raise click.UsageError(f"say why: everstep job {name} restart --reason TEXT")
+    reply = ask.admin.restart(name, at_step, reason)
+    ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
 
 @click.command()

@@ -12,6 +12,7 @@ from everstep_controller.console import Console, FollowerTooSlowError
 from everstep_controller.injection_desk import CannotInjectError, UnknownInjectionError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.lookup import UnknownNameError
+from everstep_controller.planned_desk import CannotPlanError
 from everstep_controller.snapshot_answers import CannotForgetError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
@@ -114,6 +115,26 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         operator = _operator(who, request.operator)
         return await _change(context, lambda: self._console.isolate(request.node, operator, reason))
 
+    async def Drain(
+        self, request: admin_pb2.DrainRequest, context: Context
+    ) -> admin_pb2.DrainReply:
+        """See admin.proto."""
+        who = await _allow(context, _OPERATORS)
+        reason = await _reason(context, request.reason)
+        operator = _operator(who, request.operator)
+        desk = self._console.planned
+        return await _change(context, lambda: desk.drain(request.node, operator, reason))
+
+    async def RestartJob(
+        self, request: admin_pb2.RestartJobRequest, context: Context
+    ) -> admin_pb2.RestartJobReply:
+        """See admin.proto."""
+        who = await _allow(context, _OPERATORS)
+        reason = await _reason(context, request.reason)
+        operator = _operator(who, request.operator)
+        desk = self._console.planned
+        return await _change(context, lambda: desk.restart(request, operator, reason))
+
     async def Release(
         self, request: admin_pb2.ReleaseRequest, context: Context
     ) -> admin_pb2.NodeDetail:
@@ -212,7 +233,7 @@ async def _change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Repl
         return await ask()
     except (UnknownNameError, UnknownInjectionError) as error:
         await _not_found(context, error)
-    except (CannotInjectError, CannotForgetError) as error:
+    except (CannotInjectError, CannotForgetError, CannotPlanError) as error:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     except JournalFull as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

@@ -62,7 +62,8 @@ def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
         liveness_address=hello.liveness_address,
         inventory=inventory(hello.inventory),
         jobs=tuple(
-            JobOnNode(name(job.job, "job"), job.generation, job.launcher) for job in hello.jobs
+            JobOnNode(name(job.job, "job"), job.generation, job.launcher, job.planned_generation)
+            for job in hello.jobs
         ),
         open_findings=tuple(finding_from_wire(finding) for finding in hello.open_findings),
     )
@@ -204,6 +205,26 @@ def _rollback_asked(record: fleet_pb2.Record, context: RecordContext) -> events.
     )
 
 
+def _restarted_here(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
+    wire = record.restarted_here
+    if wire.generation <= wire.after_generation:
+        raise WireError(
+            f"job {wire.job!r:.80}: generation {wire.generation} cannot follow "
+            f"{wire.after_generation}"
+        )
+    return events.RestartedHere(
+        origin=context.origin,
+        job=name(wire.job, "job"),
+        after_generation=wire.after_generation,
+        generation=wire.generation,
+        step=wire.restore_step if wire.restore else None,
+        step_generation=wire.restore_generation if wire.restore else 0,
+        decided_ns=_happened(record, context, wire.decided_boot_ns),
+        at_ns=_happened(record, context, wire.at_boot_ns),
+        reason=wire.reason[:_TEXT_MAX],
+    )
+
+
 def _generation_stopped(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
     wire = record.generation_stopped
     at_ns = _happened(record, context, wire.at_boot_ns)
@@ -240,6 +261,7 @@ _CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Eve
     "phase_reached": _phase_reached,
     "rank_exited": _rank_exited,
     "rollback_asked": _rollback_asked,
+    "restarted_here": _restarted_here,
     "generation_stopped": _generation_stopped,
     "generation_finished": _generation_finished,
     "check_finished": _check_finished,

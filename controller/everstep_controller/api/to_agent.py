@@ -76,6 +76,7 @@ def _start(
         transfer_key=transfer_key,
         stored=None if action.stored is None else _stored(action.stored),
         skipped=[fleet_pb2.DataRange(first=first, last=last) for first, last in action.skipped],
+        own_restarts=action.own_restarts,
     )
 
 
@@ -150,6 +151,8 @@ def directive(
         snapshot_every=what.snapshot_every,
         snapshot_from=what.snapshot_from,
         persist_replicas=what.persist_replicas,
+        holds=what.hold_after is not None,
+        hold_after=what.hold_after or 0,
     )
     if target is not None and target.bulk_address:
         wire.replica_target.CopyFrom(_peer(target))

@@ -28,6 +28,8 @@ class StartGeneration:
     stored: StoredStep | None = None
     # Data that the job leaves out.
     skipped: tuple[DataRange, ...] = ()
+    # How often the node may restart it while the controller is away.
+    own_restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

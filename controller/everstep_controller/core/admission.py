@@ -41,9 +41,12 @@ def _counts_on(job: JobRecord, node: str) -> bool:
 
 
 def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
-    """Return whether all launchers of a job are gone, and its user starts it in another way."""
-    waits = job.state in (JobState.FORMING, JobState.WAITING_CAPACITY) and not job.launchers
-    if not waits or event.running_generation or not continuing.same_owner(job, event):
+    """Return whether all launchers of a job are gone, and its user begins it anew in some way."""
+    if job.launchers or event.running_generation or not continuing.same_owner(job, event):
+        return False
+    if job.closing and not job.done and job.state is not JobState.ENDED:
+        return True  # or it would end with the other one, whose last step memory has anyway
+    if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
         return False
     return event.fresh or event.storage != job.storage or _wishes(event) != _wishes(job)
 

@@ -10,6 +10,7 @@ from statistics import median_low
 
 from everstep_controller.core.facts import Settings
 from everstep_controller.core.ledger import REFERENCE_STEPS
+from everstep_controller.core.moving import PLANNED_CAUSES
 from everstep_controller.core.state import JobRecord
 
 _S = 1_000_000_000
@@ -51,7 +52,7 @@ def cost(job: JobRecord, now_ns: int) -> Cost:
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
     # A step without a stall was not snapshotted.
     stalls = [step.stall_ns for step in recent if step.stall_ns]
-    faults = sum(incident.cause != "operator" for incident in job.incidents)
+    faults = sum(incident.cause not in PLANNED_CAUSES for incident in job.incidents)
     nodes = max(1, len(job.members))
     # One fault that has not come yet, in the time in which nodes like these have one.
     prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)

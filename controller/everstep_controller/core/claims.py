@@ -48,11 +48,27 @@ def claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool =
     node.deferred = ""
     held = node.claim_of(owner)
     if held is not None:
-        held.reason, held.dead = reason, dead
+        held.reason, held.dead, held.draining = reason, dead, False
         return
-    node.claims.append(Claim(owner, reason, turn.now_ns, dead))
+    _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
+
+
+def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
+    """Put a claim on a node that lets its ranks stay; one that does not is left as it is."""
+    held = node.claim_of(owner)
+    if held is None:
+        _put(turn, node, Claim(owner, reason, turn.now_ns, draining=True))
+        turn.state.draining = sorted({*turn.state.draining, node.name})
+    elif held.draining:
+        held.reason = reason
+
+
+def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
+    owner, reason = made.owner, made.reason
+    node.claims.append(made)
     turn.actions.append(orders.isolate(node.name, owner, reason))
-    turn.announce(node.name, "NodeIsolated", f"{node.name} takes no ranks ({owner}): {reason}")
+    word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
+    turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
 
 def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:

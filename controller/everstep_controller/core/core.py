@@ -5,6 +5,7 @@ from typing import Any
 
 from everstep_controller.core import (
     admission,
+    adopting,
     ending,
     events,
     forgetting,
@@ -14,6 +15,7 @@ from everstep_controller.core import (
     nodes,
     orders,
     pausing,
+    planned,
     planning,
     rollback,
     running,
@@ -42,6 +44,7 @@ class Core:
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             _HANDLERS[type(event)](turn, event)
             jobs.nodes_unusable(turn)
+            planned.look(turn, event)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
@@ -121,7 +124,8 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
         job = state.jobs.get(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, 0)
-        if seen.generation > max(known, job.generation if job else 0):
+        own = job is not None and adopting.is_own(job, event.node, seen)
+        if seen.generation > max(known, job.generation if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
 
@@ -184,6 +188,8 @@ _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "breakpoint": ending.breakpoint_overdue,
     "abandoned": ending.abandoned,
     "injection": injections.forget,
+    "planned": planned.overdue,
+    "growth": lambda *_: None,  # it is looked at after every event
 }
 # The handlers take exactly the event that they are listed under.
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
@@ -201,6 +207,8 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.CheckFinished: nodes.check_finished,
     events.OperatorIsolated: nodes.operator_isolated,
     events.OperatorReleased: nodes.operator_released,
+    events.OperatorDrained: nodes.operator_drained,
+    events.RestartOrdered: planned.restart_ordered,
     events.AutomationPaused: pausing.paused,
     events.AutomationResumed: pausing.resumed,
     events.InjectionOrdered: injections.ordered,
@@ -212,9 +220,11 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.PhaseReached: running.phase_reached,
     events.RankExited: jobs.rank_exited,
     events.RollbackAsked: rollback.asked,
+    events.RestartedHere: adopting.restarted_here,
     events.GenerationStopped: jobs.generation_stopped,
     events.GenerationFinished: running.generation_finished,
     events.JobProgressed: running.progressed,
+    events.StepRecoverable: planned.step_recoverable,
     events.LayoutLearned: running.layout_learned,
     events.RecoveryStepChosen: planning.step_chosen,
     events.BreakpointReached: ending.breakpoint_reached,

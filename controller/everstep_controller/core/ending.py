@@ -84,8 +84,9 @@ def abandoned(turn: Turn, name: str) -> None:
 
 
 def replaced(turn: Turn, job: JobRecord) -> None:
-    """A job that nobody is left of is begun in another way: nodes are not told of its end."""
-    move(turn, job, JobEvent.OVER, "its launchers were gone when it was started in another way")
+    """A job that nobody is left of is begun once more: nodes are not told of its end."""
+    how = "again while it was ending" if job.closing else "in another way"
+    move(turn, job, JobEvent.OVER, f"its launchers were gone when it was started {how}")
     job.ledger.end(turn.now_ns)
     for kind in ("forming", "retry", "breakpoint", "abandoned"):
         turn.drop_timer(f"{kind}/{job.name}")

@@ -160,6 +160,25 @@ class OperatorReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorDrained:
+    """An operator wants no new ranks on a node, and those there moved at a step boundary."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartOrdered:
+    """An operator wants a job restarted after a step; None leaves the step to the controller."""
+
+    job: str
+    operator: str
+    reason: str
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AutomationPaused:
     """No automatic decision for this node or job; "fleet" for everything."""
 
@@ -301,6 +320,22 @@ class RollbackAsked:
     skip: DataRange | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartedHere:
+    """An agent began a generation itself while the controller was away; see own_restarts."""
+
+    origin: Origin
+    job: str
+    after_generation: int
+    generation: int
+    # What it restored, and which generation made that; None and 0 for the beginning.
+    step: int | None
+    step_generation: int
+    decided_ns: int
+    at_ns: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationStopped:
     """No process of the generation is left on the node."""
@@ -336,6 +371,15 @@ class JobProgressed:
     recoverable_step: int | None = None
     snapshots_skipped: int = 0
     origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecoverable:
+    """The step that a planned restart waits for, or a later one, can be restored."""
+
+    job: str
+    generation: int
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +441,8 @@ Event = (
     | CheckFinished
     | OperatorIsolated
     | OperatorReleased
+    | OperatorDrained
+    | RestartOrdered
     | AutomationPaused
     | AutomationResumed
     | InjectionOrdered
@@ -408,9 +454,11 @@ Event = (
     | PhaseReached
     | RankExited
     | RollbackAsked
+    | RestartedHere
     | GenerationStopped
     | GenerationFinished
     | JobProgressed
+    | StepRecoverable
     | LayoutLearned
     | RecoveryStepChosen
     | BreakpointReached

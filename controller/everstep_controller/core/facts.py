@@ -77,6 +77,8 @@ class JobOnNode:
     job: str
     generation: int
     launcher: bool
+    # The plan that its newest generation comes from; 0 when the agent did not say.
+    planned_generation: int = 0
 
 
 class Phase(Enum):
@@ -211,6 +213,13 @@ class Settings:
     snapshot_cost_ignored_ratio: float = 0.005
     # The most training that one fault may take along, whatever the formula says; 0 for no limit.
     snapshot_gap_ns_max: int = 60_000_000_000
+    # How often an agent may restart a job in place while the controller is away; 0 in old journals.
+    own_restarts: int = 0
+    # How long a planned restart waits for its last step to be recoverable.
+    planned_ns: int = 300_000_000_000
+    # Nodes wait this long for a job that lacks some before it grows, and no more often than this.
+    growth_wait_ns: int = 60_000_000_000
+    growth_every_ns: int = 600_000_000_000
     # How long an ended job is kept for `everstep job`.
     job_retention_ns: int = 7 * 86_400_000_000_000
 

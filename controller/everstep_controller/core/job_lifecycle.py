@@ -13,6 +13,7 @@ class JobEvent(Enum):
     PLANNED = auto()
     NO_CAPACITY = auto()
     STEP_CHOSEN = auto()
+    ADOPTED = auto()
     ATTACHED = auto()
     RESTORED = auto()
     PROGRESSED = auto()
@@ -33,6 +34,7 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], JobState] = MappingProxyType(
         (_S.REPLANNING, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
         (_S.WAITING_CAPACITY, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
         (_S.REPLANNING, _E.STEP_CHOSEN): _S.STARTING,
+        (_S.STOPPING, _E.ADOPTED): _S.STARTING,
         (_S.STARTING, _E.ATTACHED): _S.RESTORING,
         (_S.STARTING, _E.RESTORED): _S.WARMING,
         (_S.RESTORING, _E.RESTORED): _S.WARMING,

@@ -22,6 +22,7 @@ _STRENGTH = {
     "launcher": 3,
     "finding": 4,
     "operator": 5,
+    "growth": 5,
     "node": 5,
 }
 
@@ -38,7 +39,9 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
         return
     if event.by_user and (node in job.members or job.state is JobState.FORMING):
         job.ending = job.ending or f"ended by its user on {node}"
-    _processes_gone(job, node)
+    if node in job.phases:
+        _processes_gone(job, node)
+    # Else its agent may hear of this generation only now, and settles it when it is to stop it.
     if node in job.members:
         message = f"the launcher on {node} is gone: {event.reason}"
         fault(turn, job, event.at_ns, "launcher", node, message)
@@ -87,12 +90,15 @@ def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
             launcher.stale_generation = 0
     if event.generation == job.generation:
         _processes_gone(job, node)
+        if job.members == [node]:
+            # Stopped is stopped: its agent begins nothing after that on its own.
+            job.own_restarts = 0
     planning.reconsider(turn, job)
 
 
 def node_unusable(turn: Turn, node: NodeRecord) -> None:
     """A node was lost or claimed: whatever runs there has to move."""
-    if not node.gone and not node.claims:
+    if not node.gone and (not node.claims or node.draining):
         return
     for job in turn.state.jobs.values():
         if job.state is JobState.ENDED:
@@ -132,6 +138,11 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
     for job in turn.state.jobs.values():
         if job.name in seen and seen[job.name].generation:
             job.holders.setdefault(node.name, 0)
+            launcher = job.launchers.get(node.name)
+            if launcher is not None and launcher.stale_generation:
+                # While it was cut off, its agent may have restarted the job.
+                newest = min(seen[job.name].generation, job.generation)
+                launcher.stale_generation = max(launcher.stale_generation, newest)
         if job.name in seen:
             continue
         job.holders.pop(node.name, None)
@@ -201,7 +212,8 @@ def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message
         job.incidents.append(incident)
         job.judgements.clear()
     turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
-    job.ledger.fault(at_ns, turn.now_ns, incident.id)
+    planned = incident.cause in moving.PLANNED_CAUSES
+    job.ledger.fault(at_ns, turn.now_ns, incident.id, planned=planned)
     moving.move(turn, job, JobEvent.FAULT, message)
     job.ledger.enter(turn.now_ns, moving.category(job, "inc.drain"))
     for member in job.members:

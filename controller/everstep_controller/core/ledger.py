@@ -126,16 +126,17 @@ class Ledger:
         self.step_count -= len(lost)
         return len(lost)
 
-    def fault(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
-        """A fault began at ``onset_ns`` and was learned at ``alarm_ns``."""
+    def fault(self, onset_ns: int, alarm_ns: int, incident: str, *, planned: bool = False) -> None:
+        """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or a planned stop."""
         open_segment = self.segments[-1]
         # Never behind a committed step: what was finished before the report counts.
         onset_ns = max(onset_ns, open_segment.start_ns)
         if open_segment.category == IN_FLIGHT:
             open_segment.category = LOST_IN_FLIGHT
             open_segment.incident = incident
-        self.enter(onset_ns, "inc.detect", incident)
-        self.enter(max(alarm_ns, onset_ns), "inc.diagnose", incident)
+        self.enter(onset_ns, "planned" if planned else "inc.detect", incident)
+        if not planned:
+            self.enter(max(alarm_ns, onset_ns), "inc.diagnose", incident)
 
     def end(self, at_ns: int) -> None:
         """Close the timeline."""

@@ -4,6 +4,9 @@ from everstep_controller.core.job_lifecycle import JobEvent, step
 from everstep_controller.core.state import JobRecord
 from everstep_controller.core.turn import Turn
 
+# What people or the controller want of a healthy job: no fault of anything.
+PLANNED_CAUSES = frozenset({"operator", "growth"})
+
 
 def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
     """Take a job through its lifecycle table."""
@@ -22,7 +25,7 @@ def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
 def category(job: JobRecord, name: str) -> str:
     """Return the ledger category of a phase: first launches and planned work have their own."""
     incident = job.incident
-    if incident is not None and incident.cause == "operator":
+    if incident is not None and incident.cause in PLANNED_CAUSES:
         return "planned"
     if incident is not None:
         return name

@@ -7,6 +7,7 @@ from everstep_controller.core.events import (
     FindingCleared,
     FindingRaised,
     NodeConnected,
+    OperatorDrained,
     OperatorIsolated,
     OperatorReleased,
 )
@@ -191,6 +192,12 @@ def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:
     node = turn.state.nodes[event.node]
     claims.claim(turn, node, OPERATOR, f"{event.operator}: {event.reason}")
     jobs.node_unusable(turn, node)
+
+
+def operator_drained(turn: Turn, event: OperatorDrained) -> None:
+    """Keep new ranks from a node; what runs there is moved as planned work."""
+    node = turn.state.nodes[event.node]
+    claims.drain(turn, node, OPERATOR, f"{event.operator}: {event.reason}")
 
 
 def operator_released(turn: Turn, event: OperatorReleased) -> None:

@@ -212,6 +212,7 @@ def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
         restore_step=job.restore_step,
         stored=job.restore_stored,
         skipped=tuple(job.skipped),
+        own_restarts=job.own_restarts,
     )
 
 
@@ -227,12 +228,17 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
         holders=tuple(name for name, last in alive.items() if last == newest),
         others=tuple(name for name, last in alive.items() if last != newest),
         branch=tuple(job.branch),
-        expected=job.recoverable_step is not None or any(map(_snapshotted, job.branch)),
+        expected=has_state(job),
         reason=job.reason,
         stored=() if job.latest is None else (job.latest,),
         avoided=probation.avoided(job),
         foreign_generation=job.foreign_generation,
     )
+
+
+def has_state(job: JobRecord) -> bool:
+    """Return whether snapshots of the job were ever made."""
+    return job.recoverable_step is not None or any(map(_snapshotted, job.branch))
 
 
 def _snapshotted(point: BranchPoint) -> bool:

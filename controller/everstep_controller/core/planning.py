@@ -1,5 +1,6 @@
 """Recovery plans: when to make one, who takes part in which order, what to do without a spare."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from everstep_controller.core import blaming, continuing, ending, orders, placing, probation
@@ -78,10 +79,25 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
     Members keep their places, spares take the places of those that are gone (one of the same
     domain first), and without a spare the job re-forms if it may. Too few is an empty list.
     """
-    able = [
-        placing.Candidate(node.name, node.domain, _DISTRUST[node.state])
-        for node in candidates(state, job)
+    able = candidates(state, job)
+    members, kind = seated(state, job, able)
+    leaving = [] if members else _leaving(state, job)
+    # Better a node that is to be left than no node at all.
+    return seated(state, job, able + leaving) if leaving else (members, kind)
+
+
+def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
+    nodes = [state.nodes[name] for name in job.members if name in job.launchers]
+    return [
+        node
+        for node in nodes
+        if node.draining and node.fit and not job.launchers[node.name].stale_generation
     ]
+
+
+def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], str]:
+    """Return what choose_members does, of these nodes only."""
+    able = [placing.Candidate(node.name, node.domain, _DISTRUST[node.state]) for node in nodes]
     domains = {name: state.nodes[name].domain for name in job.members}
     seating = placing.seat(job.members, domains, able, job.nodes_max)
     places = seating.places
@@ -114,7 +130,9 @@ def plan(turn: Turn, job: JobRecord) -> None:
     probation.judge(turn, job)
     job.members, job.phases, job.stopped, job.finished = members, {}, [], []
     seen = turn.state.generations_seen.get(job.name, 0)
-    job.generation = max(job.generation, seen) + 1
+    # What the node that is left behind may have used meanwhile is nobody else's.
+    job.generation = max(job.generation + job.own_restarts, seen) + 1
+    job.own_restarts = 0
     move(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {', '.join(members)}")
     job.ledger.enter(turn.now_ns, category(job, "inc.schedule"))
     turn.actions.append(orders.choose_step(turn.state, job))
@@ -159,7 +177,8 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         job.restarts_without_progress += 1
         job.incident.plan, job.incident.step_restored = job.plan, event.step
         blaming.tried(job, event.step)
-    _rebase(job, event)
+    rebase(job, event)
+    job.own_restarts = _own_restarts(turn.state, job)
     first = job.members[0]
     job.master_address = turn.state.nodes[first].host
     job.master_port = job.launchers[first].free_port
@@ -173,7 +192,13 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         turn.actions.append(orders.hold(job, spare))
 
 
-def _rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
+def _own_restarts(state: State, job: JobRecord) -> int:
+    """Return how often an agent may restart the job without the controller: only if it sees all."""
+    alone = len(job.members) == 1
+    return min(state.settings.own_restarts, job.restarts_max) if alone else 0
+
+
+def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     """Cut off the branch behind the restored step, and begin the new generation's."""
     last_good = -1 if event.step is None else event.step
     origin = event.step_generation or (event.sources[0].generation if event.sources else 0)

@@ -63,6 +63,8 @@ class Claim:
     since_ns: int
     # The node was dead when it was claimed, so no budget was spent on it.
     dead: bool = False
+    # What runs there leaves at a step boundary, and only if it can go on elsewhere.
+    draining: bool = False
 
 
 @dataclass(slots=True)
@@ -144,13 +146,20 @@ class NodeRecord:
         return next((claim for claim in self.claims if claim.owner == owner), None)
 
     @property
+    def fit(self) -> bool:
+        """Whether the node could take ranks but for its claims."""
+        healthy = (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
+        return self.connected and self.state in healthy
+
+    @property
     def usable(self) -> bool:
         """Whether the node may take ranks."""
-        return (
-            self.connected
-            and not self.claims
-            and self.state in (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
-        )
+        return self.fit and not self.claims
+
+    @property
+    def draining(self) -> bool:
+        """Whether claims keep it from new ranks only, and those that it has may stay a while."""
+        return bool(self.claims) and all(claim.draining for claim in self.claims)
 
     @property
     def gone(self) -> bool:
@@ -183,6 +192,20 @@ class Incident:
     step_restored: int | None = None
     # What was made of how its newest generation ended.
     verdict: str = ""
+
+
+@dataclass(slots=True)
+class Planned:
+    """A restart of a running job that somebody wants, at a step boundary."""
+
+    # "restart", "drain" or "growth".
+    kind: str
+    by: str
+    reason: str
+    generation: int
+    ordered_ns: int
+    # The last step before it; None until it is chosen.
+    after_step: int | None = None
 
 
 @dataclass(slots=True)
@@ -258,11 +281,17 @@ class JobRecord:
     done: bool = False
     # Its user wants it to begin anew.
     fresh: bool = False
+    # Numbers after the generation's own that the only member may use while the controller is away.
+    own_restarts: int = 0
     # The job before it under this name that it goes on from, and a sentence about that.
     past: Past | None = None
     begun: str = ""
     # What nodes hold of this generation and older ones is of another job, which had the name.
     foreign_generation: int = 0
+    # A restart that somebody wants; and for growth, since when nodes wait and when it was last.
+    planned: Planned | None = None
+    growable_since_ns: int = 0
+    grown_ns: int = 0
 
     @property
     def incident(self) -> Incident | None:
@@ -299,4 +328,6 @@ class State:
     # Highest generation that agents have seen of each job.
     generations_seen: dict[str, int] = field(default_factory=dict)
     self_suspect_since_ns: int = 0
+    # Nodes that were being drained after the last event.
+    draining: list[str] = field(default_factory=list)
     event_count: int = 0

@@ -1524,6 +1524,126 @@ class IsolateRequest(_message.Message):
 Global___IsolateRequest: _TypeAlias = IsolateRequest  # noqa: Y015
 
 @_typing.final
+class DrainRequest(_message.Message):
+    """Drain which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainReply(_message.Message):
+    """What will happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    @_builtins.property
+    def plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What becomes of each job that has ranks there, one sentence each."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        plans: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "plans", b"plans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainReply: _TypeAlias = DrainReply  # noqa: Y015
+
+@_typing.final
+class RestartJobRequest(_message.Message):
+    """Restart which job, and when."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    AT_STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name."""
+    at_step: _builtins.int
+    """The last step before the restart; the controller chooses the next that can be kept where it is absent."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        at_step: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_step", b"_at_step", "at_step", b"at_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_step", b"_at_step", "at_step", b"at_step", "job", b"job", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at_step: _TypeAlias = _typing.Literal["at_step"]  # noqa: Y015
+    _WhichOneofArgType__at_step: _TypeAlias = _typing.Literal["_at_step", b"_at_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_step) -> _WhichOneofReturnType__at_step | None: ...
+
+Global___RestartJobRequest: _TypeAlias = RestartJobRequest  # noqa: Y015
+
+@_typing.final
+class RestartJobReply(_message.Message):
+    """What will happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    plan: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        plan: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartJobReply: _TypeAlias = RestartJobReply  # noqa: Y015
+
+@_typing.final
 class ReleaseRequest(_message.Message):
     """Release which node."""
 

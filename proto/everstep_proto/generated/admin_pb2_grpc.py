@@ -95,6 +95,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.NodeDetail.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/everstep.admin.v1.Admin/Drain',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.DrainReply.FromString,
+                _registered_method=True)
+        self.RestartJob = channel.unary_unary(
+                '/everstep.admin.v1.Admin/RestartJob',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
+                _registered_method=True)
         self.Release = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Release',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ReleaseRequest.SerializeToString,
@@ -222,6 +232,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestartJob(self, request, context):
+        """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
+        ended or a step that is past.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Release(self, request, context):
         """Remove the operator's claim, and tell automation that the node was repaired.
         """
@@ -334,6 +359,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Isolate,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.NodeDetail.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.DrainReply.SerializeToString,
+            ),
+            'RestartJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartJob,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.SerializeToString,
             ),
             'Release': grpc.unary_unary_rpc_method_handler(
                     servicer.Release,
@@ -696,6 +731,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/Isolate',
             everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.NodeDetail.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/Drain',
+            everstep__proto_dot_generated_dot_admin__pb2.DrainRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/RestartJob',
+            everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
             options,
             channel_credentials,
             insecure,

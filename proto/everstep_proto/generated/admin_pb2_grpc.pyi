@@ -64,6 +64,12 @@ class AdminStub:
     """
     Isolate: _grpc.UnaryUnaryMultiCallable[_admin_pb2.IsolateRequest, _admin_pb2.NodeDetail]
     """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
+    Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]
+    """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
+    RestartJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]
+    """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
+    ended or a step that is past.
+    """
     Release: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseRequest, _admin_pb2.NodeDetail]
     """Remove the operator's claim, and tell automation that the node was repaired."""
     Pause: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PauseRequest, _admin_pb2.AutomationReply]
@@ -114,6 +120,12 @@ class AdminAsyncStub(AdminStub):
     """
     Isolate: _aio.UnaryUnaryMultiCallable[_admin_pb2.IsolateRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
+    Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]  # type: ignore[assignment]
+    """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
+    RestartJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]  # type: ignore[assignment]
+    """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
+    ended or a step that is past.
+    """
     Release: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """Remove the operator's claim, and tell automation that the node was repaired."""
     Pause: _aio.UnaryUnaryMultiCallable[_admin_pb2.PauseRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
@@ -233,6 +245,24 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.NodeDetail, _abc.Awaitable[_admin_pb2.NodeDetail]]:
         """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _admin_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DrainReply, _abc.Awaitable[_admin_pb2.DrainReply]]:
+        """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
+
+    @_abc_1.abstractmethod
+    def RestartJob(
+        self,
+        request: _admin_pb2.RestartJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RestartJobReply, _abc.Awaitable[_admin_pb2.RestartJobReply]]:
+        """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
+        ended or a step that is past.
+        """
 
     @_abc_1.abstractmethod
     def Release(

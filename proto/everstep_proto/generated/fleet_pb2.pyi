@@ -432,22 +432,28 @@ class JobOnNode(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     LAUNCHER_FIELD_NUMBER: _builtins.int
+    PLANNED_GENERATION_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
     """Highest generation that this agent has seen of it."""
     launcher: _builtins.bool
     """A launcher of this job is connected."""
+    planned_generation: _builtins.int
+    """Generation of the controller's plan that the newest one here was begun from; equal to it unless the agent began
+    that itself. 0 when there is none.
+    """
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         generation: _builtins.int = ...,
         launcher: _builtins.bool = ...,
+        planned_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "launcher", b"launcher"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "launcher", b"launcher", "planned_generation", b"planned_generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -679,6 +685,7 @@ class Record(_message.Message):
     CHECK_FINISHED_FIELD_NUMBER: _builtins.int
     INJECTION_CHANGED_FIELD_NUMBER: _builtins.int
     ROLLBACK_ASKED_FIELD_NUMBER: _builtins.int
+    RESTARTED_HERE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     @_builtins.property
@@ -733,6 +740,10 @@ class Record(_message.Message):
     def rollback_asked(self) -> Global___RollbackAsked:
         """A rank says that the state after a step is bad."""
 
+    @_builtins.property
+    def restarted_here(self) -> Global___RestartedHere:
+        """The agent restarted a job in place while the controller was away."""
+
     def __init__(
         self,
         *,
@@ -750,12 +761,13 @@ class Record(_message.Message):
         check_finished: Global___CheckFinished | None = ...,
         injection_changed: Global___InjectionChanged | None = ...,
         rollback_asked: Global___RollbackAsked | None = ...,
+        restarted_here: Global___RestartedHere | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "rollback_asked", b"rollback_asked", "stamp", b"stamp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished", "injection_changed", "rollback_asked"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished", "injection_changed", "rollback_asked", "restarted_here"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1082,6 +1094,60 @@ class RollbackAsked(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RollbackAsked: _TypeAlias = RollbackAsked  # noqa: Y015
+
+@_typing.final
+class RestartedHere(_message.Message):
+    """A generation that an agent began itself, while the controller was away, under a number that its plan left it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    AFTER_GENERATION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
+    RESTORE_STEP_FIELD_NUMBER: _builtins.int
+    RESTORE_GENERATION_FIELD_NUMBER: _builtins.int
+    DECIDED_BOOT_NS_FIELD_NUMBER: _builtins.int
+    AT_BOOT_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    after_generation: _builtins.int
+    """The generation that failed."""
+    generation: _builtins.int
+    """The one that was begun."""
+    restore: _builtins.bool
+    """There is a state that it restores."""
+    restore_step: _builtins.int
+    """Step of that state; meaningful when restore is set."""
+    restore_generation: _builtins.int
+    """Generation that made it; meaningful when restore is set."""
+    decided_boot_ns: _builtins.int
+    """When the agent decided to stop the generation that failed."""
+    at_boot_ns: _builtins.int
+    """When it began the new one."""
+    reason: _builtins.str
+    """Why, in one sentence."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        after_generation: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        restore: _builtins.bool = ...,
+        restore_step: _builtins.int = ...,
+        restore_generation: _builtins.int = ...,
+        decided_boot_ns: _builtins.int = ...,
+        at_boot_ns: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_generation", b"after_generation", "at_boot_ns", b"at_boot_ns", "decided_boot_ns", b"decided_boot_ns", "generation", b"generation", "job", b"job", "reason", b"reason", "restore", b"restore", "restore_generation", b"restore_generation", "restore_step", b"restore_step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartedHere: _TypeAlias = RestartedHere  # noqa: Y015
 
 @_typing.final
 class DataRange(_message.Message):
@@ -1890,6 +1956,7 @@ class StartGeneration(_message.Message):
     TRANSFER_KEY_FIELD_NUMBER: _builtins.int
     STORED_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    OWN_RESTARTS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1914,6 +1981,10 @@ class StartGeneration(_message.Message):
     """Continue after this step; meaningful when restore is set."""
     transfer_key: _builtins.bytes
     """Key for bulk transfers of this job between agents, never shown to the job."""
+    own_restarts: _builtins.int
+    """So many numbers after this generation's own belong to this node: while the controller is away, its agent may
+    restart the job in place under them, each at most once. 0 unless all ranks are on this node.
+    """
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """Where each shard of that state is."""
@@ -1944,10 +2015,11 @@ class StartGeneration(_message.Message):
         transfer_key: _builtins.bytes = ...,
         stored: Global___StoredStep | None = ...,
         skipped: _abc.Iterable[Global___DataRange] | None = ...,
+        own_restarts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2339,6 +2411,8 @@ class VaultDirective(_message.Message):
     SNAPSHOT_EVERY_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FROM_FIELD_NUMBER: _builtins.int
     PERSIST_REPLICAS_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    HOLD_AFTER_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2357,6 +2431,10 @@ class VaultDirective(_message.Message):
     """From step snapshot_from on, only steps that are a multiple of this are snapshotted; 0 and 1: every step."""
     snapshot_from: _builtins.int
     """See snapshot_every; ahead of all ranks, so that all take the same steps."""
+    holds: _builtins.bool
+    """A restart is planned: hold_after is valid."""
+    hold_after: _builtins.int
+    """The first snapshot not before this step is the last one; who begins a later one waits, for the restart."""
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
@@ -2394,10 +2472,12 @@ class VaultDirective(_message.Message):
         snapshot_every: _builtins.int = ...,
         snapshot_from: _builtins.int = ...,
         persist_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        holds: _builtins.bool = ...,
+        hold_after: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "replica_target", b"replica_target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "hold_after", b"hold_after", "holds", b"holds", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,8 @@ ASKING = [
     ["snapshots", "demo"],
     ["ettr", "demo"],
     ["isolate", "node-1", "--reason", "test"],
+    ["drain", "node-1", "--reason", "test"],
+    ["job", "demo", "restart", "--at-step", "9", "--reason", "test"],
     ["release", "node-1"],
     ["pause", "--reason", "test"],
     ["resume"],

@@ -439,3 +439,21 @@ def test_a_job_without_storage_that_ends_well_ends_at_once() -> None:
     story.train(1)
     _finish(story)
     assert (story.ended(), story.job.succeeded) == (True, True)
+
+
+def test_a_job_that_is_begun_again_while_its_last_step_is_stored_does_not_end_with_it() -> None:
+    story = NextStory()
+    story.storage = STORAGE
+    story.run()
+    story.train(1, 2)
+    for node in ("n0", "n1"):
+        story.leave(node)
+        story.sequence += 1
+    assert (bool(story.job.closing), story.job.state) == (True, JobState.STOPPING)
+    for node in ("n0", "n1"):
+        assert not _of(actions.EndJob, story.join(node))
+    late = story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
+    assert not _of(actions.EndJob, late)
+    assert "goes on from what is left of the job that was cancelled" in story.job.begun
+    assert story.job.generation == 2
+    assert "continues after step 2 of the job that was cancelled" in story.chosen(2).start_reason

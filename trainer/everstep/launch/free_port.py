@@ -4,13 +4,29 @@ import socket
 
 
 class FreePort:
-    """Holds a port without listening, so that nobody else is given it meanwhile."""
+    """Holds a port without listening, so that nobody else is given it meanwhile.
 
-    def __init__(self) -> None:
-        self._holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self._holder.bind(("", 0))
+    It is another than ``before``: whatever is left of that rendezvous finds nobody there.
+    """
+
+    def __init__(self, before: int = 0) -> None:
+        self._holder = _bound()
+        if self._holder.getsockname()[1] == before:
+            with self._holder:  # closed when the kernel has had to give another one
+                self._holder = _bound()
         self.number: int = self._holder.getsockname()[1]
+
+    def listen(self) -> int:
+        """Listen, and hand the socket over as a descriptor: nobody can come in between."""
+        self._holder.listen()
+        return self._holder.detach()
 
     def release(self) -> None:
         """Let rank 0 have it."""
         self._holder.close()
+
+
+def _bound() -> socket.socket:
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    holder.bind(("", 0))
+    return holder

@@ -141,7 +141,7 @@ class LocalGeneration:
 
     def stop(self, grace_s: float) -> None:
         """Ask the ranks to end, and kill them and all they started after ``grace_s``."""
-        if self.stopped:
+        if self.stopped or self._killed:  # what was killed gets its time to end all the same
             return
         kill_at = self._monotonic() + grace_s
         if self._kill_at is None:
@@ -171,7 +171,7 @@ class LocalGeneration:
             self._abandon()
         self.stopped, self._kill_at = True, None
         self._port.release()
-        self._port = FreePort()
+        self._port = FreePort(before=self._port.number)
         self.steps.flush()
         self.tell_stopped()
         return True

@@ -18,6 +18,7 @@ from everstep.launch.rank_failure import RankEnd
 from everstep.launch.rank_recipe import RankRecipe
 from everstep.launch.signals import SignalPipe
 from everstep.launch.standby.pool import StandbyPool
+from everstep.launch.standby.timing import Timing
 from everstep.launch.workers import Workers
 from everstep_common.trainer_messages import (
     End,
@@ -38,9 +39,6 @@ _STOPPING_POLL_S = 0.1
 _UNANSWERED_MAX = 5
 # A little more than the agent itself takes at most (jobs.storage_end_s); a second signal ends it.
 _STORAGE_WAIT_S = 330.0
-# Standbys are made when a launcher has nothing to do for so long, and after a start when the ranks
-# have settled. Of a script that tells nothing of its steps that is not heard.
-_IDLE_S, _UNHEARD_S = 1.0, 60.0
 
 
 class Launcher:
@@ -66,8 +64,7 @@ class Launcher:
         self._generation = LocalGeneration(
             recipe, self._workers, self._standbys, terminal, self._link.send, monotonic
         )
-        # When standbys are made; None: not until something happens.
-        self._prepare_at: float | None = None
+        self._timing = Timing()
         self._next: Start | None = None
         self._joined = self._alone = False
         self._exit_code: int | None = None  # once known, the launcher waits only for its ranks
@@ -118,14 +115,13 @@ class Launcher:
         if self._next and self._exit_code is None:
             self._start(self._next)
         else:
-            self._prepare_at = self._monotonic() + _IDLE_S
+            self._timing.idle(self._monotonic())
 
     def _prepare(self) -> None:
         if self._exit_code is not None:
-            self._prepare_at = None
+            self._timing.never()
             self._standbys.pause()
-        elif self._prepare_at is not None and self._monotonic() >= self._prepare_at:
-            self._prepare_at = None
+        elif self._timing.take(self._monotonic()):
             self._generation.prepare(self._options.processes_per_node)
 
     def _notice_loss(self) -> None:
@@ -144,8 +140,7 @@ class Launcher:
     def _wait_s(self) -> float | None:
         waits = [self._link.due_in_s() if self._exit_code is None else None]
         waits.append(self._generation.steps.due_in_s())
-        if self._prepare_at is not None:
-            waits.append(max(0.0, self._prepare_at - self._monotonic()))
+        waits.append(self._timing.due_in_s(self._monotonic()))
         if self._exit_code is not None and self._generation.stopped:
             waits.append(max(0.0, self._stored_by - self._monotonic()))
         if (due := self._generation.due_in_s()) is not None:
@@ -197,12 +192,12 @@ class Launcher:
         self._terminal.say(f"{again} on {node}")
         self._joined, self._alone = True, False
         if self._generation.stopped:
-            self._prepare_at = self._monotonic() + _IDLE_S
+            self._timing.idle(self._monotonic())
         self._generation.tell_again()
 
     def _on_settled(self, generation: int) -> None:
         if generation == self._generation.number:
-            self._prepare_at = self._monotonic()
+            self._timing.settled(self._monotonic())
 
     def _on_start(self, start: Start) -> None:
         if start.generation <= self._generation.number or self._exit_code is not None:
@@ -220,7 +215,7 @@ class Launcher:
         )
         self._standbys.pause()
         self._generation.start(start)
-        self._prepare_at = self._monotonic() + _UNHEARD_S
+        self._timing.started(self._monotonic())
 
     def _on_stop(self, stop: Stop) -> None:
         if stop.generation < self._generation.number:

@@ -29,7 +29,6 @@ def rank_environment(
     """Return the environment of one rank."""
     rank = start.first_rank + local_rank
     environ = lasting_environment(base, local_rank, start.processes)
-    step = NOTHING_TO_RESTORE if start.restore_step is None else str(start.restore_step)
     return environ | {
         "RANK": str(rank),
         "WORLD_SIZE": str(start.world_size),
@@ -46,6 +45,14 @@ def rank_environment(
         "TORCHELASTIC_MAX_RESTARTS": str(access.restarts_max),
         # Rank 0 makes the store; torchrun's launcher would have it made already.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
+        **job_environment(access, start),
+    }
+
+
+def job_environment(access: JobAccess, start: Start) -> dict[str, str]:
+    """Return what the SDK needs, whoever starts the rank."""
+    step = NOTHING_TO_RESTORE if start.restore_step is None else str(start.restore_step)
+    return {
         "EVERSTEP_JOB": access.job,
         "EVERSTEP_GENERATION": str(start.generation),
         "EVERSTEP_RESTORE_STEP": step,

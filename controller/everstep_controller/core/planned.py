@@ -1,0 +1,233 @@
+"""Planned work: a running job is restarted after a step that is recoverable, so nothing is lost.
+
+What is wanted follows from the state alone and is looked at after every event, so that a word said
+twice, or a controller that was away, changes nothing.
+"""
+
+import math
+
+from everstep_controller.core import jobs, orders, planning
+from everstep_controller.core.events import Event, JobProgressed, RestartOrdered, StepRecoverable
+from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.state import JobRecord, JobState, NodeRecord, Planned, State
+from everstep_controller.core.turn import Turn
+
+# All agents hear of the chosen step within this time, before their ranks have passed it.
+_LEAD_NS = 1_000_000_000
+
+
+def look(turn: Turn, event: Event) -> None:
+    """See what is wanted of each job, and do what is due of it."""
+    if isinstance(event, JobProgressed):
+        job = turn.state.jobs.get(event.job)
+        if job is not None and job.planned is not None:
+            _look(turn, job)
+        return
+    nodes = turn.state.nodes
+    turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
+    draining = set(turn.state.draining)
+    for job in turn.state.jobs.values():
+        if job.state is not JobState.ENDED:
+            _forget_what_is_done(turn, job)
+            _look_for_drain(turn, job, draining)
+            _look_for_growth(turn, job)
+            _look(turn, job)
+
+
+def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
+    """An operator wants a job restarted."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state is JobState.ENDED:
+        return
+    if job.state not in (*ACTIVE, JobState.STOPPING):
+        message = f"{job.name} is {job.state.value}: it starts anew as it is"
+        turn.announce(job.name, "RestartPlanned", message)
+        return
+    step = event.at_step
+    if step is not None and job.last_step is not None and step < job.last_step:
+        step = None  # passed while the word was on its way
+    _want(turn, job, Planned("restart", event.operator, event.reason, 0, 0, step))
+
+
+def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
+    """The step that a restart waits for can be restored."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None and event.generation == job.generation:
+        job.recoverable_step = max(event.step, job.recoverable_step or 0)
+
+
+def overdue(turn: Turn, name: str) -> None:
+    """The chosen step has not become recoverable in time."""
+    job = turn.state.jobs.get(name)
+    if job is None or job.planned is None or job.state not in ACTIVE or job.done:
+        return
+    if turn.paused(name):
+        turn.set_timer(f"planned/{name}", turn.state.settings.planned_ns)
+        return
+    waited_s = turn.state.settings.planned_ns // 1_000_000_000
+    newest = job.recoverable_step
+    goes_back = "no step is" if newest is None else f"it goes back to step {newest}"
+    late = f"step {job.planned.after_step} was not recoverable after {waited_s} s, {goes_back}"
+    _stop(turn, job, late)
+
+
+def without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], str]:
+    """Return the members and the kind of plan that leave nodes; no member if that cannot be."""
+    able = [node for node in planning.candidates(state, job) if node.name not in draining]
+    return planning.seated(state, job, able)
+
+
+def forecast(state: State, job: JobRecord, node: str) -> str:
+    """Say what draining a node will do to a job that has ranks there."""
+    members, kind = without(state, job, {node})
+    if not members:
+        may = "it has no spare" if job.reform else "it has no spare and may not re-form"
+        return f"{job.name} stays on {node} until another node joins: {may}"
+    new = ", ".join(name for name in members if name not in job.members)
+    how = f"{new} takes its place" if kind == "spare" else f"on {len(members)} nodes"
+    if not orders.has_state(job):
+        return f"{job.name} is stopped at once, and starts again ({how}): it makes no snapshots"
+    chosen = None if job.planned is None else job.planned.after_step
+    step = "a step that is recoverable" if chosen is None else f"step {chosen}"
+    return f"{job.name} goes on without {node} after {step}: {how}"
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
+    """Plan a restart, or add the wish to one that is planned: it serves both."""
+    known = job.planned
+    wish.generation, wish.ordered_ns = job.generation, turn.now_ns
+    if known is not None and _says_the_same(known, wish):
+        return
+    if known is not None and wish.after_step is None:
+        wish.after_step = known.after_step
+    elif known is not None:
+        turn.drop_timer(f"planned/{job.name}")
+    job.planned = wish
+    turn.announce(job.name, f"{wish.kind.title()}Planned", f"{job.name}: {sentence(job, wish)}")
+
+
+def _says_the_same(known: Planned, wish: Planned) -> bool:
+    same = (known.kind, known.by, known.reason) == (wish.kind, wish.by, wish.reason)
+    return same and wish.after_step in (None, known.after_step)
+
+
+def sentence(job: JobRecord, wish: Planned) -> str:
+    """Say what is planned."""
+    step = "a step boundary" if wish.after_step is None else f"the boundary after {wish.after_step}"
+    lossless = "" if orders.has_state(job) else ", without a snapshot, for it makes none"
+    return f"a restart at {step} is planned{lossless} ({wish.kind}, {wish.by}): {wish.reason}"
+
+
+def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
+    wish = job.planned
+    if wish is None:
+        return
+    started = job.state in ACTIVE and job.generation != wish.generation
+    if started:
+        message = f"generation {job.generation} of {job.name} is what was planned: {wish.reason}"
+        turn.announce(job.name, "PlanDone", message)
+    moot = wish.kind == "drain" and not any(
+        turn.state.nodes[name].draining for name in job.members if name in turn.state.nodes
+    )
+    if moot and not started and job.state in ACTIVE:
+        turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: no node is drained")
+    if started or (moot and job.state in ACTIVE):
+        job.planned = None
+        turn.drop_timer(f"planned/{job.name}")
+
+
+def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
+    leaving = sorted(draining.intersection(job.members)) if draining else []
+    if not leaving or job.planned is not None:
+        return
+    if job.state is JobState.REPLANNING and without(turn.state, job, draining)[0]:
+        planning.plan(turn, job)
+    elif job.state in ACTIVE and not job.done and without(turn.state, job, draining)[0]:
+        claim = turn.state.nodes[leaving[0]].claims[0]
+        reason = f"{', '.join(leaving)} is drained: {claim.reason}"
+        _want(turn, job, Planned("drain", claim.owner, reason, 0, 0))
+
+
+def _look_for_growth(turn: Turn, job: JobRecord) -> None:
+    timer = f"growth/{job.name}"
+    if not _may_grow(turn, job):
+        if job.growable_since_ns:
+            job.growable_since_ns = 0
+            turn.drop_timer(timer)
+        return
+    settings = turn.state.settings
+    job.growable_since_ns = job.growable_since_ns or turn.now_ns
+    due_ns = job.growable_since_ns + settings.growth_wait_ns
+    if job.grown_ns:
+        due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
+    if turn.now_ns >= due_ns:
+        size = min(job.nodes_max, len(job.members) + len(_waiting(turn.state, job)))
+        reason = f"nodes have come back: {job.name} grows from {len(job.members)} to {size}"
+        _want(turn, job, Planned("growth", "automation", reason, 0, 0))
+    elif timer not in turn.state.timers:
+        turn.set_timer(timer, due_ns - turn.now_ns)
+
+
+def _may_grow(turn: Turn, job: JobRecord) -> bool:
+    """Return whether nodes wait that a running job wants; without snapshots it would lose all."""
+    return (
+        job.state is JobState.RUNNING
+        and job.reform
+        and len(job.members) < min(job.nodes_max, len(job.launchers))
+        and not (job.planned or job.done or job.closing or job.ending)
+        and not turn.paused(job.name)
+        and orders.has_state(job)
+        and bool(_waiting(turn.state, job))
+    )
+
+
+def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
+    members = frozenset(job.members)
+    return [node for node in planning.candidates(state, job) if node.name not in members]
+
+
+def _look(turn: Turn, job: JobRecord) -> None:
+    """Choose the step of what is planned, and stop the job when it is reached."""
+    wish = job.planned
+    if wish is None or job.state is not JobState.RUNNING or job.done or turn.paused(job.name):
+        return
+    if not orders.has_state(job):
+        reached = wish.after_step is None or (job.last_step or 0) >= wish.after_step
+        if reached:
+            _stop(turn, job, "it makes no snapshots")
+        return
+    newest = -1 if job.last_step is None else job.last_step
+    if wish.after_step is None:
+        wish.after_step = newest + _margin(job)
+        turn.announce(job.name, "StepPlanned", f"{job.name}: {sentence(job, wish)}")
+    if job.recoverable_step is not None and job.recoverable_step >= wish.after_step:
+        _stop(turn, job, f"step {job.recoverable_step} is recoverable")
+        return
+    timer = f"planned/{job.name}"
+    if timer not in turn.state.timers and wish.after_step <= newest + _margin(job):
+        turn.set_timer(timer, turn.state.settings.planned_ns)
+
+
+def _margin(job: JobRecord) -> int:
+    """Return how many steps pass while all agents hear which one is the last."""
+    last = job.ledger.steps[-1] if job.ledger.steps else None
+    step_ns = 0 if last is None else last.end_ns - last.start_ns
+    return 2 + (math.ceil(_LEAD_NS / step_ns) if step_ns > 0 else 0)
+
+
+def _stop(turn: Turn, job: JobRecord, why: str) -> None:
+    wish = job.planned
+    if wish is None:
+        return
+    turn.drop_timer(f"planned/{job.name}")
+    cause = "growth" if wish.kind == "growth" else "operator"
+    if cause == "growth":
+        job.grown_ns = turn.now_ns
+    # Ranks stood still from the end of the last step on.
+    held = job.ledger.steps and job.last_step == wish.after_step
+    at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
+    message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
+    jobs.fault(turn, job, min(at_ns, turn.now_ns), cause, "", message)

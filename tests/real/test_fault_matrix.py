@@ -1,0 +1,161 @@
+"""Faults and what there is to recover with: every job reaches its end as if nothing had been."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from integration.real_fleet import JOB
+from real.fault_world import FaultWorld, alone, fault_world
+
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(280)]
+_SCRIPT = Path(__file__).with_name("fault_job.py")
+_STEPS = 60
+# Long enough for a fault in the middle: sixty steps take some seconds.
+_PACE = ("--step-seconds", "0.05")
+Fault = Callable[[FaultWorld], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job may recover with."""
+
+    nodes: int
+    options: tuple[str, ...]
+    # What is lost comes back when the job waits for it, and not before.
+    waits: bool = False
+
+
+_PLANS = {
+    "in place": Plan(2, ("--nnodes", "2")),
+    "spare": Plan(4, ("--nnodes", "2")),
+    "re-form": Plan(3, ("--nnodes", "1:3")),
+    "wait": Plan(2, ("--nnodes", "2", "--policy", "wait"), waits=True),
+}
+
+
+def _process(world: FaultWorld) -> None:
+    world.kill_process(world.members()[-1])
+
+
+def _node(world: FaultWorld) -> None:
+    world.kill_node(world.members()[0])
+
+
+def _holder(world: FaultWorld) -> None:
+    """Kill the node that holds the replica of the first rank's state."""
+    first, *others = world.members()
+    copies = [copy for copy in world.fleet.admin.copies(JOB, None, "") if copy.rank == 0]
+    held = [copy.node for copy in copies if copy.node != first and not copy.unreachable]
+    assert set(held) <= set(others), "a replica on a node that does not train"
+    world.kill_node(held[0])
+
+
+def _two_nodes(world: FaultWorld) -> None:
+    world.kill_node(*world.members()[:2])
+
+
+def _agent(world: FaultWorld) -> None:
+    world.kill_agent(world.members()[-1])
+
+
+def _agent_back(world: FaultWorld) -> None:
+    _agent(world)
+    world.revive(*world.down)
+
+
+def _launcher(world: FaultWorld) -> None:
+    world.kill_launcher(world.members()[-1])
+
+
+def _launcher_back(world: FaultWorld) -> None:
+    _launcher(world)
+    world.revive(*world.down)
+
+
+def _controller(world: FaultWorld) -> None:
+    world.kill_controller()
+
+
+def _controller_and_process(world: FaultWorld) -> None:
+    name = world.members()[-1]
+    world.fleet.end_controller()
+    world.kill_process(name)
+    world.fleet.start_controller()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cell of the table."""
+
+    fault: Fault
+    plan: str
+    # Whether ranks are started again.
+    restarts: bool = True
+    # More options: two nodes at once can hold all copies of a part, so that storage is needed.
+    stored: bool = False
+
+
+_CASES = {
+    "process, in place": Case(_process, "in place"),
+    "launcher, in place": Case(_launcher_back, "in place"),
+    "agent, in place": Case(_agent_back, "in place", restarts=False),
+    "controller, in place": Case(_controller, "in place", restarts=False),
+    "controller and process, in place": Case(_controller_and_process, "in place"),
+    "process, spare": Case(_process, "spare"),
+    "launcher, spare": Case(_launcher, "spare"),
+    "agent, spare": Case(_agent, "spare"),
+    "node, spare": Case(_node, "spare"),
+    "holder, spare": Case(_holder, "spare"),
+    "two nodes, spare": Case(_two_nodes, "spare", stored=True),
+    "launcher, re-form": Case(_launcher, "re-form"),
+    "agent, re-form": Case(_agent, "re-form"),
+    "node, re-form": Case(_node, "re-form"),
+    "holder, re-form": Case(_holder, "re-form"),
+    "two nodes, re-form": Case(_two_nodes, "re-form", stored=True),
+    "launcher, wait": Case(_launcher, "wait"),
+    "agent, wait": Case(_agent, "wait"),
+    "node, wait": Case(_node, "wait"),
+    "holder, wait": Case(_holder, "wait"),
+    "two nodes, wait": Case(_two_nodes, "wait", stored=True),
+}
+# Of each fault and of each plan one that every change is tested with.
+_ALWAYS = {
+    "launcher, in place",
+    "controller and process, in place",
+    "agent, spare",
+    "holder, re-form",
+    "node, spare",
+    "two nodes, wait",
+}
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
+    return alone(tmp_path_factory.mktemp("alone"), [_SCRIPT, "--steps", str(_STEPS)])
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in _ALWAYS else pytest.param(n, marks=pytest.mark.long) for n in _CASES]
+)
+def test_a_job_ends_as_if_nothing_had_been_whatever_breaks(
+    name: str, wanted: dict[int, str], tmp_path: Path
+) -> None:
+    case = _CASES[name]
+    plan = _PLANS[case.plan]
+    names = [f"node-{number}" for number in range(1, plan.nodes + 1)]
+    options = list(plan.options)
+    if case.stored:
+        options += ["--persist", str(tmp_path / "stored"), "--persist-every", "1"]
+    script = [_SCRIPT, "--steps", str(_STEPS), *_PACE]
+    with fault_world(names, script, *options) as world:
+        world.launch()
+        world.training()
+        before = world.fleet.job().generation
+        case.fault(world)
+        if plan.waits:
+            world.until("a job that waits", lambda: world.state() == "waiting_capacity")
+            world.revive(*world.down)
+        world.ends_well(wanted)
+        assert (world.fleet.job().generation > before) == case.restarts

@@ -1,0 +1,96 @@
+"""A node that stood still during a recovery wakes up: nothing old is committed, told or run."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from everstep_cli.demo import janitor
+from everstep_cli.demo.janitor import Identity
+from integration.real_fleet import JOB
+from real.fault_world import FaultWorld, alone, fault_world
+
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(280)]
+_SCRIPT = Path(__file__).with_name("fault_job.py")
+_STEPS = 60
+
+
+@pytest.mark.parametrize("first", ["all at once", "the rank", "the launcher", "the agent"])
+def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_path: Path) -> None:
+    script = [_SCRIPT, "--steps", str(_STEPS), "--step-seconds", "0.05"]
+    # One node trains, so that the old rank goes on alone when it wakes up.
+    stored = ("--persist", str(tmp_path / "stored"), "--persist-every", "1")
+    with fault_world(("node-1", "node-2"), script, "--nnodes", "1", *stored) as world:
+        world.launch()
+        world.training()
+        (old,) = world.members()
+        parts = _parts(world, old)
+        _signal(parts["all at once"], signal.SIGSTOP)
+        try:
+            # The next generation stands still too, so that every step that is told is an old one.
+            world.hold("warm-up")
+            world.until("the next generation", lambda: world.held() and _warming(world))
+            restored = _known(world)
+            computed = _computed(world)
+            _signal(parts[first], signal.SIGCONT)
+            if first == "the rank":
+                world.until("old steps", lambda: _computed(world) > computed + 3)
+        finally:
+            _signal(parts["all at once"], signal.SIGCONT)
+        world.until("the end of the old rank", lambda: not _alive(parts["the rank"]))
+        # The launcher waits as a spare, of the newest generation.
+        world.until("a spare", lambda: list(world.fleet.job().spares) == [old])
+        assert _known(world) == restored
+        assert world.members() != [old]
+        assert not _commits(world, computed)
+        world.hold("")
+        (tmp_path / "alone").mkdir()
+        world.ends_well(alone(tmp_path / "alone", [_SCRIPT, "--steps", str(_STEPS)]))
+
+
+def _parts(world: FaultWorld, name: str) -> dict[str, list[Identity]]:
+    """Return the processes of a node."""
+    fleet = world.fleet
+    agent = fleet.household.below(fleet.agents[name])
+    below = fleet.household.below(fleet.launchers[name])
+    ranks = [one for one in below if "EVERSTEP_GENERATION" in janitor.environment(one.pid)]
+    launcher = [one for one in below if one not in ranks]
+    assert ranks
+    assert launcher
+    return {
+        "all at once": [*agent, *below],
+        "the rank": ranks,
+        "the launcher": launcher,
+        "the agent": agent,
+    }
+
+
+def _signal(processes: list[Identity], number: int) -> None:
+    for process in filter(None, [one for one in processes if _alive([one])]):
+        os.kill(process.pid, number)
+
+
+def _alive(processes: list[Identity]) -> bool:
+    return any(janitor.identify(one.pid) == one for one in processes)
+
+
+def _warming(world: FaultWorld) -> bool:
+    return world.state() == "warming"
+
+
+def _known(world: FaultWorld) -> tuple[int, int, float]:
+    """Return step and generation as the controller knows them, and how many steps count."""
+    job = world.fleet.job()
+    return job.step, job.generation, world.fleet.admin.ledger(JOB).steps
+
+
+def _computed(world: FaultWorld) -> int:
+    """Return how many steps the first generation has computed."""
+    return (world.folder / "1.tsv").read_bytes().count(b"\n")
+
+
+def _commits(world: FaultWorld, computed: int) -> list[int]:
+    """Return the steps that the first generation has committed since it had computed so many."""
+    copies = world.fleet.admin.copies(JOB, None, "")
+    return [one.step for one in copies if one.generation == 1 and one.step >= computed]

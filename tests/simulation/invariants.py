@@ -1,0 +1,62 @@
+"""What must hold in a simulated cluster after every event, whatever happened."""
+
+from everstep_controller.core import claims, events
+from everstep_controller.core.catalogue import Catalogue
+from everstep_controller.core.choosing import Question, choose
+from everstep_controller.core.core import Core
+from everstep_controller.core.state import AUTOMATION, OPERATOR
+from everstep_sim.cluster import Cluster
+
+
+class Invariants:
+    """What must hold after every event, whatever happened."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, set[str]] = {}
+        self._had_common_step: set[int] = set()
+        self.common_steps_checked = 0
+
+    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+        core = cluster.controller.core
+        self._categories_sum_to_the_wall_clock(core, cluster.time.now_ns)
+        self._claims_are_removed_by_their_owner(core, event)
+        self._a_common_step_exists(cluster)
+        assert claims.spent(core.state) <= claims.budget(core.state)
+        assert len(cluster.whole_generations()) <= 1
+
+    def _categories_sum_to_the_wall_clock(self, core: Core, now_ns: int) -> None:
+        for job in core.state.jobs.values():
+            totals = job.ledger.totals(now_ns)
+            assert sum(totals.values()) == job.ledger.wall_ns(now_ns)
+            assert all(amount > 0 for amount in totals.values()), totals
+
+    def _claims_are_removed_by_their_owner(self, core: Core, event: events.Event) -> None:
+        for node in core.state.nodes.values():
+            now = {claim.owner for claim in node.claims}
+            removed = self._claims.get(node.name, set()) - now
+            if OPERATOR in removed:
+                assert isinstance(event, events.OperatorReleased)
+                assert event.node == node.name
+            if AUTOMATION in removed:
+                assert isinstance(event, events.CheckFinished)
+            self._claims[node.name] = now
+
+    def _a_common_step_exists(self, cluster: Cluster) -> None:
+        """Once a generation has had one, the loss of any one member leaves a step to restore."""
+        job = cluster.job
+        if job is None or job.generation not in cluster.whole_generations():
+            return
+        if not any(point.generation == job.generation for point in job.branch):
+            return  # A restored old journal, before anybody has told it what it lost.
+        truth = Catalogue()
+        for node in cluster.fleet.nodes.values():
+            truth.replace(node.name, node.copies, node.settled)
+        if truth.recoverable(job.generation, job.members, job.world_size).step is not None:
+            self._had_common_step.add(job.generation)
+        if job.generation not in self._had_common_step:
+            return
+        for dead in job.members:
+            alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
+            alive.pop(dead, None)
+            assert choose(truth, Question(job.branch, alive, expected=True)).step is not None
+            self.common_steps_checked += 1

@@ -1,0 +1,170 @@
+"""Two faults, the second in a given state of the recovery from the first, with every plan."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+
+import pytest
+
+from everstep_controller.core import events
+from everstep_controller.core.facts import Storage
+from everstep_controller.core.state import JobState
+from everstep_sim.cluster import Cluster, Shape
+from simulation.invariants import Invariants
+
+STEPS = 30
+# Two nodes can hold all copies of a part in memory.
+_STORED = Shape(steps=STEPS, storage=Storage("/shared", every_steps=1, keep=2))
+PLANS = {
+    "spare": replace(_STORED, nodes=5, nodes_min=3, nodes_max=3),
+    "re-form": replace(_STORED, nodes=4, nodes_min=2, nodes_max=4),
+    "wait": replace(_STORED, nodes=3, nodes_min=3, nodes_max=3),
+}
+AWAY_S = 45.0
+
+
+def _members(cluster: Cluster) -> list[str]:
+    job = cluster.job
+    return job.members if job is not None and job.members else list(cluster.fleet.nodes)
+
+
+def _back(cluster: Cluster, name: str) -> None:
+    cluster.time.after(AWAY_S, partial(cluster.return_node, name))
+
+
+def _process(cluster: Cluster, name: str, _: str) -> None:
+    cluster.kill_rank(name)
+
+
+def _launcher(cluster: Cluster, name: str, _: str) -> None:
+    if cluster.fleet.nodes[name].launcher:
+        cluster.end_launcher(name, by_user=False)
+        _back(cluster, name)
+
+
+def _node(cluster: Cluster, name: str, _: str) -> None:
+    cluster.kill_node(name)
+    _back(cluster, name)
+
+
+def _cut(cluster: Cluster, name: str, _: str) -> None:
+    cluster.cut_off(name)
+    _back(cluster, name)
+
+
+def _two_nodes(cluster: Cluster, name: str, holder: str) -> None:
+    """Lose a node together with the one that holds its replica."""
+    for lost in {name, holder}:
+        _node(cluster, lost, "")
+
+
+def _controller(cluster: Cluster, name: str, holder: str) -> None:
+    del name, holder
+    cluster.restart_controller(3.0)
+
+
+FAULTS: dict[str, Callable[[Cluster, str, str], None]] = {
+    "process": _process,
+    "launcher": _launcher,
+    "node": _node,
+    "cut": _cut,
+    "two nodes": _two_nodes,
+    "controller": _controller,
+}
+# Running: before anybody knows of the first fault.
+STAGES = (
+    JobState.RUNNING,
+    JobState.STOPPING,
+    JobState.REPLANNING,
+    JobState.WAITING_CAPACITY,
+    JobState.STARTING,
+    JobState.RESTORING,
+    JobState.WARMING,
+)
+
+
+@dataclass
+class _Story:
+    """Plays the two faults, and looks at what the controller orders in between."""
+
+    first: str
+    second: str
+    stage: JobState
+    rng: random.Random
+    invariants: Invariants = field(default_factory=Invariants)
+    begun: bool = False
+    met: bool = False
+    rendezvous: dict[int, tuple[str, int]] = field(default_factory=dict)
+
+    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+        self.invariants(cluster, event)
+        job = cluster.job
+        if job is None:
+            return
+        if job.state is JobState.STARTING:
+            self.rendezvous[job.generation] = (job.master_address, job.master_port)
+        if self.begun and not self.met and job.state is self.stage:
+            self.met = True
+            cluster.time.after(0, lambda: self._strike(cluster, self.second))
+
+    def begin(self, cluster: Cluster) -> None:
+        """Let the first fault happen, once a step of the job is in storage."""
+        job, stored = cluster.job, cluster.vaults.folder.latest
+        if job is None or job.state is not JobState.RUNNING or stored is None:
+            cluster.time.after(0.1, lambda: self.begin(cluster))
+            return
+        self._strike(cluster, self.first)
+        self.begun = True
+        if self.stage is JobState.RUNNING:
+            self.met = True
+            self._strike(cluster, self.second)
+
+    def _strike(self, cluster: Cluster, fault: str) -> None:
+        members = _members(cluster)
+        place = self.rng.randrange(len(members))
+        FAULTS[fault](cluster, members[place], members[(place + 1) % len(members)])
+
+
+def _play(story: _Story, seed: int, shape: Shape) -> Cluster:
+    cluster = Cluster(seed, shape, story)
+    cluster.time.after(1, lambda: story.begin(cluster))
+    cluster.run(1800)
+    return cluster
+
+
+_SOME = (("launcher", "node", "controller"), range(1))
+_ALL = (tuple(FAULTS), range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "seeds"), [_SOME, pytest.param(*_ALL, marks=pytest.mark.long)], ids=["some", "all"]
+)
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.value)
+@pytest.mark.parametrize(("plan", "first"), list(product(PLANS, FAULTS)))
+def test_a_second_fault_at_any_point_of_a_recovery_costs_no_step(
+    plan: str, first: str, stage: JobState, seconds: tuple[str, ...], seeds: range
+) -> None:
+    for second, seed in product(seconds, seeds):
+        story = _Story(first, second, stage, random.Random(seed))
+        cluster = _play(story, seed, PLANS[plan])
+        job, which = cluster.job, (second, seed)
+        assert job is not None
+        assert job.state is JobState.ENDED, (which, job.state, job.reason)
+        assert job.succeeded, (which, job.reason)
+        assert set(cluster.ranks.completed) == set(range(STEPS)), which
+        restarts = {first, second} != {"controller"}
+        assert not story.met or (job.generation > 1) == restarts, which
+        # What is left of an older rendezvous is never found by a newer generation.
+        assert len(set(story.rendezvous.values())) == len(story.rendezvous), which
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.value)
+def test_every_state_is_met_by_some_fault(stage: JobState) -> None:
+    met = []
+    for plan, first in product(PLANS, FAULTS):
+        story = _Story(first, "process", stage, random.Random(0))
+        _play(story, 0, PLANS[plan])
+        met.append(story.met)
+    assert any(met)

@@ -1,0 +1,309 @@
+"""What an agent began while the controller was away is gone on with, not begun anew."""
+
+import copy
+
+import pytest
+
+from everstep_common.findings import Mode
+from everstep_controller.core import actions, events
+from everstep_controller.core.core import Core
+from everstep_controller.core.facts import BranchPoint, JobOnNode, Phase, Settings
+from everstep_controller.core.state import JobRecord, JobState
+from unit.core.test_decisions import S, Story
+
+BOOM = "ValueError: boom"
+
+
+class Away(Story):
+    """A job of one node, whose controller goes away and comes back. Keeps its journal."""
+
+    def __init__(self, *, own_restarts: int = 3) -> None:
+        self.journal: list[tuple[events.Event, int]] = []
+        super().__init__(2, Settings(mode=Mode.ENFORCE, own_restarts=own_restarts))
+        self.start("n0")
+        self.phases(1)
+        for step in range(11):
+            self.progress(step)
+
+    def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
+        done = super().tell(event, after_s)
+        self.journal.append((event, self.now_ns))
+        return done
+
+    @property
+    def job(self) -> JobRecord:
+        return self.core.state.jobs["j"]
+
+    def start(self, node: str) -> None:
+        self.tell(
+            events.LauncherJoined(
+                origin=self.origin(node),
+                job="j",
+                uid=1,
+                token_sha256="t",
+                nodes_min=1,
+                nodes_max=1,
+                processes_per_node=2,
+                reform=False,
+                restarts_max=5,
+                free_port=1234,
+            )
+        )
+        if self.job.state is JobState.REPLANNING:
+            self.choose(None)
+
+    def phases(self, generation: int) -> None:
+        for phase in Phase:
+            self.tell(events.PhaseReached(self.origin("n0"), "j", generation, phase, self.now_ns))
+
+    def restart_controller(self, generation: int, planned: int = 1, away_s: float = 60.0) -> None:
+        self.tell(events.ControllerStarted("0.1.0"), after_s=away_s)
+        self.connect("n1")
+        self.connect("n0", jobs=(JobOnNode("j", generation, True, planned),))
+
+    def die(self, generation: int, at_ns: int, exception: str = BOOM) -> list[actions.Action]:
+        return self.tell(
+            events.RankExited(
+                origin=self.origin("n0"),
+                job="j",
+                generation=generation,
+                rank=0,
+                exit_code=1,
+                signal=0,
+                last_line="",
+                at_ns=at_ns,
+                kind="exception",
+                exception=exception,
+                step=10,
+            )
+        )
+
+    def restarted(self, after: int, at_ns: int, step: int | None = 10) -> list[actions.Action]:
+        return self.tell(
+            events.RestartedHere(
+                origin=self.origin("n0"),
+                job="j",
+                after_generation=after,
+                generation=after + 1,
+                step=step,
+                step_generation=after if step is not None else 0,
+                decided_ns=at_ns - S,
+                at_ns=at_ns,
+                reason="restarted here while the controller is away",
+            )
+        )
+
+    def ended_at(self, step: int, generation: int, end_ns: int) -> None:
+        row = events.JobProgressed(
+            job="j", generation=generation, first_step=step, end_ns=(end_ns,), stall_ns=(0,)
+        )
+        self.tell(row)
+
+
+def _back(*, own_restarts: int = 3) -> tuple[Away, int]:
+    """A controller that is back and has heard of everything; and when the rank died."""
+    story = Away(own_restarts=own_restarts)
+    died_ns = story.now_ns + 10 * S
+    story.restart_controller(2)
+    story.die(1, died_ns)
+    story.restarted(1, died_ns + 4 * S)
+    return story, died_ns
+
+
+def test_a_plan_leaves_numbers_to_a_node_that_has_the_whole_job_and_only_to_it() -> None:
+    story = Away()
+    started = actions.StartGeneration
+    plans = [a for a in story.core.due(0) if isinstance(a, started)]
+    assert (story.job.own_restarts, plans) == (3, [])
+    shared = Story(settings=Settings(own_restarts=3))
+    shared.join("n0")
+    shared.join("n1")
+    done = shared.choose(None)
+    assert [a.own_restarts for a in done if isinstance(a, started)] == [0, 0]
+
+
+def test_the_running_generation_is_adopted_and_nothing_is_started_or_stopped_again() -> None:
+    story, died_ns = _back()
+    assert not story.core.state.halted
+    assert (story.job.generation, story.job.state) == (2, JobState.STARTING)
+    assert (story.job.restarts, story.job.own_restarts) == (1, 2)
+    assert story.job.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
+    story.phases(2)
+    story.ended_at(11, 2, died_ns + 6 * S)
+    # The answer to the stop that the controller ordered when it heard of the death.
+    stopped = events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns)
+    assert story.tell(stopped) == []
+    assert (story.job.generation, story.job.state) == (2, JobState.RUNNING)
+    assert not [a for a in story.core.due(story.now_ns) if isinstance(a, actions.StopGeneration)]
+
+
+def test_the_incident_and_its_time_are_in_the_ledger_as_they_were() -> None:
+    story, died_ns = _back()
+    for phase in Phase:
+        at_ns = died_ns + 5 * S
+        story.tell(events.PhaseReached(story.origin("n0"), "j", 2, phase, at_ns))
+    story.ended_at(11, 2, died_ns + 6 * S)
+    incident = story.job.incidents[-1]
+    assert (incident.onset_ns, incident.over_ns) == (died_ns, died_ns + 6 * S)
+    assert (incident.plan, incident.step_restored, incident.step_before) == ("in_place", 10, 10)
+    assert BOOM in incident.message
+    costs = story.job.ledger.totals(story.now_ns, incident.id)
+    assert {name: costs[name] for name in ("inc.detect", "inc.drain", "inc.env")} == {
+        "inc.detect": 3 * S,
+        "inc.drain": S,
+        "inc.env": S,
+    }
+    totals = story.job.ledger.totals(story.now_ns)
+    assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
+    assert "inc.diagnose" not in totals
+
+
+def test_two_restarts_of_its_own_are_adopted_one_after_the_other() -> None:
+    story = Away()
+    died_ns = story.now_ns + S
+    story.restart_controller(3)
+    story.die(1, died_ns)
+    story.restarted(1, died_ns + 2 * S)
+    story.die(2, died_ns + 4 * S, "ValueError: another")
+    story.restarted(2, died_ns + 8 * S)
+    assert (story.job.generation, story.job.state) == (3, JobState.STARTING)
+    assert (story.job.restarts, story.job.own_restarts) == (2, 1)
+    assert len(story.job.incidents) == 1
+    totals = story.job.ledger.totals(story.now_ns)
+    assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
+
+
+def test_the_same_failure_as_before_the_controller_went_ends_the_job() -> None:
+    story, died_ns = _back()
+    story.phases(2)
+    done = story.die(2, story.now_ns)
+    assert [a.generation for a in done if isinstance(a, actions.StopGeneration)] == [2]
+    story.tell(events.GenerationStopped(story.origin("n0"), "j", 2, 1, story.now_ns))
+    assert story.job.state is JobState.ENDED
+    assert BOOM in story.job.reason
+    assert died_ns < story.now_ns
+
+
+def test_what_the_old_generation_says_after_that_changes_nothing() -> None:
+    story, died_ns = _back()
+    before = copy.deepcopy(story.job)
+    story.die(1, died_ns + 5 * S)
+    story.ended_at(10, 1, died_ns)
+    story.restarted(1, died_ns + 6 * S)
+    assert story.job == before
+
+
+def test_a_number_that_no_plan_left_halts_the_controller() -> None:
+    without = Away(own_restarts=0)
+    without.restart_controller(2)
+    assert "generation 2 of j" in without.core.state.halted
+    more = Away(own_restarts=1)
+    more.restart_controller(3)
+    assert "generation 3 of j" in more.core.state.halted
+    unsaid = Away()
+    unsaid.restart_controller(2, planned=0)
+    assert "generation 2 of j" in unsaid.core.state.halted
+
+
+def test_the_next_plan_takes_no_number_that_a_lost_node_may_have_used() -> None:
+    story = Away()
+    story.start("n1")
+    story.tell(events.NodeDisconnected("n0"))
+    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    assert (story.job.members, story.job.generation) == (["n1"], 5)
+
+
+def test_what_a_lost_node_began_meanwhile_is_stopped_when_it_is_back() -> None:
+    story = Away()
+    story.start("n1")
+    story.tell(events.NodeDisconnected("n0"))
+    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.choose(10)
+    story.connect("n0", jobs=(JobOnNode("j", 2, True, 1),))
+    assert not story.core.state.halted
+    story.die(1, story.now_ns)
+    story.restarted(1, story.now_ns)
+    assert (story.job.members, story.job.generation) == (["n1"], 5)
+    assert story.job.launchers["n0"].stale_generation == 2
+    # What says that generation 1 is stopped says nothing of the second.
+    story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
+    due = [a for a in story.core.due(story.now_ns) if isinstance(a, actions.StopGeneration)]
+    assert [(a.node, a.generation) for a in due] == [("n0", 2)]
+
+
+def test_a_stop_that_was_answered_takes_the_numbers_back() -> None:
+    story = Away()
+    story.die(1, story.now_ns)
+    story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
+    assert (story.job.generation, story.job.state) == (2, JobState.REPLANNING)
+
+
+def test_it_is_adopted_as_well_when_the_controller_had_ordered_a_stop_before_it_went() -> None:
+    story = Away()
+    died_ns = story.now_ns
+    story.die(1, died_ns)
+    assert story.job.state is JobState.STOPPING
+    story.restart_controller(2)
+    story.restarted(1, died_ns + 4 * S)
+    assert (story.job.generation, story.job.state) == (2, JobState.STARTING)
+
+
+def test_a_journal_that_has_lost_the_plan_adopts_nothing_on_its_own() -> None:
+    story = Away()
+    core = Core(copy.deepcopy(story.core.state))
+    core.state.term, core.state.jobs["j"].generation = 1, 0
+    core.state.jobs["j"].own_restarts = 0
+    hello = events.NodeConnected(
+        node="n0",
+        boot_id="1",
+        agent_version="0.1.0",
+        outbox="n0-box",
+        highest_term=1,
+        host="n0",
+        jobs=(JobOnNode("j", 2, True, 1),),
+    )
+    done = core.handle(hello, story.now_ns)
+    assert all(isinstance(action, actions.Announce) for action in done)
+    assert "recover" in core.state.halted
+
+
+def test_a_recovery_takes_on_what_the_agent_began_and_stops_it_first() -> None:
+    story = Away()
+    # Restored from a backup: other terms have been, and their orders.
+    hello = JobOnNode("j", 2, True, 1)
+    story.tell(events.RecoveryBegun("me"))
+    story.connect("n0", jobs=(hello,))
+    story.connect("n1")
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    story.connect("n0", jobs=(hello,))
+    assert (story.job.generation, story.job.state) == (2, JobState.STOPPING)
+    assert story.restarted(1, story.now_ns) == []
+    assert story.job.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
+    story.tell(events.GenerationStopped(story.origin("n0"), "j", 2, 1, story.now_ns))
+    assert (story.job.generation, story.job.state) == (3, JobState.REPLANNING)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_every_prefix_of_the_journal_goes_on_to_the_same_end(torn: bool) -> None:
+    story, died_ns = _back()
+    story.phases(2)
+    story.ended_at(11, 2, died_ns + 6 * S)
+    journal = story.journal
+    for cut in range(len(journal)):
+        core = Core()
+        for event, now_ns in journal[:cut]:
+            core.handle(event, now_ns)
+        # A record that was not acknowledged comes again.
+        twice = torn and cut and hasattr(journal[cut - 1][0], "origin")
+        again = journal[cut - 1 :] if twice else journal[cut:]
+        resumed = Core(copy.deepcopy(core.state))
+        for event, now_ns in again:
+            called_for = resumed.handle(event, now_ns)
+            due = {action.id for action in resumed.due(now_ns)}
+            missing = [a for a in called_for if _lasting(a) and a.id not in due]
+            assert not missing or resumed.state.halted, (event, missing)
+        assert resumed.state.jobs == story.core.state.jobs
+
+
+def _lasting(action: actions.Action) -> bool:
+    return not isinstance(action, actions.Announce | actions.HoldLauncher)

@@ -1,0 +1,1 @@
+"""Everstep inside other people's programs."""

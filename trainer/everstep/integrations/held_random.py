@@ -1,0 +1,20 @@
+"""Restored random numbers, kept until the first step: frameworks draw some while they start."""
+
+from everstep.state.random_state import RandomState
+
+
+class HeldRandom:
+    """What was restored, if it was not given back yet."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, object] | None = None
+
+    def hold(self) -> None:
+        """Keep the random state of this moment."""
+        self._held = RandomState().state_dict()
+
+    def give_back(self) -> None:
+        """Set it again, once; a torch DataLoader has drawn its seed from it meanwhile."""
+        held, self._held = self._held, None
+        if held is not None:
+            RandomState().load_state_dict(held)

@@ -1,0 +1,82 @@
+"""Every step of a Lightning Trainer is told and saved, and comes back after a failure.
+
+    callback = EverstepCallback()
+    Trainer(callbacks=[callback], ...).fit(module, loader)
+
+Lightning's own loops go on where they were, in the middle of an epoch too. ``loader`` either has
+``state_dict`` (torchdata's StatefulDataLoader), or its dataset begins at ``callback.next_step``.
+"""
+
+from collections.abc import Collection, Mapping
+
+from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
+    Callback,
+    LightningModule,
+    Trainer,
+)
+
+from everstep.integrations.held_random import HeldRandom
+from everstep.run import Run, init
+from everstep.saving.snapshotter import Snapshots
+from everstep.state.objects import Stateful
+
+
+class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left out
+    """Restores before the first step, and saves after each. Raises as `Run.snapshots` does."""
+
+    def __init__(
+        self, run: Run | None = None, *, overlap: bool = False, equal: Collection[str] = ()
+    ) -> None:
+        self._run = run or init()
+        self._overlap, self._equal = overlap, equal
+        self._snapshots: Snapshots | None = None
+        self._random = HeldRandom()
+        self.next_step = 0
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Put back the step of the recovery plan, before any data is fetched."""
+        self._snapshots = self._run.snapshots(
+            _state(trainer), overlap=self._overlap, equal=self._equal
+        )
+        if self._snapshots.restore() is not None:
+            self._random.hold()
+        self.next_step = trainer.global_step
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int
+    ) -> None:
+        """Draw on where the restored step had ended."""
+        self._random.give_back()
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: object,
+        batch: object,
+        batch_idx: int,
+    ) -> None:
+        """Save the step and tell that it is complete, once its gradients are accumulated."""
+        if trainer.global_step == self.next_step:
+            return
+        self.next_step = trainer.global_step
+        step = trainer.global_step - 1  # Lightning has counted it already
+        if self._snapshots:
+            self._snapshots.snapshot(step)
+        self._run.step(step)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Wait for the last snapshot."""
+        if self._snapshots:
+            self._snapshots.join()
+
+
+def _state(trainer: Trainer) -> Mapping[str, Stateful]:
+    schedules = [one.scheduler for one in trainer.lr_scheduler_configs]
+    objects = {
+        "model": trainer.model,
+        "loops": trainer.fit_loop,
+        **{f"optimizer-{n}": one for n, one in enumerate(trainer.optimizers)},
+        **{f"schedule-{n}": one for n, one in enumerate(schedules)},
+    }
+    return {name: one for name, one in objects.items() if isinstance(one, Stateful)}

@@ -1,0 +1,1 @@
+"""Everstep's rendezvous for ``torchrun --rdzv-backend everstep``."""

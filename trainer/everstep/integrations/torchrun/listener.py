@@ -1,0 +1,203 @@
+"""The thread that hears the agent and sees the ranks end: a launcher that starts none."""
+
+import contextlib
+import selectors
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from everstep.integrations.torchrun.exchange import Exchange, JobOverError
+from everstep.integrations.torchrun.generation import WatchedGeneration
+from everstep.integrations.torchrun.reaped import exit_code
+from everstep.integrations.torchrun.settings import TorchrunSettings
+from everstep.integrations.torchrun.workers import TorchrunWorkers
+from everstep.launch.link import LaunchLink
+from everstep.launch.rank_failure import RankEnd
+from everstep_common.trainer_messages import (
+    End,
+    Join,
+    Joined,
+    Leave,
+    Notice,
+    Refused,
+    Start,
+    Stop,
+)
+from everstep_common.version import TRAINER_PROTOCOL, VERSION
+
+# An interpreter takes longer to start than this, so no rank ends before it was seen.
+_LOOK_S = 0.01
+
+
+class AgentListener:
+    """Passes on between the agent and torchrun's thread what each has to say."""
+
+    def __init__(
+        self,
+        settings: TorchrunSettings,
+        exchange: Exchange,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._exchange = exchange
+        self._monotonic = monotonic
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(exchange.wakened, selectors.EVENT_READ, self._drain)
+        self._link = LaunchLink(settings.socket, self._selector, self._received, monotonic)
+        self._workers = TorchrunWorkers(self._selector, self._rank_ended, exit_code)
+        self._generation = WatchedGeneration(self._workers, self._link.send)
+        self._next: Start | None = None
+        self._stop: Stop | None = None
+        self._grace_runs = False
+        self._kill_at: float | None = None
+
+    def join(self) -> None:
+        """Connect to the agent, and listen from then on. Raises JobOverError where none answers."""
+        try:
+            self._link.connect(self._join())
+        except OSError as error:
+            raise JobOverError(
+                f"no agent answers at {self._settings.socket} ({error.strerror or error}); start"
+                " everstep-agent on this node, or name its socket with --rdzv-endpoint",
+                succeeded=False,
+            ) from error
+        threading.Thread(target=self._listen, name="everstep", daemon=True).start()
+
+    def listen_for_store(self) -> int:
+        """Return the socket that the plan has promised to this generation's nodes."""
+        return self._generation.port.listen()
+
+    def _listen(self) -> None:
+        exchange = self._exchange
+        try:
+            while not exchange.answered.left:
+                for key, _ in self._selector.select(self._wait_s()):
+                    key.data()
+                self._link.retry(self._join())
+                if not self._generation.stopped:
+                    self._generation.look()
+                with exchange.changed:
+                    self._advance()
+                    exchange.changed.notify_all()
+        finally:
+            with exchange.changed:
+                exchange.answered.deaf = True
+                exchange.changed.notify_all()
+            self._workers.close()
+            self._link.drop()
+
+    def _wait_s(self) -> float | None:
+        waits = [self._link.due_in_s()]
+        if self._generation.awaits_workers:
+            waits.append(_LOOK_S)
+        if self._kill_at is not None:
+            waits.append(max(0.0, self._kill_at - self._monotonic()))
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _advance(self) -> None:
+        """Do what the agent and torchrun's thread want from each other."""
+        asked, generation = self._exchange.asked, self._generation
+        if asked.idle and not generation.stopped:
+            generation.gone(told=asked.ends_ranks, succeeded=asked.succeeded)
+            self._grace_runs, self._kill_at = False, None
+        if asked.leaving:
+            self._link.send(Leave(asked.leaving))
+            generation.tell_stopped()
+            self._exchange.answered.left = True
+            return
+        if self._stop is not None:
+            self._obey(self._stop)
+        if generation.stopped and self._next is not None and asked.idle and not asked.succeeded:
+            self._begin(self._next)
+        if self._kill_at is not None and self._monotonic() >= self._kill_at:
+            self._kill_at = None
+            self._workers.kill()
+
+    def _obey(self, stop: Stop) -> None:
+        if self._generation.stopped:
+            self._stop = None
+            self._generation.tell_stopped()
+        # A rank that is killed before torchrun means to end it costs one of its restarts.
+        elif not self._grace_runs and (self._exchange.asked.ends_ranks or self._generation.failed):
+            self._grace_runs, self._kill_at = True, self._monotonic() + stop.grace_s
+
+    def _begin(self, start: Start) -> None:
+        self._next = None
+        self._generation.begin(start)
+        asked, answered = self._exchange.asked, self._exchange.answered
+        asked.idle = asked.ends_ranks = answered.restart = False
+        answered.start = start
+
+    def _join(self) -> Join:
+        given, generation = self._settings, self._generation
+        return Join(
+            protocol=TRAINER_PROTOCOL,
+            version=VERSION,
+            job=given.job,
+            token=given.token,
+            nodes_min=given.nodes_min,
+            nodes_max=given.nodes_max,
+            processes_per_node=given.processes,
+            reform=given.reform,
+            restarts_max=given.restarts_max,
+            free_port=generation.port.number,
+            running_generation=0 if generation.stopped else generation.number,
+            storage=given.keep.storage,
+            snapshot_bytes=given.keep.memory_bytes,
+            snapshot_every_min=given.keep.every_min,
+            snapshot_every_max=given.keep.every_max,
+            fresh=given.keep.fresh,
+        )
+
+    def _received(self, message: object) -> None:
+        match message:
+            case Joined(node):
+                self._link.settled()
+                say(f"job {self._settings.job}: joined on {node}")
+                self._generation.tell_again()
+            case Notice(text):
+                say(text)
+            case Refused(reason):
+                self._end(JobOverError(f"refused: {reason}", succeeded=False))
+            case End(succeeded, reason):
+                how = "succeeded" if succeeded else "failed"
+                sentence = f"job {self._settings.job} {how}: {reason}"
+                self._end(JobOverError(sentence, succeeded=succeeded))
+            case Start() | Stop():
+                self._ordered(message)
+
+    def _ordered(self, order: Start | Stop) -> None:
+        number = self._generation.number
+        if isinstance(order, Stop) and order.generation >= number:
+            self._stop = order
+        elif isinstance(order, Start) and order.generation > number:
+            say(order.reason)
+            self._next = order
+        else:
+            return
+        exchange = self._exchange
+        with exchange.changed:
+            running = not self._generation.stopped
+            exchange.answered.restart = running or exchange.asked.succeeded
+
+    def _end(self, over: JobOverError) -> None:
+        answered = self._exchange.answered
+        with self._exchange.changed:
+            answered.over = answered.over or over
+            answered.restart = not over.succeeded
+
+    def _rank_ended(self, end: RankEnd) -> None:
+        with self._exchange.changed:
+            told = self._exchange.asked.ends_ranks
+        if not told:
+            self._generation.rank_ended(end)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(OSError):
+            self._exchange.wakened.recv(4096)
+
+
+def say(sentence: str) -> None:
+    """Tell the user."""
+    print(f"everstep: {sentence}", file=sys.stderr, flush=True)
