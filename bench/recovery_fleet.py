@@ -118,7 +118,7 @@ class Fleet:
 
     def _warm(self) -> bool:
         logs = [child.log.read_bytes() for child in self.launchers.values()]
-        return all(b" ready; they take " in log or b"standby is ready" in log for log in logs)
+        return all(b"(--standby none: no standbys)" in log for log in logs)
 
     def ledger(self) -> admin_pb2.Ledger:
         """Return the ledger of the job."""

@@ -48,7 +48,7 @@ class _Stage:
 
     def until_ready(self, count: int) -> set[int]:
         """Return the standbys when there are so many."""
-        until(lambda: "ready; they take" in self.shown, 60.0)
+        until(lambda: "(--standby none: no standbys)" in self.shown, 60.0)
         waiting = self.waiting()
         assert len(waiting) == count
         return waiting

@@ -157,7 +157,8 @@ class StandbyPool:
         if count and told != self._told:
             self._told = told
             size = self.memory_bytes() / 1024**2
-            self._terminal.say(f"{told}; they take {size:.0f} MiB (--standby none: no standbys)")
+            take = "it takes" if count == 1 else "they take"
+            self._terminal.say(f"{told}; {take} {size:.0f} MiB (--standby none: no standbys)")
 
 
 def _with(environ: Mapping[str, str], learned: Learned) -> dict[str, str]:
