@@ -118,7 +118,9 @@ class Fleet:
 
     def _warm(self) -> bool:
         logs = [child.log.read_bytes() for child in self.launchers.values()]
-        return all(b"(--standby none: no standbys)" in log for log in logs)
+        # Those that were made before the ranks began know less.
+        since = [log.rpartition(b"ranks run here")[2] for log in logs]
+        return all(b"(--standby none: no standbys)" in log for log in since)
 
     def ledger(self) -> admin_pb2.Ledger:
         """Return the ledger of the job."""

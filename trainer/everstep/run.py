@@ -88,8 +88,9 @@ class Run:
         except StepError as error:
             self._lines.warn("progress is not told: %s", error)
             return
-        link.tell(Progress(number, boot_ns(), stall_ns))
-        self._lesson.teach()
+        told = Progress(number, boot_ns(), stall_ns)
+        self._lesson.teach()  # standbys are made as soon as all ranks have told a step
+        link.tell(told)
 
     @property
     def skipped(self) -> tuple[DataRange, ...]:

@@ -76,6 +76,7 @@ class StandbyPool:
 
     def take(self, local_rank: int, environ: Mapping[str, str]) -> Taken | None:
         """Make the one of this local rank a rank; None without one."""
+        self._told = ""
         if local_rank == 0:
             self._given = environ
         candidate = self._candidates.pop(local_rank, None)
