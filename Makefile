@@ -14,9 +14,10 @@ PYTEST := $(BIN)/python -m pytest
 FRAMEWORKS := $(VENV)/.frameworks
 # Two workers: integration tests mostly wait, and more of them on a small machine miss deadlines.
 WORKERS ?= 2
+SEED ?= 7
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-real test-long check check-types format reference proto clean
+.PHONY: help install demo test test-jitter test-real test-long check check-types format reference proto clean
 
 help: ## List what can be made.
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +56,10 @@ test: $(TORCH) ## Run the tests that need only Python packages (about 10 minutes
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
 		--junitxml=$(REPORTS)/test.xml tests
+
+test-jitter: $(TORCH) ## Look for races: tests of loops and sockets with hostile timing (SEED=7).
+	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
+		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
 
 test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first.
 	@.ci/install-servers

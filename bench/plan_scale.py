@@ -1,13 +1,15 @@
 """What one event costs core and vault service in a fleet of 2,000 nodes with one job of 1,000 x 8.
 
 The limit of each question is a plain loop over the same values: over all copies for the catalogue
-(what reading them once costs), over the nodes or events for core and fold.
+(what reading them once costs), over the nodes or events for core and fold. Last comes a whole plan
+for 2,048 x 8 (plan_whole.py), in processor time, for nothing in it waits.
 """
 
 import time
 from collections.abc import Callable, Iterator
 
-from scale_fleet import JOB, Bench, copies, form
+from plan_whole import whole_rows
+from scale_fleet import JOB, Bench, Recorder, copies, form
 from table import Row, arguments, row, show
 
 from everstep_controller.core import events
@@ -15,36 +17,11 @@ from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.choosing import Question, choose
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import BranchPoint, Phase
-from everstep_controller.job_vault import Directive, Report
+from everstep_controller.job_vault import Report
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.vault_service import VaultService
 
 STEPS_KEPT = (10, 11)
-
-
-class Recorder:
-    """The port of a vault service that sends nowhere."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
-
-    def direct(self, node: str, directive: Directive) -> bool:
-        """See VaultPort."""
-        return True
-
-    def post(self, event: events.Event) -> None:
-        """See VaultPort."""
-
-    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """See VaultPort."""
-        self.waiting.append(callback)
-
-    def tell(self, subject: str, reason: str, message: str) -> None:
-        """See VaultPort."""
-
-    def now_ns(self) -> int:
-        """See VaultPort."""
-        return 0
 
 
 def timed(work: Callable[[], object], repeats: int, scale: float = 1e6) -> list[float]:
@@ -160,14 +137,21 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--only-whole", action="store_true", help="only the plan of a large job")
+    parser.add_argument("--profile", action="store_true", help="print where the plan's time went")
     given = parser.parse_args()
+    # First: what the others leave in memory makes the garbage collector's passes longer.
+    whole = list(whole_rows(given.repeats, profiled=given.profile))
+    if given.only_whole:
+        show(whole, given.json)
+        return
     nodes = [f"n{number}" for number in range(given.nodes)]
     bench = Bench(nodes, nodes[: given.members])
     loop = row("a loop over all nodes", timed(lambda: sum(1 for _ in nodes), given.repeats), "µs")
     form(bench)
     rows = [loop, *core_rows(bench, given.repeats, loop)]
     rows += [*catalogue_rows(bench, given.repeats), *fault_rows(bench, loop)]
-    show([*rows, *fold_rows(bench, given.repeats)], given.json)
+    show([*rows, *fold_rows(bench, given.repeats), *whole], given.json)
 
 
 if __name__ == "__main__":

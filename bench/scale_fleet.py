@@ -1,13 +1,14 @@
 """A core that is fed by hand with a fleet and a large job, for benchmarks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core import events
 from everstep_controller.core.catalogue import Copy
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import Origin
+from everstep_controller.job_vault import Directive
 from everstep_controller.journal.codec import encode, kind_of
 from everstep_controller.journal.store import StoredEvent
 
@@ -45,18 +46,56 @@ class Bench:
         self._sequence += 1
         return Origin(node, f"outbox-{node}", self._sequence)
 
-    def step_of(self, number: int) -> events.JobProgressed:
+    def step_of(self, number: int, generation: int = 1) -> events.JobProgressed:
         """Return the row of one step, told by all members."""
         end_ns = (self.now_ns + _S,)
         origins = tuple(map(self.origin, self.members))
         return events.JobProgressed(
             job=JOB,
-            generation=1,
+            generation=generation,
             first_step=number,
             end_ns=end_ns,
             stall_ns=(0,),
             origins=origins,
         )
+
+
+class Recorder:
+    """The port of a vault service that sends nowhere."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+        self._posted: list[events.Event] = []
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        """See VaultPort."""
+        return True
+
+    def post(self, event: events.Event) -> None:
+        """See VaultPort."""
+        self._posted.append(event)
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """See VaultPort."""
+        self.waiting.append(callback)
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """See VaultPort."""
+
+    def now_ns(self) -> int:
+        """See VaultPort."""
+        return 0
+
+    def run_waiting(self) -> None:
+        """Do what was to be done later."""
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+    def posted(self) -> list[events.Event]:
+        """Return, once, what was to be journaled."""
+        posted, self._posted = self._posted, []
+        return posted
 
 
 def form(bench: Bench) -> None:
@@ -79,11 +118,12 @@ def form(bench: Bench) -> None:
         take(events.CheckFinished(origin(name), order, True, "fine"))
     count = len(bench.members)
     for name in bench.members:
-        take(_joined(origin(name), count))
+        take(joined(origin(name), count))
     take(events.RecoveryStepChosen(job=JOB, generation=1, step=None))
 
 
-def _joined(origin: Origin, count: int) -> events.LauncherJoined:
+def joined(origin: Origin, count: int) -> events.LauncherJoined:
+    """Return the word of a launcher that wants to take part."""
     return events.LauncherJoined(
         origin=origin,
         job=JOB,

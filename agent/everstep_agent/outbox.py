@@ -4,20 +4,41 @@ The promise. A record is sent from memory at once, whether or not it reached the
 memory until the controller says that it is journaled, and on disk from a few milliseconds after
 ``record`` returned. So it reaches the controller at least once, in order of its sequence, unless
 the agent is killed both before the thread wrote it and before the controller received it; or unless
-the outbox overflowed, which drops progress first, is counted, and is a finding. A record that the
-controller acknowledged is not sent again, except when the agent dies within a second of the
-acknowledgement; the controller knows it by outbox and sequence.
+the outbox overflowed, which drops progress first and a restart of the agent's own never, is
+counted, and is a finding. A record that the controller acknowledged is not sent again, except when
+the agent dies within a second of the acknowledgement; the controller knows it by outbox and
+sequence.
 """
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from everstep_agent.store_file import RESERVATION, Remembered
 from everstep_common.clock import StampClock
 from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
+
+# Without the word that a generation was begun here the controller takes a running one for none of
+# its own; there are as few of these as restarts that a plan allows.
+_NEVER = 3
+# What became of a job is told once, and in order; findings are told again when they change.
+_WORTH = MappingProxyType(
+    {
+        "progress": 0,
+        "finding_raised": 1,
+        "launcher_joined": 2,
+        "launcher_left": 2,
+        "phase_reached": 2,
+        "rank_exited": 2,
+        "rollback_asked": 2,
+        "generation_stopped": 2,
+        "generation_finished": 2,
+        "restarted_here": _NEVER,
+    }
+)
 
 
 class RecordStore(Protocol):
@@ -145,11 +166,15 @@ class Outbox:
             self._store.note("reserved", str(self._reserved_through))
 
     def _shed(self) -> None:
-        """Drop the older half of the progress; if there is none, the oldest records."""
-        half = len(self._unsent) // 2
-        old = [self._unsent.popleft() for _ in range(half)]
-        kept = [record for record in old if not record.HasField("progress")]
-        if len(kept) == half:
-            kept = kept[max(1, half // 2) :]
-        self._dropped += half - len(kept)
-        self._unsent.extendleft(reversed(kept))
+        """Drop a quarter of what was not sent, so that it is done seldom: the least worth first."""
+        unsent = [record for record in self._unsent if _worth(record) != _NEVER]
+        least = sorted(unsent, key=_worth)[: max(1, len(self._unsent) // 4)]
+        dropped = {record.sequence for record in least}
+        self._dropped += len(dropped)
+        kept = [record for record in self._unsent if record.sequence not in dropped]
+        self._unsent = deque(kept)
+
+
+def _worth(record: fleet_pb2.Record) -> int:
+    """Return how dear a record is: a later one of its kind makes up for progress, say."""
+    return _WORTH.get(record.WhichOneof("body") or "", _WORTH["finding_raised"])

@@ -61,5 +61,6 @@ def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_p
         stored=report.stored,
         persist_failures=report.persist_failures,
         change=True,
+        standbys=report.standbys if report.HasField("standbys") else None,
         gone=[copy for told, copy in before.items() if told not in now],
     )

@@ -105,6 +105,17 @@ class StepSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Standbys:
+    """The warm standbys here: how many wait, how many are to come, what they take together."""
+
+    ready: int = 0
+    making: int = 0
+    memory_bytes: int = 0
+    # Why there are none any more; "": there may be some.
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """All local processes ended with exit code 0."""
 
@@ -390,7 +401,7 @@ class Committed:
     step: int
 
 
-FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Finished, Leave)
+FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Standbys, Finished, Leave)
 TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Settled, Notice)
 FROM_TRAINER = (
     Attach,

@@ -65,6 +65,10 @@ class Reader(Protocol):
         """Return what is and lately was injected into a node."""
         ...
 
+    def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
+        """Return the maintenance windows that are open; with ``every``, those that are over too."""
+        ...
+
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return version and state of the controller itself."""
         ...
@@ -83,6 +87,16 @@ class Operator(Protocol):
 
     def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
         """Restart a job after a step; None leaves the step to the controller."""
+        ...
+
+    def add_maintenance(
+        self, request: admin_pb2.AddMaintenanceRequest
+    ) -> admin_pb2.MaintenanceWindow:
+        """Plan a maintenance window; who asks is filled in."""
+        ...
+
+    def cancel_maintenance(self, window: str) -> admin_pb2.MaintenanceWindow:
+        """Give a maintenance window up, or end it."""
         ...
 
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:

@@ -5,6 +5,7 @@ import click
 from everstep_cli.commands.demo import demo
 from everstep_cli.commands.inject import inject
 from everstep_cli.commands.jobs import ettr, job, jobs
+from everstep_cli.commands.maintenance import maintenance
 from everstep_cli.commands.nodes import events, findings, node, nodes, why
 from everstep_cli.commands.operate import isolate, pause, release, resume
 from everstep_cli.commands.plan import drain
@@ -41,10 +42,10 @@ def everstep() -> None:
 
 for _command in (
     demo, nodes, node, why, findings, events, jobs, job, snapshots, ettr,
-    drain, isolate, release, pause, resume, inject, run, version, completion,
+    drain, maintenance, isolate, release, pause, resume, inject, run, version, completion,
 ):  # fmt: skip
     everstep.add_command(_command)
 
 # A raw docstring has two characters where click looks for the one that keeps lines as they are.
-for _shown in (everstep, *everstep.commands.values()):
+for _shown in (everstep, *everstep.commands.values(), *maintenance.commands.values()):
     _shown.help = (_shown.help or "").replace(r"\b", "\b")

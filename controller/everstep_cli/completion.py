@@ -44,6 +44,13 @@ def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> li
     return _names(context, incomplete, lambda admin: [j.job for j in admin.jobs().jobs])
 
 
+def window_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the maintenance windows whose names begin so."""
+    return _names(
+        context, incomplete, lambda admin: [w.window for w in admin.maintenance(False).windows]
+    )
+
+
 def any_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the nodes and jobs whose names begin so."""
     return [

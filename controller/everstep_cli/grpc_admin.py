@@ -167,6 +167,31 @@ class GrpcAdmin:
         )
         return self._ask(job, lambda: self._stub.RestartJob(request, timeout=self._timeout_s))
 
+    def add_maintenance(
+        self, request: admin_pb2.AddMaintenanceRequest
+    ) -> admin_pb2.MaintenanceWindow:
+        """See Operator."""
+        request.operator = getpass.getuser()
+        name = request.nodes[0] if len(request.nodes) == 1 else ""
+        return self._ask(name, lambda: self._stub.AddMaintenance(request, timeout=self._timeout_s))
+
+    def cancel_maintenance(self, window: str) -> admin_pb2.MaintenanceWindow:
+        """See Operator."""
+        request = admin_pb2.CancelMaintenanceRequest(window=window, operator=getpass.getuser())
+        try:
+            return self._ask(
+                window, lambda: self._stub.CancelMaintenance(request, timeout=self._timeout_s)
+            )
+        except UnknownNameError as error:
+            raise UnknownNameError(
+                f"no maintenance window named {window!r}; 'everstep maintenance list' has them"
+            ) from error
+
+    def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
+        """See Reader."""
+        request = admin_pb2.ListMaintenanceRequest(all=every)
+        return self._ask("", lambda: self._stub.ListMaintenance(request, timeout=self._timeout_s))
+
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """See Operator."""
         request = admin_pb2.ReleaseRequest(node=node, reason=reason, operator=getpass.getuser())

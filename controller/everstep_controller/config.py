@@ -163,6 +163,23 @@ class CoreSettings:
         unit="s",
         help="And no more often than this: each growth is a restart, of a minute at worst.",
     )
+    maintenance_lead_s: float = setting(
+        600.0,
+        unit="s",
+        help="How long before a maintenance window jobs begin to leave its nodes, at least: twice "
+        "planned_s. More where planned restarts have taken longer.",
+    )
+    maintenance_stop_s: float = setting(
+        120.0,
+        unit="s",
+        help="A job that cannot go on elsewhere trains until this long before the window, and then "
+        "stops after a step that can be restored: some steps, and their second copies.",
+    )
+    maintenance_min_s: float = setting(
+        60.0,
+        unit="s",
+        help="Shorter windows are refused: jobs would leave and come back for nothing.",
+    )
     job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
     )
@@ -201,6 +218,9 @@ class CoreSettings:
             planned_ns=round(self.planned_s * _S),
             growth_wait_ns=round(self.growth_wait_s * _S),
             growth_every_ns=round(self.growth_every_s * _S),
+            maintenance_lead_ns=round(self.maintenance_lead_s * _S),
+            maintenance_stop_ns=round(self.maintenance_stop_s * _S),
+            maintenance_min_ns=round(self.maintenance_min_s * _S),
             job_retention_ns=round(self.job_retention_s * _S),
         )
 
@@ -252,6 +272,9 @@ _NOT_BELOW_ZERO = (
     "planned_s",
     "growth_wait_s",
     "growth_every_s",
+    "maintenance_lead_s",
+    "maintenance_stop_s",
+    "maintenance_min_s",
 )
 
 

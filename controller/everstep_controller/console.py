@@ -15,6 +15,7 @@ from everstep_controller.core.events import (
     OperatorIsolated,
     OperatorReleased,
 )
+from everstep_controller.core.maintenance import windows_told
 from everstep_controller.core.state import CONTROLLER, FLEET, JobRecord, NodeRecord, OpenFinding
 from everstep_controller.explanation import explain
 from everstep_controller.injection_desk import InjectionDesk
@@ -22,6 +23,7 @@ from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Announcement, JournalStore
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
+from everstep_controller.maintenance_desk import MaintenanceDesk
 from everstep_controller.own_findings import own_findings
 from everstep_controller.planned_desk import PlannedDesk
 from everstep_controller.runtime import Runtime
@@ -67,6 +69,7 @@ class Console:
         self._started_ns = parts.runtime.now_ns()
         self.injections = InjectionDesk(parts.runtime)
         self.planned = PlannedDesk(parts.runtime)
+        self.maintenance = MaintenanceDesk(parts.runtime)
         self.snapshots = SnapshotAnswers(parts.runtime, parts.vault)
         parts.runtime.on_announcement(self._announced)
 
@@ -74,7 +77,11 @@ class Console:
         """Return all nodes."""
         state = self._runtime.state
         jobs = list(state.jobs.values())
-        lines = [to_admin.node_summary(node, jobs) for _, node in sorted(state.nodes.items())]
+        told = windows_told(state)
+        lines = [
+            to_admin.node_summary(node, jobs, told.get(name, ""))
+            for name, node in sorted(state.nodes.items())
+        ]
         return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
 
     def node(self, name: str) -> admin_pb2.NodeDetail:

@@ -1,6 +1,6 @@
 """Why a node or job is in its state, as one sentence that says nothing twice."""
 
-from everstep_controller.core.planned import sentence
+from everstep_controller.core.outlook import sentence
 from everstep_controller.core.state import Claim, JobRecord, NodeRecord
 
 

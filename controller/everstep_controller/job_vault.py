@@ -6,13 +6,26 @@ from dataclasses import dataclass, field
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.cadence import Cadence, decide
 from everstep_controller.core.catalogue import Catalogue, Copy, News, Recoverable
+from everstep_controller.core.events import StepRecoverable
 from everstep_controller.core.facts import StepKey, StoredStep
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
 from everstep_controller.core.snapshot_numbers import View
 from everstep_controller.core.state import JobRecord, JobState, State
+from everstep_controller.prefetching import Ahead, look_ahead
 from everstep_controller.replica_ring import replica_targets
-from everstep_controller.spares import SpareMemory, copy_bytes_max, spares_of
+from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
+
+
+@dataclass(frozen=True, slots=True)
+class Standbys:
+    """What waits on a node to become ranks of a job."""
+
+    ready: int
+    making: int
+    memory_bytes: int
+    # Why there are none any more.
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,7 @@ class Report:
     bad_copies: int = 0
     # How the list came about from the one before, which it was changed in place from.
     news: News | None = None
+    standbys: Standbys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,8 @@ class Directive:
     persist_replicas: tuple[int, ...] = ()
     # The node waits as a spare: this, and nothing else, is said to it.
     spare: SpareMemory | None = None
+    # It would take the place of a silent member, and fetches meanwhile.
+    ahead: Ahead | None = None
     # The last snapshot of the generation is the first one not before this step; None for no end.
     hold_after: int | None = None
 
@@ -80,8 +96,15 @@ class JobVault:
     # Nodes that wait as spares and hold nothing yet; what each shall have ready, once it is known.
     spares: frozenset[str] = frozenset()
     spare_memory: SpareMemory | None = None
+    # Spares that fetch ahead for a silent member.
+    ahead: Mapping[str, Ahead] = field(default_factory=dict)
+    # The spare that keeps the replicas of a job on one node; empty where members keep them.
+    keeper: str = ""
+    standbys: dict[str, Standbys] = field(default_factory=dict)
     bad_copies: int = 0
     hold_after: int | None = None
+    # Somebody looks soon whether the core knows what is recoverable.
+    telling: bool = False
     # The last sentence about storage that people were told.
     told: str = ""
 
@@ -90,12 +113,21 @@ class JobVault:
         self.catalogue.take(node, report.copies, report.settled_generation, report.news)
         self.catalogue.store(node, report.stored)
         (self.holders.add if report.copies else self.holders.discard)(node)
+        self.stand_by(node, report.standbys)
         self.bad_copies += report.bad_copies
         for key, reason in report.failures:
             self.persisting.failures[key] = reason
 
+    def stand_by(self, node: str, standbys: Standbys | None) -> None:
+        """Know what waits on a node; None: nothing does."""
+        if standbys is None:
+            self.standbys.pop(node, None)
+        else:
+            self.standbys[node] = standbys
+
     def forget(self, node: str) -> None:
         """A node is lost, with all that it held."""
+        self.stand_by(node, None)
         self.catalogue.forget(node)
         self.holders.discard(node)
 
@@ -115,14 +147,15 @@ class JobVault:
         self.world_size = record.world_size
         domains = {name: node.domain for name, node in state.nodes.items()}
         self.targets = replica_targets(self.members, domains)
-        self.spare_memory = None
+        self.spare_memory, self.keeper = None, ""
         return True
 
     def refresh(self, record: JobRecord, state: State, now_ns: int) -> None:
         """Decide anew what is recoverable, persisted and snapshotted."""
         self._learn(record)
+        self._look_for_keeper(record, state)
         self.recoverable = self.catalogue.recoverable(
-            self.generation, self.members, self.world_size, self.learned
+            self.generation, self._keepers(), self.world_size, self.learned
         )
         self.cadence = decide(self.cadence, record, state.settings, now_ns)
         sight = self.sight(record, state, now_ns)
@@ -130,6 +163,9 @@ class JobVault:
         wish = record.planned
         held = wish is not None and record.generation == self.generation
         self.hold_after = wish.after_step if wish is not None and held else None
+        ahead = look_ahead(record, state, self.catalogue)
+        if ahead or record.state in ACTIVE:  # else what is fetched may be what the plan will want
+            self.ahead = ahead
         self._look_for_spares(record)
         # Every member that is there persists its own ranks.
         away = len(sight.connected) < len(self.members)
@@ -137,11 +173,21 @@ class JobVault:
 
     def directed(self) -> set[str]:
         """Return the nodes that are told what to do."""
-        return self.holders.union(self.members, self.spares)
+        return self.holders.union(self._keepers(), self.spares, self.ahead)
+
+    def _keepers(self) -> tuple[str, ...]:
+        return (*self.members, self.keeper) if self.keeper else self.members
+
+    def _look_for_keeper(self, record: JobRecord, state: State) -> None:
+        # While it stops, nothing is freed that was kept while it ran.
+        runs = record.generation == self.generation and record.state in ACTIVE
+        if len(self.members) == 1 and runs:
+            self.keeper = keeper_of(record, state, self.keeper, self.holders)
+            self.targets = {self.members[0]: self.keeper} if self.keeper else {}
 
     def _look_for_spares(self, record: JobRecord) -> None:
-        waiting = spares_of(record).difference(self.holders)
-        if waiting and self.spare_memory is None:
+        waiting = spares_of(record).difference(self.holders, (self.keeper,))
+        if (waiting or self.ahead) and self.spare_memory is None:
             # Looked at once for each generation: it is every copy of a step.
             copies = self.catalogue.steps(self.generation).get(self.recoverable.step or 0)
             if copies is not None and self.recoverable.step is not None:
@@ -188,10 +234,23 @@ class JobVault:
         layouts = self.catalogue.layouts(self.generation, self.world_size)
         return () if self.learned == frozenset(layouts) else layouts
 
+    def untold(self, record: JobRecord) -> StepRecoverable | None:
+        """Return what is recoverable in the generation that runs, if the core does not know it."""
+        step = self.recoverable.step
+        known = record.generation != self.generation or record.recoverable_step == step
+        if step is None or known or record.state not in ACTIVE:
+            return None
+        return StepRecoverable(self.job, self.generation, step)
+
+    def waits_for(self, step: int) -> bool:
+        """Return whether a restart is planned for when this step is recoverable."""
+        return self.hold_after is not None and self.hold_after <= step
+
     def directive(self, node: str) -> Directive:
         """Return what the vault of a node shall do."""
-        if node in self.spares:
-            return Directive(self.job, self.generation, None, (), "", spare=self.spare_memory)
+        memory, ahead = self.spare_memory, self.ahead.get(node)
+        if memory is not None and (ahead is not None or node in self.spares):
+            return Directive(self.job, self.generation, None, (), "", spare=memory, ahead=ahead)
         return Directive(
             self.job,
             self.generation,

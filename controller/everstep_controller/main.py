@@ -17,6 +17,7 @@ from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
 from everstep_controller import replay
 from everstep_controller.api.server import ListenError
+from everstep_controller.collector import look_seldom
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.core import Core
 from everstep_controller.journal.codec import UnreadableError
@@ -113,6 +114,7 @@ async def _run(config: ControllerConfig, recover_by: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    look_seldom()
     controller = Controller(config, Options(Core, recover_by))
     await controller.start()
     logger.info(

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -14,7 +15,10 @@ from prometheus_client.registry import Collector
 from everstep_common.version import VERSION
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobRecord, JobState, NodeState, State
+from everstep_controller.core.windows import WindowState
+from everstep_controller.job_vault import Standbys
 from everstep_controller.snapshot_metrics import snapshot_metrics
+from everstep_controller.standby_metrics import standby_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
@@ -32,6 +36,18 @@ class Counts:
     now_ns: int
 
 
+class JobNumbers(Protocol):
+    """Whoever knows what nodes keep ready for a job."""
+
+    def numbers(self, job: str) -> SnapshotNumbers | None:
+        """Return what can be said of a job's snapshots in numbers; None for no job."""
+        ...
+
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
+        """Return what waits on each node to become ranks of a job."""
+        ...
+
+
 class ControllerCollector(Collector):
     """Reads the state on the event loop, whichever thread serves the scrape."""
 
@@ -39,12 +55,12 @@ class ControllerCollector(Collector):
         self,
         state: Callable[[], State],
         counts: Callable[[], Counts],
-        snapshots: Callable[[str], SnapshotNumbers | None],
+        kept: JobNumbers,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._state = state
         self._counts = counts
-        self._snapshots = snapshots
+        self._kept = kept
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
@@ -55,16 +71,18 @@ class ControllerCollector(Collector):
             return [
                 *_controller(state, counts),
                 *_nodes(state),
+                *_windows(state),
                 *_jobs(state, counts.now_ns),
-                *self._of_snapshots(state, counts.now_ns),
+                *self._kept_ready(state, counts.now_ns),
             ]
 
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
 
-    def _of_snapshots(self, state: State, now_ns: int) -> Iterator[Metric]:
-        running = (job.name for job in state.jobs.values() if job.state is not JobState.ENDED)
-        known = (numbers for name in running if (numbers := self._snapshots(name)) is not None)
-        return snapshot_metrics(known, now_ns)
+    def _kept_ready(self, state: State, now_ns: int) -> Iterator[Metric]:
+        running = [job.name for job in state.jobs.values() if job.state is not JobState.ENDED]
+        known = (numbers for name in running if (numbers := self._kept.numbers(name)) is not None)
+        yield from snapshot_metrics(known, now_ns)
+        yield from standby_metrics((name, self._kept.standbys(name)) for name in running)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -112,6 +130,16 @@ def _nodes(state: State) -> Iterator[Metric]:
         for claim in node.claims:
             isolated.add_metric([node.name, claim.owner], 1)
     yield from (states, isolated, findings)
+
+
+def _windows(state: State) -> Iterator[Metric]:
+    windows = GaugeMetricFamily(
+        "everstep_maintenance_windows", "Maintenance windows by state.", labels=["state"]
+    )
+    numbers = Counter(window.state for window in state.windows.values())
+    for each in (WindowState.PLANNED, WindowState.DRAINING, WindowState.BEGUN):
+        windows.add_metric([each.value], numbers[each])
+    yield windows
 
 
 def _jobs(state: State, now_ns: int) -> Iterator[Metric]:

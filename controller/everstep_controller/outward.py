@@ -10,7 +10,13 @@ from everstep_controller.api import to_agent
 from everstep_controller.api.sessions import Sessions
 from everstep_controller.core import actions
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import Event, NodeConnected, NodeDisconnected
+from everstep_controller.core.events import (
+    Event,
+    NodeConnected,
+    NodeDisconnected,
+    PeerJudged,
+    PeerReported,
+)
 from everstep_controller.core.facts import ShardSource
 from everstep_controller.core.sourcing import Sources, sources
 from everstep_controller.core.state import State
@@ -172,6 +178,10 @@ class Follower:
         self._halted = bool(state.halted)
         if isinstance(turn.event, NodeConnected | NodeDisconnected):
             self._peers_changed()
+        if isinstance(turn.event, NodeConnected | NodeDisconnected):
+            self._hands.vault.look_at(turn.event.node)
+        elif isinstance(turn.event, PeerReported | PeerJudged):
+            self._hands.vault.look_at(turn.event.peer)
         for subject in {_subject(action) for action in turn.actions}:
             self._look_at(state, subject)
 

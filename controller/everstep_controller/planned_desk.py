@@ -1,6 +1,6 @@
 """What operators ask for as planned work: drain a node, restart a job at a step boundary."""
 
-from everstep_controller.core import planned
+from everstep_controller.core import outlook
 from everstep_controller.core.events import OperatorDrained, RestartOrdered
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import FLEET, JobRecord, JobState
@@ -27,7 +27,7 @@ class PlannedDesk:
             return admin_pb2.DrainReply(node=name, plans=[f"{name} is isolated already"])
         state = self._runtime.state
         plans = [
-            planned.forecast(state, job, name)
+            outlook.forecast(state, job, name)
             for job in state.jobs.values()
             if job.state is not JobState.ENDED and name in job.members
         ]
@@ -43,7 +43,7 @@ class PlannedDesk:
             raise CannotPlanError(problem)
         await self._runtime.submit(RestartOrdered(job.name, operator, reason, step))
         wish = job.planned
-        plan = planned.sentence(job, wish) if wish is not None else f"it is {job.state.value}"
+        plan = outlook.sentence(job, wish) if wish is not None else f"it is {job.state.value}"
         paused = self._runtime.state.paused
         if why := paused.get(job.name) or paused.get(FLEET):
             plan += f"; it waits, for automation is paused: {why}"

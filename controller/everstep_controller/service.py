@@ -152,7 +152,7 @@ class Controller:
         if not self._config.metrics:
             return
         collector = ControllerCollector(
-            self._state, self._counts, self._vault.numbers, asyncio.get_running_loop()
+            self._state, self._counts, self._vault, asyncio.get_running_loop()
         )
         self._metrics = MetricsServer(self._config.metrics, self._config.tls, collector)
         self.metrics_port = self._metrics.port

@@ -11,6 +11,7 @@ from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.snapshot_numbers import View, snapshot_numbers
 from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
 from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.job_vault import Standbys
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -39,6 +40,10 @@ class SnapshotSource(Protocol):
         """Return how much memory each node has in use for a job's snapshots."""
         ...
 
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
+        """Return what waits on each node to become ranks of a job."""
+        ...
+
 
 class SnapshotAnswers:
     """One method per call; they raise UnknownNameError, and ``forget`` JournalFull."""
@@ -64,6 +69,16 @@ class SnapshotAnswers:
         detail.cadence.CopyFrom(snapshots_to_admin.cadence(numbers, view.cadence.reason, job))
         if storage := snapshots_to_admin.storage(numbers):
             detail.storage.CopyFrom(storage)
+        detail.standbys.extend(
+            admin_pb2.StandbyLine(
+                node=node,
+                ready=one.ready,
+                making=one.making,
+                memory_bytes=one.memory_bytes,
+                ended=one.ended,
+            )
+            for node, one in sorted(self._vault.standbys(name).items())
+        )
 
     def copies(self, request: admin_pb2.ListCopiesRequest) -> Iterator[admin_pb2.CopyLine]:
         """Return single copies, of one step or node where it is named.

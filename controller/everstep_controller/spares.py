@@ -1,11 +1,11 @@
-"""Which nodes wait as spares of a job, and what memory each is to have ready. Pure."""
+"""Which nodes wait as spares of a job, what each has ready, and which keeps replicas. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from everstep_controller.core.copies import Copy
 from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.state import JobRecord
+from everstep_controller.core.state import JobRecord, State
 
 # The size of a state changes a little from step to step; spares hear of the first one only.
 _UNIT_BYTES = 1024 * 1024
@@ -24,6 +24,25 @@ def spares_of(record: JobRecord) -> frozenset[str]:
     if record.state not in ACTIVE:
         return frozenset()
     return frozenset(record.launchers).difference(record.members)
+
+
+def keeper_of(record: JobRecord, state: State, before: str, holders: Collection[str]) -> str:
+    """Return the spare that keeps the replicas of a job on one node; empty when there is none.
+
+    It stays who it was; a new one is best in another failure domain, and has some of it already.
+    """
+    if len(record.members) != 1:
+        return ""
+    member, nodes = record.members[0], state.nodes
+    able = [
+        name
+        for name in spares_of(record)
+        if nodes[name].connected and nodes[name].bulk_address and not nodes[name].gone
+    ]
+    if before in able or not able:
+        return before if before in able else ""
+    home = nodes[member].domain if member in nodes else ""
+    return min(able, key=lambda name: (nodes[name].domain == home, name not in holders, name))
 
 
 def copy_bytes_max(copies: Iterable[Copy]) -> int:

@@ -4,47 +4,17 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.catalogue import Catalogue, Copy
-from everstep_controller.core.choosing import Question, choose
-from everstep_controller.core.events import (
-    BreakpointReached,
-    Event,
-    LayoutLearned,
-    RecoveryStepChosen,
-    StepRecoverable,
-)
+from everstep_controller.core.choosing import choose
+from everstep_controller.core.events import KeeperChosen, RecoveryStepChosen
 from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
 from everstep_controller.core.snapshot_table import SnapshotNumbers
-from everstep_controller.core.state import JobRecord, JobState, State
-from everstep_controller.job_vault import Directive, JobVault, Report
-
-
-class VaultPort(Protocol):
-    """How the service reaches nodes, core, people and time."""
-
-    def direct(self, node: str, directive: Directive) -> bool:
-        """Send a directive; return whether the node is connected."""
-        ...
-
-    def post(self, event: Event) -> None:
-        """Journal an event and hand it to the core."""
-        ...
-
-    def tell(self, subject: str, reason: str, message: str) -> None:
-        """Tell people."""
-        ...
-
-    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Call back after a while."""
-        ...
-
-    def now_ns(self) -> int:
-        """Return the time on the controller's timeline."""
-        ...
-
+from everstep_controller.core.state import JobState, State
+from everstep_controller.job_vault import JobVault, Report, Standbys
+from everstep_controller.prefetching import question, reachable
+from everstep_controller.vault_news import Before, VaultNews, VaultPort
 
 # Directing all members of a large job on each report would cost too much.
 _REFRESH_S_PER_MEMBER = 0.0005
@@ -57,6 +27,7 @@ class VaultService:
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
         self._port = port
+        self._news = VaultNews(state, port)
         self._vaults: dict[str, JobVault] = {}
 
     def held(self, job: str, node: str) -> Mapping[bytes, Copy]:
@@ -83,8 +54,15 @@ class VaultService:
                 record = self._state().jobs.get(job)
                 vault.catalogue.replace(node, (), record.generation if record else 0)
                 vault.holders.discard(node)
+                vault.stand_by(node, None)
             self._refresh_soon(job)
             self._try_choice(job)
+
+    def look_at(self, node: str) -> None:
+        """A node fell silent, or is heard again: a spare may have something to fetch."""
+        for job, vault in self._vaults.items():
+            if node in vault.members:
+                self._refresh_soon(job)
 
     def forget_node(self, node: str) -> None:
         """A node is lost: nothing that it holds can be reached."""
@@ -147,6 +125,11 @@ class VaultService:
         vault = self._vaults.get(job)
         return vault.catalogue.memory_bytes() if vault else Counter()
 
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
+        """Return what waits on each node to become ranks of a job."""
+        vault = self._vaults.get(job)
+        return vault.standbys if vault else {}
+
     # --- directives ------------------------------------------------------------------------------
 
     def _vault(self, job: str) -> JobVault:
@@ -170,59 +153,31 @@ class VaultService:
             vault.adopt_plan(record, state)
         if not vault.members or record is None:
             return
-        before = vault.recoverable.step, vault.cadence
+        before, keeper = Before(vault.recoverable.step, vault.cadence), vault.keeper
         vault.refresh(record, state, self._port.now_ns())
+        if vault.keeper not in ("", keeper):
+            # Before it can hold anything.
+            self._port.post(KeeperChosen(job, vault.keeper))
+        self._direct_all(vault)
+        self._news.tell(vault, record, before)
+
+    def _direct_all(self, vault: JobVault) -> None:
         directed = vault.directed()
         for node in sorted(directed):
             self._direct(vault, node)
         # Whoever comes back as a spare knows nothing of what it was told before.
         for node in vault.sent.keys() - directed:
             del vault.sent[node]
-        if vault.recoverable.step != before[0] or not vault.learned:
-            self._tell_layouts(vault)
-        if vault.cadence is not before[1]:
-            self._port.tell(job, "SnapshotCadence", f"{job}: {vault.cadence.reason}")
-        self._tell_of_storage(vault, record)
-        self._tell_what_is_waited_for(vault, record)
-
-    def _tell_what_is_waited_for(self, vault: JobVault, record: JobRecord) -> None:
-        step, held = vault.recoverable.step, vault.hold_after
-        known = -1 if record.recoverable_step is None else record.recoverable_step
-        if step is not None and held is not None and known < held <= step:
-            # No step is made meanwhile, so no row of progress says it.
-            self._port.post(StepRecoverable(vault.job, vault.generation, step))
 
     def _direct(self, vault: JobVault, node: str) -> None:
         directive = vault.directive(node)
         if vault.sent.get(node) != directive and self._port.direct(node, directive):
             vault.sent[node] = directive
 
-    def _tell_layouts(self, vault: JobVault) -> None:
-        layouts = vault.unlearned()
-        if layouts and vault.layouts_told != (vault.generation, layouts):
-            vault.layouts_told = (vault.generation, layouts)
-            self._port.post(LayoutLearned(vault.job, vault.generation, layouts=layouts))
-
-    def _tell_of_storage(self, vault: JobVault, record: JobRecord) -> None:
-        failures = vault.persisting.failures
-        last = failures[max(failures)] if failures else ""
-        if last and last != vault.told:
-            self._port.tell(vault.job, "NotStored", f"step {max(failures)[1]}: {last}")
-        vault.told = last
-        if not record.closing or record.breakpoint_over:
-            return
-        sight = vault.sight(record, self._state(), self._port.now_ns())
-        if sentence := vault.persisting.over(sight):
-            self._port.post(BreakpointReached(vault.job, record.generation, sentence))
-
     # --- choices ---------------------------------------------------------------------------------
 
     def _reachable(self) -> dict[str, str]:
-        return {
-            name: node.bulk_address
-            for name, node in self._state().nodes.items()
-            if node.connected and node.bulk_address and not node.gone
-        }
+        return reachable(self._state())
 
     def _try_choice(self, job: str) -> None:
         vault = self._vaults[job]
@@ -254,18 +209,6 @@ class VaultService:
             name not in nodes or nodes[name].gone or catalogue.settled(name) >= generation
             for name, generation in needed.items()
         )
-
-
-def question(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
-    """Return what the catalogue is asked on behalf of the core."""
-    return Question(
-        action.branch,
-        reachable,
-        action.expected,
-        action.avoided,
-        action.stored,
-        action.foreign_generation,
-    )
 
 
 def transfer_key(secret: bytes, job: str) -> bytes:

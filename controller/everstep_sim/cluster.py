@@ -130,7 +130,7 @@ class Cluster:
     def return_node(self, name: str) -> None:
         """Boot a dead node, or end the silence of a living one."""
         node = self.fleet.nodes[name]
-        node.cut_off = False
+        node.cut_off, node.agent = False, True
         if not node.alive:
             node.boot_again()
         self.time.soon(0.1, 1, partial(self._join, node))
@@ -224,7 +224,9 @@ class Cluster:
         self.ranks.recoverable_step = self.vaults.service.recoverable_step(JOB)
 
     def _join(self, node: SimulatedNode) -> None:
-        if node.alive and not node.launcher:
+        # One that joins when all is done would begin another job.
+        done = self.job is not None and self.job.done
+        if node.alive and not node.launcher and not done:
             node.launcher = True
             self.fleet.record(node, self._joined)
         self.fleet.connect(node)

@@ -37,7 +37,7 @@ class Fleet:
 
     def connect(self, node: SimulatedNode) -> None:
         """Open a node's stream, if both ends are there."""
-        if not node.alive or node.cut_off or node.connected or not self._controller.up:
+        if self.silent(node.name) or node.connected or not self._controller.up:
             return
         node.connected, node.streams = True, node.streams + 1
         self._opened(node)
@@ -70,6 +70,14 @@ class Fleet:
 
         self._time.soon(least_s, most_s, noticed)
 
+    def kill_agent(self, name: str) -> None:
+        """Kill a node's agent, nothing else."""
+        node = self.nodes[name]
+        was_connected = node.connected
+        node.lose_agent()
+        if was_connected:
+            self.stream_ends(node, 0.01, 0.1)
+
     def record(self, node: SimulatedNode, make: Callable[[Origin], events.Event]) -> None:
         """Put something into a node's outbox."""
         node.unacknowledged.append(make(node.origin()))
@@ -98,7 +106,8 @@ class Fleet:
 
     def silent(self, name: str) -> bool:
         """Return whether a node answers nobody."""
-        return not self.nodes[name].alive or self.nodes[name].cut_off
+        node = self.nodes[name]
+        return not node.alive or not node.agent or node.cut_off
 
     def _report_silence(self, name: str, peer: str) -> None:
         known = peer in self._controller.core.state.nodes

@@ -1,5 +1,6 @@
 """A simulated node: an agent with its outbox, a launcher, its ranks and the copies it holds."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
@@ -18,6 +19,8 @@ class SimulatedNode:
     name: str
     boot: int = 1
     alive: bool = True
+    agent: bool = True
+    agents_lost: int = 0
     connected: bool = False
     cut_off: bool = False
     # Number of its streams so far: the end of an old one is no news once a new one is open.
@@ -38,6 +41,8 @@ class SimulatedNode:
     # Newest generation of a directive, its steps that must stay in memory, and what follows.
     directed: int = 0
     pinned: set[int] = field(default_factory=set)
+    # Who keeps its replicas, as it was told.
+    target: str = ""
     writing: list[Copy] = field(default_factory=list)
     files: list[Copy] = field(default_factory=list)
     write_faults: set[StepKey] = field(default_factory=set)
@@ -74,25 +79,36 @@ class SimulatedNode:
         self.ports += 1
         return 20000 + self.ports
 
-    def die(self) -> None:
-        """Lose power: processes, memory and the outbox's tail are gone."""
-        self.alive = self.connected = self.launcher = False
-        self.running, self.newest, self.settled = 0, 0, 0
+    def lose_agent(self) -> None:
+        """Lose the agent with the memory that it keeps; launcher and ranks live on."""
+        self.agents_lost += 1
+        self.agent = self.connected = False
         self.copies.clear()
-        self.directed, self.published = 0, None
+        self.directed, self.published, self.target = 0, None, ""
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
             memory.clear()
+
+    def die(self) -> None:
+        """Lose power: processes, memory and the outbox's tail are gone."""
+        self.lose_agent()
+        self.alive = self.launcher = False
+        self.running, self.newest, self.settled = 0, 0, 0
         self.unacknowledged.clear()
 
     def boot_again(self) -> None:
         """Come back from a power loss."""
-        self.alive, self.boot = True, self.boot + 1
+        self.alive, self.agent, self.boot = True, True, self.boot + 1
         self.outbox, self.sequence, self.acknowledged = self.outbox + 1, 0, 0
 
     def keep(self, copy: Copy) -> None:
         """Hold a copy; a node that is replaced in the ring keeps what it has."""
         if copy not in self.copies:
             self.copies.append(copy)
+
+    def free_dead(self, generation: int, steps: Collection[int]) -> None:
+        """Free steps that will never be whole."""
+        dead = set(steps) - self.pinned
+        self.copies = [c for c in self.copies if c.generation != generation or c.step not in dead]
 
     def free_below(self, generation: int, step: int) -> None:
         """Free what a newer recoverable step has made needless."""

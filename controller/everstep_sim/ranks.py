@@ -8,8 +8,10 @@ from everstep_controller.core.catalogue import Copy
 from everstep_controller.core.facts import Origin, Phase
 from everstep_sim.fleet import JOB, Fleet
 from everstep_sim.node import SLOTS, SimulatedNode
-from everstep_sim.timeline import Timeline
+from everstep_sim.timeline import SECOND, Timeline
 
+# So long a snapshot waits for a slot; then it is left out, and training goes on.
+BEGIN_WAIT_S = 10.0
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
 
@@ -23,6 +25,8 @@ class Generation:
     committed: set[str] = field(default_factory=set)
     step: int = -1
     stepping: bool = False
+    # Since when ranks wait for slots; 0: they do not.
+    waits_since_ns: int = 0
 
     @property
     def members(self) -> list[str]:
@@ -120,20 +124,28 @@ class Ranks:
             return
         if ours.step + 1 >= self._steps:
             self._finish(generation)
-        elif any(self._slots_full(name, generation) for name in ours.members):
+        elif self._waits(generation):
             self._time.after(0.1, partial(self._try_step, generation))
         else:
-            ours.stepping, ours.committed = True, set()
+            ours.stepping, ours.committed, ours.waits_since_ns = True, set(), 0
             self._time.soon(0.8, 1.2, partial(self._computed, generation))
 
     def _finish(self, generation: int) -> None:
         at_ns = self._time.now_ns
         for name in self.generations[generation].members:
             node = self._fleet.nodes[name]
-            node.running = 0
+            node.running, node.settled = 0, max(node.settled, generation)
+            self._fleet.report(node)
             self._fleet.record(
                 node, lambda origin: events.GenerationFinished(origin, JOB, generation, at_ns)
             )
+
+    def _waits(self, generation: int) -> bool:
+        ours, now_ns = self.generations[generation], self._time.now_ns
+        if not any(self._slots_full(name, generation) for name in ours.members):
+            return False
+        ours.waits_since_ns = ours.waits_since_ns or now_ns
+        return now_ns - ours.waits_since_ns < BEGIN_WAIT_S * SECOND
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._fleet.nodes[name].copies
@@ -152,27 +164,39 @@ class Ranks:
         node, ours = self._fleet.nodes[name], self.generations[generation]
         if node.running != generation:
             return
-        order, step = ours.orders[name], ours.step
-        copy = _snapshot(order, step, self._parts)
-        node.keep(copy)
-        self._fleet.report(node)
-        row = events.JobProgressed(
-            job=JOB,
-            generation=generation,
-            first_step=step,
-            end_ns=(self._time.now_ns,),
-            stall_ns=(1_000_000,),
-            recoverable_step=self.recoverable_step,
-        )
-        self._fleet.record(node, lambda origin: replace(row, origins=(origin,)))
-        peer = ours.members[(order.node_rank + 1) % order.node_count]
-        self._time.soon(0.01, 0.3, partial(self._replicate, copy, peer))
+        step = ours.step
+        if node.agent:  # without it, ranks go on unsaved
+            if not self._slots_full(name, generation):
+                self._save(node, generation)
+            self._tell_progress(node, generation)
         ours.committed.add(name)
         if ours.committed == set(ours.members):
             ours.stepping = False
             if not self._parts:
                 self.completed.setdefault(step, []).append(generation)
             self._try_step(generation)
+
+    def _save(self, node: SimulatedNode, generation: int) -> None:
+        ours = self.generations[generation]
+        order, step = ours.orders[node.name], ours.step
+        copy = _snapshot(order, step, self._parts)
+        node.keep(copy)
+        self._fleet.report(node)
+        alone = order.node_count == 1
+        peer = node.target if alone else ours.members[(order.node_rank + 1) % order.node_count]
+        if peer:
+            self._time.soon(0.01, 0.3, partial(self._replicate, copy, peer))
+
+    def _tell_progress(self, node: SimulatedNode, generation: int) -> None:
+        row = events.JobProgressed(
+            job=JOB,
+            generation=generation,
+            first_step=self.generations[generation].step,
+            end_ns=(self._time.now_ns,),
+            stall_ns=(1_000_000,),
+            recoverable_step=self.recoverable_step,
+        )
+        self._fleet.record(node, lambda origin: replace(row, origins=(origin,)))
 
     def _replicate(self, copy: Copy, peer: str) -> None:
         source, target = self._fleet.nodes[copy.node], self._fleet.nodes[peer]

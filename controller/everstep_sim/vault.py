@@ -5,6 +5,7 @@ from functools import partial
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.catalogue import Copy, Tier
+from everstep_controller.core.facts import ShardSource
 from everstep_controller.core.persisting import Publish
 from everstep_controller.job_vault import Directive, Report
 from everstep_controller.vault_service import VaultService
@@ -27,6 +28,10 @@ class Vaults:
         self.write_fault_chance = 0.0
         # The longest that the word to publish a step may hang in the file system.
         self.publish_s = 3.0
+        # The longest that a copy may travel to a spare.
+        self.fetch_s = 3.0
+        # Copies that were fetched while a member was only silent.
+        self.early = 0
         # The newest step of each generation that nodes were told to be recoverable.
         self.told: dict[int, int] = {}
         self.service = self._new_service()
@@ -66,6 +71,7 @@ class Vaults:
         """Let a directive travel to its node."""
         node = self._fleet.nodes[name]
         if directive.spare is not None:
+            self._fetch_soon(node, directive)
             return node.connected
         if directive.recoverable_step is not None:
             self.told[directive.generation] = directive.recoverable_step
@@ -77,6 +83,8 @@ class Vaults:
         if not node.connected or node.streams != stream or directive.generation < node.directed:
             return
         node.directed, node.pinned = directive.generation, set(directive.persist_steps)
+        node.target = directive.replica_target
+        node.free_dead(directive.generation, directive.dead_steps)
         if directive.recoverable_step is not None:
             node.free_below(directive.generation, directive.recoverable_step)
             self.report(node)
@@ -87,6 +95,21 @@ class Vaults:
             node.published = publish
             # It is done even when the node is cut off by then.
             self._time.soon(0.05, self.publish_s, partial(self._publish, node, publish))
+
+    def _fetch_soon(self, node: SimulatedNode, directive: Directive) -> None:
+        sources = () if directive.ahead is None else directive.ahead.sources
+        for source in sources if node.connected else ():
+            fetch = partial(self._fetch_ahead, node, node.boot, source)
+            self._time.soon(0.05, self.fetch_s, fetch)
+
+    def _fetch_ahead(self, node: SimulatedNode, boot: int, source: ShardSource) -> None:
+        of, wanted = self._fleet.nodes[source.node], (source.generation, source.rank, source.step)
+        found = [c for c in of.copies if (c.generation, c.rank, c.step) == wanted]
+        joined = not self._fleet.silent(of.name) and not self._fleet.silent(node.name)
+        if found and joined and node.boot == boot:
+            node.keep(found[0]._replace(node=node.name, replica=True))
+            self.early += 1
+            self.report(node)
 
     def _persist(self, node: SimulatedNode, directive: Directive, step: int) -> None:
         wanted = (directive.generation, step)

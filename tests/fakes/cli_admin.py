@@ -125,6 +125,26 @@ class FakeAdmin:
         self.job(job)
         return admin_pb2.RestartJobReply(job=job, plan="a restart at a step boundary is planned")
 
+    def add_maintenance(
+        self, request: admin_pb2.AddMaintenanceRequest
+    ) -> admin_pb2.MaintenanceWindow:
+        begin_ns = request.begin_ns if request.HasField("begin_ns") else NOW_NS + request.in_ns
+        spans = (*request.nodes, str(begin_ns - NOW_NS), str(request.duration_ns), request.reason)
+        self.told.append(("maintenance", *spans))
+        window = cli_fleet.window()
+        window.begin_ns, window.end_ns = begin_ns, begin_ns + request.duration_ns
+        return window
+
+    def cancel_maintenance(self, window: str) -> admin_pb2.MaintenanceWindow:
+        self.told.append(("cancel", window))
+        shown = cli_fleet.window()
+        shown.state, shown.ended_by = "cancelled", "ann"
+        return shown
+
+    def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
+        self._fail()
+        return admin_pb2.ListMaintenanceReply(windows=[cli_fleet.window()] if every else [])
+
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         self.told.append(("release", node, reason))
         return self.node(node)

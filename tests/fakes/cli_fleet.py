@@ -127,3 +127,14 @@ def injection(spec: str) -> admin_pb2.InjectionLine:
         ordered_ns=NOW_NS - 9 * _SECOND,
         duration_ns=60 * _SECOND,
     )
+
+
+def window() -> admin_pb2.MaintenanceWindow:
+    """Return a window that moves one job and interrupts another."""
+    begin_ns = NOW_NS + 7_200_000_000_000
+    return admin_pb2.MaintenanceWindow(
+        window="m-3", nodes=["node-1", "node-2"], begin_ns=begin_ns,
+        end_ns=begin_ns + 3_600_000_000_000, state="planned", by="ann", reason="fans",
+        ordered_ns=NOW_NS, drain_ns=begin_ns - 600_000_000_000, moves=["demo"],
+        interrupts=["maintenance m-3 will interrupt other: it has no spare"],
+    )  # fmt: skip

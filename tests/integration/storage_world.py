@@ -44,7 +44,10 @@ async def stored(node: Node, step: int, generation: int = 1) -> fleet_pb2.Copy:
 
 
 def published(
-    copies: list[fleet_pb2.Copy], generation: int, keep: tuple[tuple[int, int], ...] = ()
+    copies: list[fleet_pb2.Copy],
+    generation: int,
+    keep: tuple[tuple[int, int], ...] = (),
+    skipped: tuple[tuple[int, int], ...] = (),
 ) -> fleet_pb2.Publish:
     """What the controller orders when every file of a step is there."""
     first = copies[0]
@@ -64,6 +67,7 @@ def published(
             for copy in copies
         ],
         keep=[fleet_pb2.StoredStep(generation=of, step=step) for of, step in keep],
+        skipped=[fleet_pb2.DataRange(first=first, last=last) for first, last in skipped],
     )
 
 

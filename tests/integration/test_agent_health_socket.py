@@ -34,15 +34,16 @@ def test_a_look_that_is_slow_delays_no_answer_and_is_not_taken_for_a_hang(folder
             return []
 
         async with served(folder, look):
-            asked = [asyncio.to_thread(ask_agent, [folder / SOCKET_NAME], (), 1.0)]
-            asked += [asyncio.to_thread(ask_agent, [folder / SOCKET_NAME], ("host",), 1.0)]
+            # The answer has half of it to come in: a busy machine needs more than an instant.
+            asked = [asyncio.to_thread(ask_agent, [folder / SOCKET_NAME], (), 6.0)]
+            asked += [asyncio.to_thread(ask_agent, [folder / SOCKET_NAME], ("host",), 6.0)]
             early = list(await asyncio.gather(*asked))
             slow.set()
             late = await asyncio.to_thread(ask_agent, [folder / SOCKET_NAME], (), 20.0)
             return [*early, late], looks
 
     (first, second, last), looks = asyncio.run(scenario())
-    assert first.notes == second.notes == ("a look at the node took longer than 0.5 s",)
+    assert first.notes == second.notes == ("a look at the node took longer than 3 s",)
     assert (first.status, last.status, last.notes) == (Status.OK, Status.OK, ())
     assert looks == 1
 

@@ -72,16 +72,17 @@ def test_a_file_system_that_hangs_delays_no_other_and_has_one_waiting_thread(
     tmp_path: Path, filer: Filer
 ) -> None:
     async def scenario() -> None:
-        node = Node(tmp_path, filer, 0.3)
+        # What answers must not miss the deadline on a busy machine.
+        node = Node(tmp_path, filer, 3.0)
         node.mount(_nfs(40, "/data"), _nfs(41, "/home"))
         assert await node.look() == {"/data": "", "/home": ""}
         filer.hanging.add("/data")
-        for _ in range(4):
+        for _ in range(2):
             told = await node.look()
             assert told["/data"].startswith("no answer for")
             assert told["/home"] == ""
         assert filer.waiting == 1
-        assert filer.asked.count("/home") == 5
+        assert filer.asked.count("/home") == 3
         filer.hanging.clear()
         filer.back.set()
         async with asyncio.timeout(_PATIENCE_S):

@@ -102,19 +102,20 @@ def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent
             await fleet.until(lambda: fleet.hellos)
             fleet.acking = False
             _inject(tmp_path, _XID_79)
-            await fleet.until(lambda: fleet.of("finding_raised"))
+            await fleet.until(lambda: "XidFatal" in _conditions(fleet, "finding_raised"))
             # It was sent from memory: on the disk it is a little later.
             await fleet.until(lambda: _kernel_log_kept(tmp_path))
         fleet.records.clear()  # it was sent, but never journaled
         fleet.acking = True
         async with serving(fleet, port), _agent(config):
-            await fleet.until(lambda: fleet.of("finding_raised"))
-            (raised,) = fleet.of("finding_raised")
-            assert raised.finding_raised.component == "gpu/0000:3b:00.0"
-            assert raised.finding_raised.condition == "XidFatal"
+            await fleet.until(lambda: "XidFatal" in _conditions(fleet, "finding_raised"))
+            # A busy machine may have findings of its own.
+            raised = [record.finding_raised for record in fleet.of("finding_raised")]
+            (found,) = [finding for finding in raised if finding.condition == "XidFatal"]
+            assert found.component == "gpu/0000:3b:00.0"
             # The same outbox, and the finding is still open in the agent's own book.
             assert fleet.hellos[0].outbox == fleet.hellos[-1].outbox
-            assert [f.condition for f in fleet.hellos[-1].open_findings] == ["XidFatal"]
+            assert "XidFatal" in {f.condition for f in fleet.hellos[-1].open_findings}
 
     asyncio.run(scenario())
 

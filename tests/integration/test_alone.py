@@ -1,5 +1,7 @@
 """The controller is away: a job that is all on this node goes on, another one waits."""
 
+import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -7,9 +9,20 @@ from pathlib import Path
 
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import Exited, Leave, Notice, Start, Stop, Stopped
+from everstep_common.trainer_messages import (
+    Begin,
+    Exited,
+    Leave,
+    Notice,
+    Skip,
+    Slot,
+    Start,
+    Stop,
+    Stopped,
+)
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
+    TIMEOUT_S,
     Client,
     Kept,
     Node,
@@ -119,6 +132,25 @@ async def test_the_job_goes_on_after_its_newest_whole_step(tmp_path: Path) -> No
         node.order(start_generation=_owned())
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         assert node.jobs.known_or_new("demo").facts.plan.generation == 2
+
+
+@lived
+async def test_slots_that_were_full_before_the_controller_went_are_freed_for_later_steps(
+    tmp_path: Path,
+) -> None:
+    absence = Absence(0.0)
+    async with _job(tmp_path, absence, _owned()) as (node, _), trainer(node) as rank:
+        slots = len(rank.maps)
+        for step in range(slots):
+            await rank.save(step, b"state after %d" % step)
+            await node.outlet.until(_holds(node, step))
+        assert isinstance(await rank.ask(Begin(slots, 0.0)), Skip)
+        # From now on nothing happens in the vault but that a step asks.
+        absence.away_s = 60.0
+        later = itertools.count(slots + 1)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not isinstance(await rank.ask(Begin(next(later), 0.0)), Slot):
+                continue
 
 
 @lived

@@ -65,7 +65,7 @@ def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: 
 def test_metrics_are_served_and_a_stop_is_clean(tmp_path: Path) -> None:
     running = start_controller(tmp_path)
     address = f"http://127.0.0.1:{running.metrics_port}/metrics"
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=30) as answer:
         text = answer.read().decode()
     assert "everstep_controller_term 1.0" in text
     assert running.terminate() == 0

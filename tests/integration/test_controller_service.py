@@ -70,14 +70,15 @@ def test_the_metrics_tell_of_controller_nodes_and_findings(tmp_path: Path) -> No
                 await agent.healthy()
                 await agent.finding(2)
                 await agent.acknowledged(2)
+                # Timers that come due are events as well, and so is the end of the stream.
+                before = running.runtime.events_taken
                 found = await scrape(running)
-                # Now: the end of the stream is an event as well.
-                taken = running.runtime.events_taken
+                after = running.runtime.events_taken
             assert found["everstep_controller_term[]"] == 1
             assert found["everstep_controller_halted[]"] == 0
             assert found["everstep_controller_journal_full[]"] == 0
             assert found["everstep_controller_streams[]"] == 1
-            assert found["everstep_controller_events_total[]"] == taken
+            assert before <= found["everstep_controller_events_total[]"] <= after
             assert found["everstep_nodes[('state', 'healthy')]"] == 1
             assert found["everstep_nodes[('state', 'lost')]"] == 0
             assert found["everstep_node_state[('node', 'node-1'), ('state', 'healthy')]"] == 1

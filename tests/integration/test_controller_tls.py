@@ -103,7 +103,7 @@ def test_without_a_certificate_of_the_authority_nobody_gets_in(tmp_path: Path) -
         async with aio_channel(f"localhost:{running.port}", stranger) as channel:
             admin = admin_pb2_grpc.AdminStub(channel)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await admin.ListNodes(admin_pb2.ListNodesRequest(), timeout=10)
+                await admin.ListNodes(admin_pb2.ListNodesRequest(), timeout=30)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
     with_controller(tmp_path, act)
@@ -121,7 +121,7 @@ def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
         (tmp_path / "controller.key").write_bytes(served.key.read_bytes())
         async with aio_channel(f"localhost:{running.port}", client) as channel:
             admin = admin_pb2_grpc.AdminStub(channel)
-            detail = await admin.GetController(admin_pb2.GetControllerRequest(), timeout=10)
+            detail = await admin.GetController(admin_pb2.GetControllerRequest(), timeout=30)
         assert detail.term == 1
 
     with_controller(tmp_path, act)

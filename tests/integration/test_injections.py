@@ -22,6 +22,10 @@ def _injected(fleet: RealFleet) -> set[str]:
     return {one.condition for one in fleet.admin.findings("n0").findings if one.injected}
 
 
+def _kernel_messages(fleet: RealFleet) -> list[str]:
+    return list(fleet.admin.node("n0").kernel_messages)
+
+
 def _state(fleet: RealFleet) -> str:
     return fleet.admin.node("n0").summary.state
 
@@ -44,7 +48,9 @@ def test_an_injected_xid_isolates_the_node_and_says_everywhere_that_it_was_injec
         events = fleet.everstep("events").stdout
         assert "injects xid:79@0000:3b:00.0 into n0 for 600 s: drill" in events
         assert "GPU has fallen off the bus [injected]" in events
-        (line,) = fleet.admin.node("n0").kernel_messages
+        # Kernel messages come beside the findings that are made of them.
+        fleet.until("its line", _PATIENCE_S, lambda: bool(_kernel_messages(fleet)))
+        (line,) = _kernel_messages(fleet)
         assert "(written by a process)" in line
         checked = fleet.check("n0", "--nagios")
         assert checked.returncode == 2
@@ -54,7 +60,7 @@ def test_an_injected_xid_isolates_the_node_and_says_everywhere_that_it_was_injec
         assert cleared.returncode == 0, cleared.stderr
         assert _injection(fleet, 1) == "ended"
         fleet.until("release", _PATIENCE_S, lambda: _state(fleet) in ("probation", "healthy"))
-        assert _injected(fleet) == set()
+        fleet.until("no finding", _PATIENCE_S, lambda: _injected(fleet) == set())
 
 
 def test_an_injection_ends_by_itself_and_not_only_when_the_agent_lives() -> None:

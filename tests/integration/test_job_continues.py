@@ -128,3 +128,17 @@ def test_it_begins_anew_where_its_user_wants_so_and_for_another_token(how: str) 
 
 def _held(fleet: RealFleet) -> bool:
     return any(fleet.admin.copies(JOB, None, ""))
+
+
+@pytest.mark.timeout(240)
+def test_it_begins_when_the_one_before_has_ended_though_a_launcher_of_that_hangs() -> None:
+    with running_fleet("node-1", "node-2", "node-3") as fleet:
+        _trained(fleet, "node-1", "node-2")
+        left, hanging = (fleet.launchers[name].process for name in ("node-1", "node-2"))
+        hanging.send_signal(signal.SIGSTOP)
+        left.send_signal(signal.SIGTERM)
+        # Its agent gives the other one seconds to stop its ranks, and does it then itself.
+        fleet.until("its user is gone", _TIMEOUT_S, lambda: left.poll() is not None)
+        _launch(fleet, "node-3", steps=max(fleet.losses()) + 20)
+        fleet.until("the end", _TIMEOUT_S, lambda: _well(fleet))
+        assert "of the job that was cancelled" in _said(fleet, "node-3")

@@ -32,6 +32,18 @@ def _tiers(table: dict[str, Any]) -> set[str]:
     return {tier["tier"] for line in table["steps"] for tier in line["tiers"]}
 
 
+def _shows_copies(fleet: RealFleet) -> bool:
+    shown = fleet.everstep("snapshots", JOB).stdout
+    safe = "survives the loss of any one node" in shown
+    return safe and "peer memory: all on node-1 node-2" in shown
+
+
+def _tells_what_is_stored(fleet: RealFleet) -> bool:
+    """Return whether both commands tell the same step, once the last one is there."""
+    step = _snapshots(fleet)["storage"]["step"]
+    return f"stored      step {step} of generation 1" in fleet.everstep("job", JOB).stdout
+
+
 def test_the_snapshots_of_a_job_are_shown_while_it_runs_and_dropped_when_it_has_ended(
     fleet: RealFleet,
 ) -> None:
@@ -40,16 +52,15 @@ def test_the_snapshots_of_a_job_are_shown_while_it_runs_and_dropped_when_it_has_
     fleet.launch(steps=10_000, step_s=0.05)
     wanted = {"own memory", "peer memory", "shared storage"}
     fleet.until("copies in three tiers", _PATIENCE_S, lambda: _tiers(_snapshots(fleet)) >= wanted)
+    # Named is what is recoverable when a multiple of 5 is passed.
+    fleet.until("a stored step", _PATIENCE_S, lambda: _snapshots(fleet)["storage"]["step"] >= 5)
 
     table = _snapshots(fleet)
     assert table["state"] == "running"
     assert table["restore_step"] >= table["recoverable_step"] > 0
     assert table["storage"]["path"] == str(stored)
-    # Named is what is recoverable when a multiple of 5 is passed.
-    assert table["storage"]["step"] >= 5
-    shown = fleet.everstep("snapshots", JOB).stdout
-    assert "survives the loss of any one node" in shown
-    assert "peer memory: all on node-1 node-2" in shown
+    # Which copies there are changes with every step.
+    fleet.until("its copies shown", _PATIENCE_S, lambda: _shows_copies(fleet))
 
     for launcher in fleet.launchers.values():
         launcher.process.send_signal(signal.SIGINT)
@@ -57,9 +68,11 @@ def test_the_snapshots_of_a_job_are_shown_while_it_runs_and_dropped_when_it_has_
     ended = _snapshots(fleet)
     assert ended["restore_step"] is None
     assert "own memory" in _tiers(ended)
-    told = fleet.everstep("job", JOB).stdout
-    assert f"stored      step {ended['storage']['step']} of generation 1" in told
+    fleet.until("the stored step", _PATIENCE_S, lambda: _tells_what_is_stored(fleet))
 
+    # A launcher ends when its node's last step is stored; that may take as long as storage does.
+    ends = fleet.launchers.values()
+    fleet.until("all gone", _PATIENCE_S, lambda: all(one.exit_code is not None for one in ends))
     dropped = fleet.everstep("job", JOB, "forget")
     assert dropped.returncode == 0, dropped.stderr
     assert "of snapshots dropped from memory on node-1 node-2" in dropped.stdout

@@ -62,11 +62,13 @@ def _words(pid: int) -> bytes:
 
 
 @contextmanager
-def _stage(folder: Path, *command: str, options: Sequence[str] = ()) -> Iterator[_Stage]:
+def _stage(
+    folder: Path, *command: str, options: Sequence[str] = (), modules: Sequence[Path] = ()
+) -> Iterator[_Stage]:
     screen = folder / "screen"
     number = os.open(screen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        with joined_job(folder, *command, options=options, screen=number) as job:
+        with joined_job(folder, *command, options=options, screen=number, modules=modules) as job:
             yield _Stage(job, screen)
     finally:
         os.close(number)
@@ -120,10 +122,39 @@ def test_without_standbys_nothing_waits(tmp_path: Path, script: str) -> None:
     assert "standby" not in stage.shown
 
 
+def test_the_agent_hears_how_many_wait_and_what_they_take(tmp_path: Path, script: str) -> None:
+    with _stage(tmp_path, sys.executable, script, options=["--nproc-per-node", "2"]) as stage:
+        agent = stage.job.agent
+        until(lambda: (agent.standbys.ready, agent.standbys.making) == (2, 0), 60.0)
+        assert agent.standbys.memory_bytes > 2 * 1024**2
+        stage.job.start(2, ranks=2)
+        until(lambda: (agent.standbys.ready, agent.standbys.memory_bytes) == (0, 0))
+        stage.job.agent.expect(Finished)
+        stage.job.end()
+
+
+def test_one_that_grows_while_it_imports_is_ended_before_it_is_done(
+    tmp_path: Path, script: str
+) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    growing = "import time; held = bytes(range(256)) * 2**20; time.sleep(600)"
+    (modules / "growing.py").write_text(growing)
+    options = ["--standby-memory", "100MiB", "--standby-imports", "growing"]
+    with _stage(tmp_path, sys.executable, script, options=options, modules=[modules]) as stage:
+        until(lambda: "more than --standby-memory 100MiB" in stage.shown, 60.0)
+        assert not stage.waiting()
+        stage.job.start(2, ranks=1)
+        stage.job.agent.expect(Finished)
+        stage.job.end()
+
+
 def test_one_that_takes_too_much_is_ended_and_the_job_goes_on(tmp_path: Path, script: str) -> None:
     options = ["--standby-memory", "1MiB"]
     with _stage(tmp_path, sys.executable, script, options=options) as stage:
         until(lambda: "no warm standbys: one takes" in stage.shown)
+        until(lambda: stage.job.agent.standbys.ended.startswith("one takes"))
+        assert stage.job.agent.standbys.ready == 0
         assert not stage.waiting()
         stage.job.start(2, ranks=1)
         stage.job.agent.expect(Finished)

@@ -179,6 +179,32 @@ async def test_a_job_that_ended_is_told_so_when_its_newest_step_is_stored(tmp_pa
 
 
 @lived
+async def test_what_is_forgotten_while_its_last_step_is_being_stored_goes_after_that(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "steps"
+    async with (
+        running(settings(tmp_path)) as node,
+        launcher(node, storage=storage_in(folder)) as control,
+    ):
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+        (folder / "demo/gen-1").write_bytes(b"in the way")
+        node.order(start_generation=plan(1))
+        assert isinstance(await control.hear(), Start)
+        async with trainer(node) as rank:
+            await rank.save(4, b"state after 4")
+            await node.outlet.until(partial(_committed, node, 4))
+        node.direct(1, 4, persist_steps=[4])
+        node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+        node.order(forget_job=fleet_pb2.ForgetJob(job="demo"))
+        assert isinstance(await control.hear(), Notice)
+        assert _committed(node, 4)
+        (folder / "demo/gen-1").unlink()
+        await node.outlet.until(lambda: not _in_memory(node))
+        assert (folder / "demo/gen-1/step-4/rank-0.json").exists()
+
+
+@lived
 async def test_the_end_of_a_job_waits_for_its_storage_only_so_long(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
     async with (

@@ -39,7 +39,14 @@ _STATE = 200_000
 
 def _clerks() -> set[int]:
     below = janitor.descendants([os.getpid()], janitor.parents())
-    return {pid for pid in below if b"clerk.py" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    return {pid for pid in below if b"clerk.py" in _command_line(pid)}
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended since it was listed
+        return b""
 
 
 class _Stopped:

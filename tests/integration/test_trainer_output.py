@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, Exited, Finished, StepSeen
+from everstep_common.trainer_messages import End, Exited, Finished, StepSeen, Stop, Stopped
 from integration.trainer_job import Job, joined_job
 
 WAIT = "import time; time.sleep(600)"
@@ -126,6 +126,17 @@ def test_a_reader_that_is_gone_does_not_end_the_job(tmp_path: Path) -> None:
     assert {"[0] unseen", "[0] unheard"} <= set(kept(tmp_path / "logs").splitlines())
 
 
+def test_what_a_rank_leaves_writing_without_end_does_not_hold_up_its_end(tmp_path: Path) -> None:
+    script = "import subprocess; print('done', flush=True); subprocess.Popen(['yes'])"
+    with (tmp_path / "screen").open("wb") as screen:
+        command = (sys.executable, "-c", script)
+        with joined_job(tmp_path, *command, screen=screen.fileno()) as job:
+            job.start(1, ranks=1)
+            job.agent.expect(Finished)
+            end(job)
+    assert "[0] done" in (tmp_path / "screen").read_text().splitlines()
+
+
 def test_a_lost_connection_does_not_end_the_job(tmp_path: Path) -> None:
     options = ["--log-dir", str(tmp_path / "logs")]
     with (
@@ -168,15 +179,24 @@ def test_steps_in_the_output_are_told_to_the_agent_before_the_end(tmp_path: Path
     assert steps == sorted(set(steps))
 
 
+def _after_exits(job: Job) -> object:
+    """Return what the launcher says next but for ranks that end."""
+    while isinstance(message := job.agent.from_launcher.get(timeout=20), Exited):
+        continue
+    return message
+
+
 FIRST = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def until(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
 if os.environ["RANK"] == "1":
     import atexit
-    atexit.register(lambda: time.sleep({dying}))
+    atexit.register(lambda: until({may_die!r}))
     raise ValueError("a bad batch")
-while not os.path.exists({path!r}):
-    time.sleep(0.01)
+until({path!r})
 raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1")
 """
 
@@ -186,8 +206,8 @@ def test_the_first_error_is_shown_last_though_its_rank_died_last(
     tmp_path: Path, told: bool
 ) -> None:
     """The others lose it while it is still dying; with ``told`` they are all stopped meanwhile."""
-    path = tmp_path / "lost"
-    script = FIRST.format(path=str(path), dying=3 if told else 1.5)
+    path, may_die = tmp_path / "lost", tmp_path / "may_die"
+    script = FIRST.format(path=str(path), may_die=str(may_die))
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         job.start(1, ranks=2)
         assert job.launcher.stderr
@@ -198,8 +218,13 @@ def test_the_first_error_is_shown_last_though_its_rank_died_last(
         assert isinstance(first, Exited)
         assert (first.rank, first.kind) == (0, "collective")
         if told:
-            job.stop(1, grace_s=20.0)
+            job.agent.tell_launcher(Stop(1, 20.0, "a test"))
+            while "generation 1 stops" not in job.launcher.stderr.readline():
+                continue
+            may_die.touch()
+            assert isinstance(_after_exits(job), Stopped)
         else:
+            may_die.touch()
             second = job.agent.expect(Exited)
             assert isinstance(second, Exited)
             assert second.exception == "ValueError: a bad batch"

@@ -29,6 +29,7 @@ async def _committed_and_replicated(first: Node, second: Node, rank: Client, ste
     first.direct(1, target=second)
     await rank.save(step, f"state after {step}".encode())
     await second.outlet.until(lambda: (1, 0, step, True) in second.outlet.copies())
+    await first.outlet.until(lambda: (1, 0, step, False) in first.outlet.copies())
 
 
 def test_a_replica_restores_a_rank_on_another_node(tmp_path: Path) -> None:
@@ -129,9 +130,6 @@ def test_every_committed_step_travels_and_a_slot_waits_until_it_is_recoverable(
             assert "no slot was free" in skipped.reason
             first.direct(1, 1, target=second)
             second.direct(1, 1)
-            assert first.outlet.copies() | {(1, 0, 0, False)} == first.outlet.copies() | {
-                (1, 0, 0, False)
-            }
             await second.outlet.until(
                 lambda: second.outlet.copies() == {(1, 0, 1, True), (1, 0, 2, True)}
             )

@@ -96,7 +96,8 @@ async def test_replicas_survive_a_restart_and_are_hashed_again(tmp_path: Path) -
             assert await rank.restore() == b"state after 1"
         second.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
         await second.outlet.until(lambda: not second.outlet.copies())
-        assert second.jobs.metrics().vault_memory_bytes == 0
+        # The slots of generation 2 may still be in the making: they go when they are made.
+        await second.until_memory_is(0)
     assert not kept.fds
 
 

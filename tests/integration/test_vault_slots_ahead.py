@@ -1,6 +1,5 @@
 """Slots of the next generation: made before its processes ask, and given back if they do not."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 from everstep_common.trainer_messages import Stopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
-    TIMEOUT_S,
     Client,
     Node,
     launcher,
@@ -27,12 +25,6 @@ def _memory(node: Node) -> int:
     return node.jobs.metrics().vault_memory_bytes
 
 
-async def _until_memory_is(node: Node, size_bytes: int) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while _memory(node) != size_bytes:  # noqa: ASYNC110 - a metric has no event
-            await asyncio.sleep(0.01)
-
-
 @asynccontextmanager
 async def _second_generation(folder: Path, **values: object) -> AsyncIterator[tuple[Node, Client]]:
     """A node whose second generation begins from a step that it has itself: one full slot."""
@@ -47,7 +39,7 @@ async def _second_generation(folder: Path, **values: object) -> AsyncIterator[tu
         await control.hear()
         await control.tell(Stopped(1, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
-        await _until_memory_is(node, _SLOT_BYTES)
+        await node.until_memory_is(_SLOT_BYTES)
         node.order(start_generation=plan(2, (node.source(node, 1),), step=1))
         await control.hear()
         yield node, control
@@ -56,7 +48,7 @@ async def _second_generation(folder: Path, **values: object) -> AsyncIterator[tu
 @lived
 async def test_they_are_there_before_the_process_asks_and_are_what_it_gets(tmp_path: Path) -> None:
     async with _second_generation(tmp_path) as (node, _):
-        await _until_memory_is(node, (1 + _SLOTS) * _SLOT_BYTES)
+        await node.until_memory_is((1 + _SLOTS) * _SLOT_BYTES)
         async with trainer(node, _SLOT_BYTES, generation=2) as rank:
             assert _memory(node) == (1 + _SLOTS) * _SLOT_BYTES
             assert await rank.restore() == b"state after 1"
@@ -67,31 +59,31 @@ async def test_they_are_there_before_the_process_asks_and_are_what_it_gets(tmp_p
 @lived
 async def test_of_another_size_they_are_given_back(tmp_path: Path) -> None:
     async with _second_generation(tmp_path) as (node, _):
-        await _until_memory_is(node, (1 + _SLOTS) * _SLOT_BYTES)
+        await node.until_memory_is((1 + _SLOTS) * _SLOT_BYTES)
         async with trainer(node, 4 * _SLOT_BYTES, generation=2):
-            await _until_memory_is(node, (1 + 4 * _SLOTS) * _SLOT_BYTES)
+            await node.until_memory_is((1 + 4 * _SLOTS) * _SLOT_BYTES)
 
 
 @lived
 async def test_they_go_with_a_generation_that_never_asked(tmp_path: Path) -> None:
     async with _second_generation(tmp_path) as (node, control):
-        await _until_memory_is(node, (1 + _SLOTS) * _SLOT_BYTES)
+        await node.until_memory_is((1 + _SLOTS) * _SLOT_BYTES)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=2))
         await control.hear()
         await control.tell(Stopped(2, 29501, 99))
-        await _until_memory_is(node, _SLOT_BYTES)
+        await node.until_memory_is(_SLOT_BYTES)
 
 
 @lived
 async def test_they_go_to_whoever_needs_memory_now(tmp_path: Path) -> None:
     budget = (1 + 2 * _SLOTS) * _SLOT_BYTES
     async with _second_generation(tmp_path, memory_bytes_max=budget) as (node, _):
-        await _until_memory_is(node, (1 + _SLOTS) * _SLOT_BYTES)
+        await node.until_memory_is((1 + _SLOTS) * _SLOT_BYTES)
         async with launcher(node, job="other") as control:
             node.order(start_generation=_of_another_job())
             await control.hear()
             async with trainer(node, 2 * _SLOT_BYTES, job="other"):
-                await _until_memory_is(node, (1 + 2 * _SLOTS) * _SLOT_BYTES)
+                await node.until_memory_is((1 + 2 * _SLOTS) * _SLOT_BYTES)
 
 
 @lived
@@ -101,7 +93,7 @@ async def test_nothing_is_made_ahead_where_not_all_of_it_fits(tmp_path: Path) ->
         _second_generation(tmp_path, memory_bytes_max=budget) as (node, _),
         trainer(node, _SLOT_BYTES, generation=2),
     ):
-        await _until_memory_is(node, _SLOTS * _SLOT_BYTES)
+        await node.until_memory_is(_SLOTS * _SLOT_BYTES)
 
 
 def _of_another_job() -> fleet_pb2.StartGeneration:

@@ -8,6 +8,7 @@ from pathlib import Path
 from everstep_common.trainer_messages import Stopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
+    KEY,
     TIMEOUT_S,
     Client,
     Node,
@@ -30,12 +31,6 @@ def _memory(node: Node) -> int:
     return node.jobs.metrics().vault_memory_bytes
 
 
-async def _until_memory_is(node: Node, size_bytes: int) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while _memory(node) != size_bytes:  # noqa: ASYNC110 - a metric has no event
-            await asyncio.sleep(0.01)
-
-
 async def _until_ready_is(node: Node, size_bytes: int) -> None:
     """Wait until so much is made: it is counted before it is."""
     job = node.jobs.known("demo")
@@ -47,8 +42,20 @@ async def _until_ready_is(node: Node, size_bytes: int) -> None:
     assert _memory(node) == size_bytes
 
 
-def _wait_as_spare(node: Node, copy_bytes: int = _COPY_BYTES, processes: int = 1) -> None:
-    wanted = fleet_pb2.SpareMemory(job="demo", copy_bytes=copy_bytes, processes=processes, term=1)
+def _wait_as_spare(
+    node: Node,
+    copy_bytes: int = _COPY_BYTES,
+    processes: int = 1,
+    ahead: tuple[fleet_pb2.ShardSource, ...] = (),
+) -> None:
+    wanted = fleet_pb2.SpareMemory(
+        job="demo",
+        copy_bytes=copy_bytes,
+        processes=processes,
+        term=1,
+        ahead=ahead,
+        transfer_key=KEY if ahead else b"",
+    )
     node.jobs.on_spare_memory(wanted)
 
 
@@ -100,14 +107,14 @@ async def test_what_it_fetches_and_its_slots_come_into_the_memory_that_was_made(
 async def test_it_goes_with_the_launcher(tmp_path: Path) -> None:
     async with _spare(tmp_path) as (node, control):
         control.close()
-        await _until_memory_is(node, 0)
+        await node.until_memory_is(0)
 
 
 @lived
 async def test_it_goes_with_the_job(tmp_path: Path) -> None:
     async with _spare(tmp_path) as (node, _):
         node.order(end_job=fleet_pb2.EndJob(job="demo"))
-        await _until_memory_is(node, 0)
+        await node.until_memory_is(0)
 
 
 @lived
@@ -144,7 +151,7 @@ async def test_a_job_that_begins_without_a_state_keeps_none_of_it(tmp_path: Path
     async with _spare(tmp_path) as (node, control):
         node.order(start_generation=plan(2))
         await control.hear()
-        await _until_memory_is(node, 0)
+        await node.until_memory_is(0)
 
 
 @lived
@@ -165,7 +172,7 @@ async def test_what_is_kept_of_a_job_that_failed_is_not_evicted_for_it(tmp_path:
         async with launcher(node) as control:
             _wait_as_spare(node)
             # The copy's memory fits beside it, the slots do not.
-            await _until_memory_is(node, kept + _COPY_BYTES)
+            await node.until_memory_is(kept + _COPY_BYTES)
 
 
 @lived
@@ -173,7 +180,7 @@ async def test_a_node_with_a_place_makes_none(tmp_path: Path) -> None:
     async with _spare(tmp_path) as (node, control):
         node.order(start_generation=plan(2))
         await control.hear()
-        await _until_memory_is(node, 0)
+        await node.until_memory_is(0)
         _wait_as_spare(node)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=2))
         await control.hear()
@@ -196,3 +203,78 @@ async def test_it_is_made_when_the_launcher_is_back_at_an_agent_that_started_aga
         assert _memory(node) == 0
         async with launcher(node):
             await _until_ready_is(node, _READY_BYTES)
+
+
+@lived
+async def test_it_fetches_what_a_silent_member_had_and_restores_from_its_own_memory(
+    tmp_path: Path,
+) -> None:
+    payload = b"state" * 200_000
+    async with _spare(tmp_path / "2") as (node, control):
+        async with _member(tmp_path / "1", payload) as member:
+            source = member.source(member, 1)
+            _wait_as_spare(node, ahead=(source,))
+            await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
+            counts = node.jobs.metrics()
+            assert counts.vault_early_copies_total == 1
+            assert counts.vault_early_bytes_total == source.size_bytes
+            # Not a byte more than it had while it waited.
+            await node.until_memory_is(_READY_BYTES)
+        # Nobody is left to fetch from.
+        node.order(start_generation=plan(2, (node.source(node, 1),), step=1))
+        await control.hear()
+        async with trainer(node, _COPY_BYTES, generation=2) as rank:
+            assert await rank.restore() == payload
+
+
+@lived
+async def test_what_was_fetched_of_a_member_that_came_back_goes_with_the_next_step(
+    tmp_path: Path,
+) -> None:
+    async with (
+        _member(tmp_path / "1", b"state") as member,
+        _spare(tmp_path / "2") as (node, _),
+    ):
+        _wait_as_spare(node, ahead=(member.source(member, 1),))
+        await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
+        node.direct(1, 1)
+        assert node.jobs.metrics().vault_early_left_off_total == 1
+        node.direct(1, 2)
+        await node.outlet.until(lambda: not node.outlet.copies())
+        _wait_as_spare(node)
+        await _until_ready_is(node, _READY_BYTES)
+        assert node.jobs.metrics().vault_early_left_off_total == 1
+
+
+@lived
+async def test_a_silent_member_whose_copies_cannot_be_had_costs_a_spare_nothing(
+    tmp_path: Path,
+) -> None:
+    async with _spare(tmp_path / "2") as (node, _):
+        async with _member(tmp_path / "1", b"state") as member:
+            source = member.source(member, 1)
+        _wait_as_spare(node, ahead=(source,))
+        _wait_as_spare(node)
+        await _until_ready_is(node, _READY_BYTES)
+        counts = node.jobs.metrics()
+        assert (counts.vault_early_copies_total, counts.vault_early_left_off_total) == (0, 1)
+
+
+@lived
+async def test_a_spare_keeps_the_replicas_of_a_job_on_one_node_and_goes_on_from_them(
+    tmp_path: Path,
+) -> None:
+    payload = b"state" * 200_000
+    async with running(settings(tmp_path / "2"), "node-2") as node, launcher(node) as control:
+        async with running(settings(tmp_path / "1")) as member, launcher(member) as first:
+            node.direct(1)
+            member.order(start_generation=plan(1))
+            await first.hear()
+            member.direct(1, target=node)
+            async with trainer(member, _COPY_BYTES) as rank:
+                await rank.save(1, payload)
+                await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
+        node.order(start_generation=plan(2, (node.source(node, 1),), step=1))
+        await control.hear()
+        async with trainer(node, _COPY_BYTES, generation=2) as rank:
+            assert await rank.restore() == payload

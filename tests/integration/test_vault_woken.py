@@ -85,6 +85,7 @@ async def _second_generation(folder: Path) -> AsyncIterator[tuple[Node, _Old]]:
         first.direct(1, target=second)
         old = await stack.enter_async_context(_old(first))
         await second.outlet.until(lambda: second.outlet.copies() == {(1, 0, 3, True)})
+        await first.outlet.until(lambda: first.outlet.copies() == {(1, 0, 3, False)})
         old.stop()
         sources = (first.source(first, 3), first.source(second, 3))
         first.order(start_generation=plan(2, sources, step=3))

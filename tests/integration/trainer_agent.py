@@ -35,6 +35,7 @@ from everstep_common.trainer_messages import (
     RestoreFailed,
     Skip,
     Slot,
+    Standbys,
     Unplanned,
 )
 
@@ -77,8 +78,11 @@ class TrainerAgent:
         self.vault = vault
         self.from_launcher: queue.Queue[object] = queue.Queue()
         self.from_trainer: queue.Queue[object] = queue.Queue()
+        # What the launcher said last of its standbys: it says that at any time.
+        self.standbys = Standbys()
         self.refuse_restore = ""
         self.skip_reason = ""
+        self.refuse_reserve = ""
         # The first step that is wanted.
         self.planned_from = 0
         # What is heard and never answered.
@@ -167,7 +171,10 @@ class TrainerAgent:
             accepted = message.token == self.vault.token
             answer = Joined("node-1") if accepted else Refused("this is not the job's token")
             connection.sendall(encode(answer))
-        self.from_launcher.put(message)
+        if isinstance(message, Standbys):
+            self.standbys = message
+        else:
+            self.from_launcher.put(message)
 
     def _answer(self, member: Attach, message: object) -> tuple[object | None, list[int]]:
         match message:
@@ -178,9 +185,7 @@ class TrainerAgent:
             case Restore(names):
                 return self._restore(names)
             case Reserve(size_bytes):
-                self.slots_made.wait()
-                rank = self._reserve(member, size_bytes)
-                return Reserved(_SLOTS, rank.slot_bytes), rank.slots
+                return self._give_slots(member, size_bytes)
             case Begin(step=step):
                 return self._slot(step), []
             case Commit():
@@ -200,6 +205,13 @@ class TrainerAgent:
         if step < self.planned_from:
             return Unplanned(self.planned_from)
         return Skip(self.skip_reason) if self.skip_reason else Slot(0, 1)
+
+    def _give_slots(self, member: Attach, size_bytes: int) -> tuple[object, list[int]]:
+        if self.refuse_reserve:
+            return Refused(self.refuse_reserve), []
+        self.slots_made.wait()
+        rank = self._reserve(member, size_bytes)
+        return Reserved(_SLOTS, rank.slot_bytes), rank.slots
 
     def _reserve(self, member: Attach, size_bytes: int) -> _Rank:
         key = (member.generation, member.rank)

@@ -20,9 +20,10 @@ EXAMPLE = REPOSITORY / "examples" / "train_numpy.py"
 STEPS = 60
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Return an environment in which the checkout's packages are found."""
-    path = os.pathsep.join(str(REPOSITORY / part) for part in ("trainer", "common"))
+def environment(*modules: Path, **more: str) -> dict[str, str]:
+    """Return an environment in which the checkout's packages are found, and these modules."""
+    parts = (REPOSITORY / "trainer", REPOSITORY / "common", *modules)
+    path = os.pathsep.join(map(str, parts))
     kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
     return kept | {"PYTHONPATH": path} | more
 
@@ -72,11 +73,16 @@ class Job:
 
 @contextmanager
 def joined_job(
-    folder: Path, *command: str, options: Sequence[str] = (), screen: int = subprocess.PIPE
+    folder: Path,
+    *command: str,
+    options: Sequence[str] = (),
+    screen: int = subprocess.PIPE,
+    modules: Sequence[Path] = (),
 ) -> Iterator[Job]:
     """Yield a job whose launcher runs ``command``; nothing of it is left afterwards.
 
-    ``screen`` takes its output; a terminal is its own, as after a login.
+    ``modules`` are folders of what it can import; ``screen`` takes its output; a terminal is its
+    own, as after a login.
     """
     path = folder / "agent.sock"
     vault = Vault()
@@ -84,7 +90,7 @@ def joined_job(
     arguments = ["run", "--job", "test", "--socket", str(path), *options, "--", *command]
     launcher = subprocess.Popen(
         [sys.executable, "-m", "everstep.entry", *arguments],
-        env=environment(EVERSTEP_JOB_TOKEN=vault.token),
+        env=environment(*modules, EVERSTEP_JOB_TOKEN=vault.token),
         stdout=screen,
         stderr=screen,
         text=True,

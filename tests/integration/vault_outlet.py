@@ -1,12 +1,15 @@
 """What a node says and keeps beyond itself, held in memory so that a test can look."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 
 from everstep_agent.detectors.judgement import Judgement
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import TIMEOUT_S
+
+_LOOK_S = 0.1
 
 
 class Outlet:
@@ -33,10 +36,13 @@ class Outlet:
         self._news.set()
 
     async def until(self, true: Callable[[], object]) -> None:
+        """Wait for news that make it true, or for what nobody is told of: files, metrics."""
         async with asyncio.timeout(TIMEOUT_S):
             while not true():
                 self._news.clear()
-                await self._news.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._news.wait()
 
     def copies(self, job: str = "demo") -> set[tuple[int, int, int, bool]]:
         report = self.reports.get(job)

@@ -11,7 +11,14 @@ from typing import ParamSpec
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_common.trainer_messages import TO_LAUNCHER, TO_TRAINER, Attached, Joined, Start
+from everstep_common.trainer_messages import (
+    TO_LAUNCHER,
+    TO_TRAINER,
+    Attached,
+    Joined,
+    Refused,
+    Start,
+)
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_message
 from integration.vault_outlet import Kept, Outlet
@@ -36,6 +43,8 @@ __all__ = [
 
 KEY = b"k" * 32
 P = ParamSpec("P")
+# What an agent says that has not seen yet that the one before has hung up.
+_STILL_THERE = ("is attached already", "has a launcher on this node already")
 
 
 def lived(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
@@ -85,6 +94,12 @@ class Node:
             directive.replica_target.node = target.name
             directive.replica_bulk_address = target.jobs.bulk_address
         self.jobs.on_directive(directive)
+
+    async def until_memory_is(self, size_bytes: int) -> None:
+        """Wait for so much in use: what is made or freed beside a report is so a moment later."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while self.jobs.metrics().vault_memory_bytes != size_bytes:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
 
     def source(
         self, of: "Node", step: int, rank: int = 0, generation: int = 1
@@ -167,12 +182,32 @@ async def running(
             raise error
 
 
+async def _let_in(node: Node, known: tuple[type, ...], first: object) -> tuple[Client, object]:
+    """Say who it is; return the answer, the first one after the place is free."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            client = await Client.connect(node, known)
+            try:
+                answer = await client.ask(first)
+            except BaseException:
+                client.close()
+                raise
+            if not isinstance(answer, Refused) or not _still_there(answer.reason):
+                return client, answer
+            client.close()
+            await asyncio.sleep(0.02)
+
+
+def _still_there(reason: str) -> bool:
+    return any(words in reason for words in _STILL_THERE)
+
+
 @asynccontextmanager
 async def launcher(node: Node, **values: object) -> AsyncIterator[Client]:
     """A launcher that has joined."""
-    client = await Client.connect(node, TO_LAUNCHER)
+    client, answer = await _let_in(node, TO_LAUNCHER, join_message(**values))
     try:
-        assert await client.ask(join_message(**values)) == Joined(node.name)
+        assert answer == Joined(node.name)
         yield client
     finally:
         client.close()
@@ -181,9 +216,8 @@ async def launcher(node: Node, **values: object) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def trainer(node: Node, size_bytes: int = 4096, **values: object) -> AsyncIterator[Client]:
     """A training process that is attached, with slots (unless 0 bytes are wanted)."""
-    client = await Client.connect(node, TO_TRAINER)
+    client, answer = await _let_in(node, TO_TRAINER, attach_message(**values))
     try:
-        answer = await client.ask(attach_message(**values))
         assert isinstance(answer, Attached), answer
         if size_bytes:
             await client.reserve(size_bytes)

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from real.cut_network import Network, network, proven_places
+from real.fault_books import check_books, safe_step
 from real.fault_world import FaultWorld, alone, fault_world
 
 _SCRIPT = Path(__file__).with_name("fault_job.py")
@@ -31,6 +32,7 @@ def play(way: str, plan: str, folder: Path) -> None:
         with fault_world(_NODES, script, *_OPTIONS[plan], places=places, tls=tls) as world:
             world.launch()
             world.training()
+            safe = safe_step(world, stored=False)
             _cut(cuts, way, world.members()[-1])
             if plan == "wait":
                 world.until("a job that waits", lambda: world.state() == "waiting_capacity")
@@ -38,7 +40,7 @@ def play(way: str, plan: str, folder: Path) -> None:
                 world.until("the next generation", lambda: _trains_again(world))
             cuts.heal()
             world.ends_well(wanted)
-            assert world.fleet.job().generation > 1
+            check_books(world, ["node"], safe)
     print("recovered")
 
 

@@ -72,20 +72,12 @@ class FaultWorld:
         self._put("gate", str(step))
 
     def reached(self, step: int) -> None:
-        """Return when this step, or a later one, is recoverable without any one node.
+        """Return when this step, or a later one, is recoverable without any one node."""
+        self.until(f"step {step}", lambda: self._recoverable() >= step)
 
-        Ranks that stand there get another step: snapshots are left out while nobody frees a slot.
-        """
-        gate = step
-
-        def recoverable() -> bool:
-            nonlocal gate
-            if (self.folder / "gate").exists() and max(self.fleet.losses(), default=-1) >= gate:
-                gate += 1
-                self.gate(gate)
-            return self._recoverable() >= step
-
-        self.until(f"step {step}", recoverable)
+    def computed(self, step: int) -> None:
+        """Return when a rank has computed this step."""
+        self.until(f"step {step}", lambda: max(self.fleet.losses(), default=-1) >= step)
 
     # --- faults ----------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from integration.real_fleet import JOB
+from real.fault_books import check_books, safe_step, storing
 from real.fault_world import FaultWorld, alone, fault_world
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(280)]
 _SCRIPT = Path(__file__).with_name("fault_job.py")
 _STEPS = 60
 # Long enough for a fault in the middle: sixty steps take some seconds.
@@ -85,49 +86,68 @@ def _controller_and_process(world: FaultWorld) -> None:
     world.fleet.start_controller()
 
 
+def _controller_and_node(world: FaultWorld) -> None:
+    name = world.members()[0]
+    world.fleet.end_controller()
+    world.kill_node(name)
+    world.fleet.start_controller()
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One cell of the table."""
 
     fault: Fault
     plan: str
-    # Whether ranks are started again.
-    restarts: bool = True
-    # More options: two nodes at once can hold all copies of a part, so that storage is needed.
+    # What the incident is booked with; empty when ranks go on, and there is none.
+    cause: str = ""
+    # Two nodes at once can hold all copies of a part, so that storage is needed.
     stored: bool = False
+    # On a busy machine what comes back at once may be too late not to be missed.
+    sure: bool = True
 
 
 _CASES = {
-    "process, in place": Case(_process, "in place"),
-    "launcher, in place": Case(_launcher_back, "in place"),
-    "agent, in place": Case(_agent_back, "in place", restarts=False),
-    "controller, in place": Case(_controller, "in place", restarts=False),
-    "controller and process, in place": Case(_controller_and_process, "in place"),
-    "process, spare": Case(_process, "spare"),
-    "launcher, spare": Case(_launcher, "spare"),
-    "agent, spare": Case(_agent, "spare"),
-    "node, spare": Case(_node, "spare"),
-    "holder, spare": Case(_holder, "spare"),
-    "two nodes, spare": Case(_two_nodes, "spare", stored=True),
-    "launcher, re-form": Case(_launcher, "re-form"),
-    "agent, re-form": Case(_agent, "re-form"),
-    "node, re-form": Case(_node, "re-form"),
-    "holder, re-form": Case(_holder, "re-form"),
-    "two nodes, re-form": Case(_two_nodes, "re-form", stored=True),
-    "launcher, wait": Case(_launcher, "wait"),
-    "agent, wait": Case(_agent, "wait"),
-    "node, wait": Case(_node, "wait"),
-    "holder, wait": Case(_holder, "wait"),
-    "two nodes, wait": Case(_two_nodes, "wait", stored=True),
+    "process, in place": Case(_process, "in place", "process"),
+    "launcher, in place": Case(_launcher_back, "in place", "launcher"),
+    "agent, in place": Case(_agent_back, "in place", "node", sure=False),
+    "controller, in place": Case(_controller, "in place"),
+    "controller and process, in place": Case(_controller_and_process, "in place", "process"),
+    "process, spare": Case(_process, "spare", "process"),
+    "launcher, spare": Case(_launcher, "spare", "launcher"),
+    "agent, spare": Case(_agent, "spare", "node"),
+    "controller, spare": Case(_controller, "spare"),
+    "node, spare": Case(_node, "spare", "node"),
+    "holder, spare": Case(_holder, "spare", "node"),
+    "two nodes, spare": Case(_two_nodes, "spare", "node", stored=True),
+    "controller and node, spare": Case(_controller_and_node, "spare", "node"),
+    "process, re-form": Case(_process, "re-form", "process"),
+    "launcher, re-form": Case(_launcher, "re-form", "launcher"),
+    "agent, re-form": Case(_agent, "re-form", "node"),
+    "controller, re-form": Case(_controller, "re-form"),
+    "node, re-form": Case(_node, "re-form", "node"),
+    "holder, re-form": Case(_holder, "re-form", "node"),
+    "two nodes, re-form": Case(_two_nodes, "re-form", "node", stored=True),
+    "controller and node, re-form": Case(_controller_and_node, "re-form", "node"),
+    "process, wait": Case(_process, "wait", "process"),
+    "launcher, wait": Case(_launcher, "wait", "launcher"),
+    "agent, wait": Case(_agent, "wait", "node"),
+    "controller, wait": Case(_controller, "wait"),
+    "node, wait": Case(_node, "wait", "node"),
+    "holder, wait": Case(_holder, "wait", "node"),
+    "two nodes, wait": Case(_two_nodes, "wait", "node", stored=True),
+    "controller and node, wait": Case(_controller_and_node, "wait", "node"),
 }
-# Of each fault and of each plan one that every change is tested with.
+
+
+# Of each fault and of each plan one that is not among the long tests.
 _ALWAYS = {
     "launcher, in place",
     "controller and process, in place",
     "agent, spare",
     "holder, re-form",
-    "node, spare",
-    "two nodes, wait",
+    "two nodes, re-form",
+    "node, wait",
 }
 
 
@@ -152,10 +172,12 @@ def test_a_job_ends_as_if_nothing_had_been_whatever_breaks(
     with fault_world(names, script, *options) as world:
         world.launch()
         world.training()
-        before = world.fleet.job().generation
+        if case.stored:
+            storing(world)
+        safe = safe_step(world, stored=case.stored)
         case.fault(world)
-        if plan.waits:
+        if plan.waits and world.down:
             world.until("a job that waits", lambda: world.state() == "waiting_capacity")
             world.revive(*world.down)
         world.ends_well(wanted)
-        assert (world.fleet.job().generation > before) == case.restarts
+        check_books(world, filter(None, [case.cause]), safe, sure=case.sure)

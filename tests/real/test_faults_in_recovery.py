@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from real.fault_books import check_books, safe_step, storing
 from real.fault_world import FaultWorld, alone, fault_world
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(280)]
 _SCRIPT = Path(__file__).with_name("fault_job.py")
 _STEPS = 50
 _NODES = ("node-1", "node-2", "node-3", "node-4")
@@ -78,17 +79,11 @@ _SECOND: dict[str, Callable[[FaultWorld], None]] = {
     "launcher": lambda world: world.kill_launcher(world.members()[0]),
     "agent": lambda world: world.kill_agent(world.members()[0]),
 }
-# One of each stage that every change is tested with.
-_ALWAYS = {
-    ("detect", "controller"),
-    ("decide", "controller"),
-    ("stop", "node"),
-    ("plan", "controller"),
-    ("start", "launcher"),
-    ("rendezvous", "node"),
-    ("restore", "controller"),
-    ("warm-up", "process"),
-}
+# What incidents are booked with; the strongest is what explains all that was seen.
+_CAUSES = {"node": "node", "agent": "node", "launcher": "launcher", "process": "process"}
+_STRONGEST = ("node", "launcher", "process")
+# Two that are not among the long tests.
+_ALWAYS = {("stop", "node"), ("restore", "controller")}
 _CELLS = [(stage, second) for stage in _STAGES for second in _SECOND]
 
 
@@ -110,7 +105,37 @@ def test_a_fault_in_the_middle_of_a_recovery_is_recovered_from_too(
     with fault_world(_NODES, script, "--nnodes", "2", *stored) as world:
         world.launch()
         world.training()
+        storing(world)
+        safe = safe_step(world, stored=True)
         with _BY_ITSELF[stage](world) if stage in _BY_ITSELF else _held(world, stage):
             _SECOND[second](world)
         world.ends_well(wanted)
-        assert world.fleet.job().generation > 1
+        check_books(world, _causes(stage, second), safe)
+
+
+def _causes(stage: str, second: str) -> list[str]:
+    """Return what incidents may be booked with, the strongest first."""
+    first = "node" if stage in ("detect", "decide") else "process"
+    found = {first, _CAUSES.get(second, first)}
+    return [cause for cause in _STRONGEST if cause in found]
+
+
+@pytest.mark.long
+def test_a_job_whose_ranks_stop_while_the_controller_is_away_goes_on_when_it_is_back(
+    wanted: dict[int, str],
+) -> None:
+    script = [_SCRIPT, "--steps", str(_STEPS), "--step-seconds", "0.05"]
+    with fault_world(_NODES[:2], script, "--nnodes", "2") as world:
+        world.launch()
+        world.training()
+        safe = safe_step(world, stored=False)
+        with _stop(world):
+            world.fleet.end_controller()
+        logs = [world.fleet.folder / f"{name}-launcher.log" for name in world.fleet.nodes]
+        world.until(
+            "launchers that stop",
+            lambda: all("generation 1 stops" in log.read_text(errors="replace") for log in logs),
+        )
+        world.fleet.start_controller()
+        world.ends_well(wanted)
+        check_books(world, ["process"], safe)

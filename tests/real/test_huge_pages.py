@@ -1,5 +1,8 @@
 """Snapshots in huge pages of the kernel's pool, which the test fills and empties again."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,30 @@ _POOL = Path("/proc/sys/vm/nr_hugepages")
 _MIB = 1 << 20
 # Three slots of two ranks' worth, and the replicas.
 _PAGES = 16
+# The process of an agent: a hole, and a pool that has no page left to fill it with.
+_HOLE = """
+import ctypes, mmap, sys
+from everstep_agent.vault.hashing import hash_bytes, hash_region
+from everstep_agent.vault.memory import allocate, duplicate
+from everstep_agent.vault.pages import HUGE_PAGE_BYTES, HugePages, free_pages
+
+region = allocate(2 * HUGE_PAGE_BYTES, "job", HugePages.EXPLICIT)
+assert region.pooled, "no page of the pool"
+view = region.view()
+with mmap.mmap(region.give(), region.size_bytes) as memory:
+    memory[:] = b"x" * region.size_bytes
+    free_pages(region.fd, HUGE_PAGE_BYTES)
+rest = []
+while (taken := allocate(HUGE_PAGE_BYTES, "others", HugePages.EXPLICIT)).pooled:
+    rest.append(taken)
+expected = bytes(HUGE_PAGE_BYTES) + b"x" * HUGE_PAGE_BYTES
+if sys.argv[1] == "read":
+    assert hash_region(region, region.size_bytes) == hash_bytes(memoryview(expected))
+    copy = duplicate(region, region.size_bytes, "copy")
+    assert hash_region(copy, region.size_bytes) == hash_bytes(memoryview(expected))
+else:
+    print(view[0])
+"""
 
 
 @pytest.fixture
@@ -45,3 +72,14 @@ async def test_snapshots_in_explicit_huge_pages_are_replicated(tmp_path: Path) -
         first.direct(1, target=second)
         await rank.save(1, b"huge")
         await second.outlet.until(lambda: second.outlet.copies() == {(1, 0, 1, True)})
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize(
+    ("how", "ends"), [("read", 0), ("map", -signal.SIGBUS)], ids=["the agent", "a mapping"]
+)
+def test_a_hole_that_a_job_punches_would_kill_who_maps_it_and_not_the_agent(
+    how: str, ends: int
+) -> None:
+    line = [sys.executable, "-c", _HOLE, how]
+    assert subprocess.run(line, timeout=60, check=False).returncode == ends

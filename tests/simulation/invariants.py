@@ -13,7 +13,7 @@ class Invariants:
 
     def __init__(self) -> None:
         self._claims: dict[str, set[str]] = {}
-        self._had_common_step: set[int] = set()
+        self._had_common_step: dict[int, int] = {}
         self.common_steps_checked = 0
 
     def __call__(self, cluster: Cluster, event: events.Event) -> None:
@@ -51,10 +51,11 @@ class Invariants:
         truth = Catalogue()
         for node in cluster.fleet.nodes.values():
             truth.replace(node.name, node.copies, node.settled)
+        lost = sum(cluster.fleet.nodes[name].agents_lost for name in job.members)
         if truth.recoverable(job.generation, job.members, job.world_size).step is not None:
-            self._had_common_step.add(job.generation)
-        if job.generation not in self._had_common_step:
-            return
+            self._had_common_step[job.generation] = lost
+        if self._had_common_step.get(job.generation) != lost:
+            return  # None yet, or none since ranks went on without the memory of a lost agent.
         for dead in job.members:
             alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
             alive.pop(dead, None)

@@ -1,6 +1,7 @@
 """The training script of the proof that nothing is lost: no rank goes beyond the step in ``gate``.
 
-Each rank of each generation writes the losses of all its steps to a file of its own.
+Each rank of each generation writes the losses of all its steps to a file of its own. One that
+stands at the gate with a step that was not saved tries again: no later step will be.
 """
 
 import argparse
@@ -33,11 +34,13 @@ def main(options: argparse.Namespace) -> None:
     training = KINDS[options.kind](run)
     last = training.restore()
     with (folder / f"{run.generation}-{run.rank}.tsv").open("a", buffering=1) as losses:
+        saved = True
         for step in range(0 if last is None else last + 1, options.steps):
             while int((folder / "gate").read_text(encoding="ascii")) < step:
+                saved = saved or training.save(step - 1)
                 time.sleep(_LOOK_S)
             losses.write(f"{step}\t{training.step(step).hex()}\n")
-            training.save(step)
+            saved = training.save(step)
             run.step(step)
     dist.barrier()
     # A process that leaves early must not be seen as a fault by the others.

@@ -91,8 +91,8 @@ class Snapshotted(Training):
     def restore(self) -> int | None:
         return self._snapshots.restore()
 
-    def save(self, step: int) -> None:
-        self._snapshots.snapshot(step)
+    def save(self, step: int) -> bool:
+        return self._snapshots.snapshot(step)
 
 
 class Checkpointed(Training):
@@ -120,8 +120,9 @@ class Checkpointed(Training):
             )
         return step
 
-    def save(self, step: int) -> None:
+    def save(self, step: int) -> bool:
         save(self._state(), storage_writer=self._writer.at(step))
+        return True
 
     def _state(self) -> dict[str, object]:
         model, optimizer = get_state_dict(self.model, self.optimizer)
@@ -133,7 +134,7 @@ class Kept(Protocol):
 
     def restore(self) -> int | None: ...
     def step(self, step: int) -> float: ...
-    def save(self, step: int) -> None: ...
+    def save(self, step: int) -> bool: ...
 
 
 KINDS: dict[str, Callable[[everstep.Run], Kept]] = {

@@ -48,8 +48,8 @@ class Scaled(Training):
         dist.all_reduce(total)
         return float(total) + self._scaler.get_scale()
 
-    def save(self, step: int) -> None:
-        self._snapshots.snapshot(step)
+    def save(self, step: int) -> bool:
+        return self._snapshots.snapshot(step)
 
 
 class Loader(Protocol):
@@ -99,11 +99,12 @@ class Beside(Checkpointed):
         self.finish()
         return loss
 
-    def save(self, step: int) -> None:
+    def save(self, step: int) -> bool:
         saving = async_save(
             self._state(), storage_writer=self._writer.at(step), process_group=self._group
         )
         self._saving = cast("Future[object]", saving)
+        return True
 
     def finish(self) -> None:
         """Wait for the save that runs beside the step: torch allows one at a time."""
@@ -137,13 +138,14 @@ class Heavy(Training):
         assert float(lowest) == float(highest) == step + 1, "torn"
         return loss
 
-    def save(self, step: int) -> None:
-        self._snapshots.snapshot(step)
+    def save(self, step: int) -> bool:
+        saved = self._snapshots.snapshot(step)
         agent = Path(os.environ.get("AGENT_PID", ""))
         if step == self.KILL_STEP and agent.is_file():
             time.sleep(float(os.environ["KILL_AFTER_S"]))
             os.kill(int(agent.read_text(encoding="ascii")), signal.SIGKILL)
             agent.unlink()
+        return saved
 
 
 KINDS: dict[str, Callable[[everstep.Run], Kept]] = {

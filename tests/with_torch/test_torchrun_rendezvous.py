@@ -47,24 +47,30 @@ class UnderTorchrun:
     process: subprocess.Popen[str]
     port: int
 
-    def start(self, generation: int, restore_step: int | None = None) -> dict[int, int]:
+    def start(
+        self, generation: int, restore_step: int | None = None, nodes: int = 1
+    ) -> dict[int, int]:
         """Start two ranks; return their process ids."""
+        self.order(generation, restore_step, nodes)
+        started = self.expect(Started)
+        assert started.generation == generation
+        return {process.rank: process.pid for process in started.processes}
+
+    def order(self, generation: int, restore_step: int | None = None, nodes: int = 1) -> None:
+        """Tell torchrun to start two ranks, of the first node."""
         start = Start(
             generation=generation,
             node_rank=0,
-            node_count=1,
+            node_count=nodes,
             first_rank=0,
             processes=2,
-            world_size=2,
+            world_size=2 * nodes,
             master_address="127.0.0.1",
             master_port=self.port,
             restore_step=restore_step,
             reason="a test",
         )
         self.agent.tell_launcher(start)
-        started = self.expect(Started)
-        assert started.generation == generation
-        return {process.rank: process.pid for process in started.processes}
 
     def stopped(self, generation: int) -> None:
         """Stop a generation."""
@@ -169,6 +175,52 @@ def test_ctrl_c_ends_the_job(tmp_path: Path) -> None:
         assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
 
 
+def test_a_signal_before_anything_was_started_ends_the_job_with_a_word(tmp_path: Path) -> None:
+    with _joined(tmp_path) as job:
+        _until(lambda: _heeds(job.process.pid, signal.SIGTERM))
+        job.process.send_signal(signal.SIGTERM)
+        assert "user" in job.expect(Leave).reason
+        job.process.communicate(timeout=60)
+        assert job.process.returncode != 0
+
+
+def test_ranks_that_had_ended_well_are_started_again_by_a_new_torchrun_in_its_place(
+    tmp_path: Path,
+) -> None:
+    with _joined(tmp_path) as job:
+        job.start(1)
+        job.go(0)
+        assert job.expect(Finished).generation == 1
+        job.stopped(1)
+        (tmp_path / "go").unlink()
+        job.order(2, restore_step=7)
+        join = job.expect(Join)
+        assert (join.job, join.running_generation) == ("test", 0)
+        # The other nodes of the plan have been told where they meet.
+        assert join.free_port == job.port
+        assert len(job.start(2, restore_step=7)) == 2
+        assert job.environ(2, 0)["EVERSTEP_RESTORE_STEP"] == "7"
+        assert "EVERSTEP_TORCHRUN_KEPT" not in job.environ(2, 0)
+        job.go(0)
+        assert job.expect(Finished).generation == 2
+        code, errors = job.end(succeeded=True)
+        assert code == 0, errors
+        assert "torchrun begins anew for generation 2" in errors
+
+
+def test_a_job_that_fails_when_ranks_here_had_ended_well_ends_torchrun_at_once(
+    tmp_path: Path,
+) -> None:
+    with _joined(tmp_path) as job:
+        # Of two nodes: torchrun would wait for the other one's ranks at its own barrier.
+        job.start(1, nodes=2)
+        job.go(0)
+        assert job.expect(Finished).generation == 1
+        code, errors = job.end(succeeded=False)
+        assert code == 1
+        assert "job test failed: a test" in errors
+
+
 @pytest.mark.long
 def test_a_job_that_fails_elsewhere_ends_torchrun_with_the_reason(tmp_path: Path) -> None:
     with _joined(tmp_path) as job:
@@ -227,6 +279,13 @@ def _start(folder: Path, line: list[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         line, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def _heeds(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process catches a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _until(so: Callable[[], bool]) -> None:

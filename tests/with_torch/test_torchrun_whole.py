@@ -1,7 +1,9 @@
 """A whole job under the real torchrun with Everstep's rendezvous; one of its ranks is killed."""
 
+import contextlib
 import os
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -43,13 +45,56 @@ def test_a_job_under_torchrun_goes_on_when_a_rank_is_killed(
         assert not [one for one in ended if fleet.household.below(one)]
 
 
+_DONE_AND_FAILED = """
+echo ran > "$LOSSES/$EVERSTEP_GENERATION.$RANK"
+[ "$EVERSTEP_GENERATION.$RANK" = 1.1 ] || exit 0
+until [ -e "$LOSSES/go" ]; do sleep 0.05; done
+exit 3
+"""
+
+
+@pytest.mark.long
+def test_a_node_whose_ranks_had_ended_well_takes_part_after_a_fault_elsewhere(
+    tmp_path: Path,
+) -> None:
+    nodes = ("node-1", "node-2")
+    path = os.pathsep.join([str(advertise(tmp_path)), *filter(None, sys.path)])
+    with running_fleet(*nodes, variables={"PYTHONPATH": path}) as fleet:
+        for name in nodes:
+            line = _line(fleet, name, "--max-restarts", "3")
+            fleet.start_other_launcher(name, *line, "sh", "-c", _DONE_AND_FAILED)
+        fleet.until("one is done", 90, lambda: _journaled(fleet, "GenerationFinished") == 1)
+        (fleet.folder / "losses" / "go").touch()
+        ended = fleet.launchers.values()
+        fleet.until("the end", 120, lambda: all(one.exit_code is not None for one in ended))
+        assert [one.exit_code for one in ended] == [0, 0], fleet.logs()
+        ran = {path.name.partition(".")[0] for path in (fleet.folder / "losses").glob("*.?")}
+        assert len(ran) >= 2, fleet.logs()
+        newest = max(ran, key=int)
+        assert {path.name for path in (fleet.folder / "losses").glob(f"{newest}.?")} == {
+            f"{newest}.0",
+            f"{newest}.1",
+        }
+        assert fleet.job().state == "ended", fleet.logs()
+
+
+def _journaled(fleet: RealFleet, kind: str) -> int:
+    with contextlib.closing(sqlite3.connect(f"file:{fleet.journal}?mode=ro", uri=True)) as journal:
+        (count,) = journal.execute("SELECT count(*) FROM event WHERE kind = ?", (kind,)).fetchone()
+    return int(count)
+
+
+def _line(fleet: RealFleet, name: str, *options: str) -> list[str]:
+    given = ["--rdzv-conf", f"token_file={fleet.folder / 'token'}", *options]
+    socket = fleet.folder / name / "run" / "agent.sock"
+    return list(torchrun(socket, "2", *given, job=JOB))[1:]
+
+
 def _start(fleet: RealFleet, name: str, kind: str, ranks: int) -> None:
     options = ["--nproc-per-node", str(ranks), "--max-restarts", "3"]
-    options += ["--rdzv-conf", f"token_file={fleet.folder / 'token'}"]
-    socket = fleet.folder / name / "run" / "agent.sock"
-    line = [*torchrun(socket, "2", *options, job=JOB), "sh", "-c", _PER_GENERATION, "sh"]
+    line = [*_line(fleet, name, *options), "sh", "-c", _PER_GENERATION, "sh"]
     line += [sys.executable, str(_SCRIPT), "--kind", kind, "--steps", str(_STEPS)]
-    fleet.start_other_launcher(name, *line[1:], "--step-seconds-min", "0.1")
+    fleet.start_other_launcher(name, *line, "--step-seconds-min", "0.1")
 
 
 def _losses_alone(kind: str, size: int, folder: Path) -> dict[int, str]:

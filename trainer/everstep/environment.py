@@ -49,6 +49,11 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int:
     return int(environ.get("WORLD_SIZE", "1"))
 
 
+def world_size_wanted(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many would train together at the job's full size; outside a job, those that do."""
+    return int(environ.get("EVERSTEP_WORLD_SIZE_WANTED", "0")) or world_size(environ)
+
+
 def local_world_size(environ: Mapping[str, str] = os.environ) -> int:
     """Return how many of them share this node."""
     return int(environ.get("LOCAL_WORLD_SIZE", "1"))

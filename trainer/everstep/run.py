@@ -7,7 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import SupportsFloat
 
 from everstep.agent_link import AgentLink
-from everstep.environment import Membership, local_world_size, membership, rank, world_size
+from everstep.environment import (
+    Membership,
+    local_world_size,
+    membership,
+    rank,
+    world_size,
+    world_size_wanted,
+)
 from everstep.lesson import Lesson
 from everstep.loss import (
     BadStepError,
@@ -59,6 +66,8 @@ class Run:
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
+        # What it is when no node is missing (--nnodes MIN:MAX, times the processes of a node).
+        self.world_size_wanted = world_size_wanted(environ)
         self.generation = member.generation if member else 0
 
     @property

@@ -7,15 +7,14 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from everstep_agent.jobs.processes import Peer
+from everstep_agent.long_frames import SMALL_BYTES_MAX, Room, Rooms, Turn, may_be_long, no_turn
 from everstep_agent.slices import slowly
 from everstep_common import frames
 from everstep_common.long_frames import decode_in_parts, encode_in_parts
 
-# A Join with a long environment; thousands of connections of this size cost nobody his memory.
-SMALL_BYTES_MAX = 256 * 1024
 _COUNT = struct.Struct("i")
 
 
@@ -30,10 +29,24 @@ class Connection:
         self.peer = peer
         self._socket = connection
         self._buffer = bytearray()
+        self._rooms: Rooms | None = None
+        self._owner = ""
+        # What the message that came last takes of the room.
+        self._turn = no_turn()
+
+    def queue(self, rooms: Rooms, owner: str) -> None:
+        """Have long messages wait for their turn among the owner's and all others'."""
+        self._rooms, self._owner = rooms, owner
 
     def close(self) -> None:
         """End the connection."""
+        self._turn.end()
         self._socket.close()
+
+    def take_turn(self) -> Turn:
+        """Return the room of the message that came last; the caller ends it with the message."""
+        turn, self._turn = self._turn, no_turn()
+        return turn
 
     def hang_up(self) -> None:
         """Let whoever receives see the end of the connection."""
@@ -49,7 +62,13 @@ class Connection:
         if length > most_bytes:
             raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
         end = frames.HEADER_BYTES + length
-        await self._fill(end)
+        self._turn.end()
+        if self._rooms is None or length <= SMALL_BYTES_MAX:
+            await self._fill(end)
+        else:
+            self._turn = await self._rooms.incoming.turn(self._owner, length)
+            async with _in_time(self._rooms.incoming, f"a message of {length} bytes did not come"):
+                await self._fill(end)
         # What came is not copied, for it may be long; only what follows it is.
         frame, self._buffer = self._buffer, self._buffer[end:]
         payload = memoryview(frame)[frames.HEADER_BYTES : end]
@@ -60,7 +79,22 @@ class Connection:
         if fds and self._unread():
             # Descriptors on their way count against all that the agent may send, to anybody.
             raise frames.FrameError("descriptors go only to one that reads its answers")
-        first, *others = await slowly(encode_in_parts(message))
+        if self._rooms is None or not may_be_long(message):
+            await self._send(await slowly(encode_in_parts(message)), fds)
+            return
+        # How long it is is known when it is there.
+        room = self._rooms.outgoing
+        turn = await room.turn(self._owner, frames.FRAME_BYTES_MAX)
+        try:
+            parts = await slowly(encode_in_parts(message))
+            turn.shrink(sum(map(len, parts)))
+            async with _in_time(room, "a long answer was not taken"):
+                await self._send(parts, fds)
+        finally:
+            turn.end()
+
+    async def _send(self, parts: list[bytes], fds: Sequence[int]) -> None:
+        first, *others = parts
         sent = await self._send_first(first, fds) if fds else 0
         for part in (first[sent:], *others):
             await asyncio.get_running_loop().sock_sendall(self._socket, part)
@@ -96,3 +130,13 @@ class Connection:
         finally:
             loop.remove_writer(fd)
             os.close(fd)
+
+
+@contextlib.asynccontextmanager
+async def _in_time(room: Room, what: str) -> AsyncIterator[None]:
+    """Others wait for the room. Raises FrameError when the time is over."""
+    try:
+        async with asyncio.timeout(room.patience_s):
+            yield
+    except TimeoutError as error:
+        raise frames.FrameError(f"{what} within {room.patience_s:g} s") from error

@@ -12,6 +12,7 @@ from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.jobs.facts import JobStore
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.long_frames import rooms_of
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.allocator import Allocator, Kept
 from everstep_agent.vault.budget import Limits
@@ -109,6 +110,7 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
         shelf=Shelf(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
+        rooms=rooms_of(settings.long_frames_bytes_max, settings.long_frame_s),
         cut_kept_s=settings.transfer_kept_s,
     )
 

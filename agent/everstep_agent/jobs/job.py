@@ -66,7 +66,9 @@ class NodeJob:
         self.facts = facts
         self.desk = desk
         gather_s = desk.settings.report_gather_s
-        self.reporter = Reporter(desk.outlet, gather_s, lambda: vault_report(self.vault))
+        self.reporter = Reporter(
+            desk.outlet, gather_s, lambda: vault_report(self.vault, self.standbys)
+        )
         self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
         self.alone = Alone(facts, self.vault, desk, Hands(self._tell, self._stop, self._begin))
         self.restorer = Restorer(self.vault)
@@ -75,6 +77,8 @@ class NodeJob:
         self.launcher: Launcher | None = None
         # What the launcher asked for when it joined.
         self.request: messages.Join | None = None
+        # What it has waiting for the next generation.
+        self.standbys: messages.Standbys | None = None
         self.phases = PhaseCount(0)
         self.progress = ProgressFlow(facts.plan, desk.outlet, self._settled)
         self.freshness = Freshness()
@@ -185,6 +189,7 @@ class NodeJob:
         """Do as the directive says; one of an older generation is ignored."""
         if directive.generation < self.vault.fence:
             return
+        self._heard_again()
         self.facts.directive = directive.SerializeToString()
         if directive.transfer_key:
             self.facts.transfer_key = directive.transfer_key
@@ -195,11 +200,22 @@ class NodeJob:
 
     def wait_as_spare(self, wanted: fleet_pb2.SpareMemory) -> None:
         """Have memory ready for the place of a member that fails; none where one is held here."""
+        if not wanted.ahead:
+            self._heard_again()
+        elif wanted.transfer_key:
+            self.facts.transfer_key = self.vault.transfer_key = wanted.transfer_key
         # It may be said before the launcher is back at an agent that has started again.
         self.awaited = wanted
         holds_a_place = self.facts.plan.generation > self.facts.stopped
         if self.launcher is not None and not holds_a_place and not self.facts.ended:
-            wait_as_spare(self.vault, wanted)
+            wait_as_spare(self.vault, self.restorer, wanted)
+
+    def _heard_again(self) -> None:
+        """The member is there whose copies were fetched: they go when they are not needed."""
+        if self.awaited is not None and self.awaited.ahead:
+            self.desk.site.counts.early_left_off += 1
+            self.vault.ongoing.leave_off(self.vault.fence)
+            del self.awaited.ahead[:]
 
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
         self.vault.transfer_key = self.facts.transfer_key
@@ -274,6 +290,12 @@ class NodeJob:
         self.save()
         self.desk.outlet.record(phase_record(self.facts, phase, reached_ns))
 
+    def stand_by(self, standbys: messages.Standbys | None) -> None:
+        """Tell what the launcher has waiting here; None: nothing is known to."""
+        if standbys != self.standbys:
+            self.standbys = standbys
+            self.reporter.soon()
+
     def running(self) -> bool:
         """Return whether the launcher or a process of the job is still there."""
         launcher = self.facts.launcher
@@ -294,6 +316,7 @@ class NodeJob:
         """The launcher went as it was told: whoever comes next may be another user."""
         self.launcher = None
         self.facts.launcher = None
+        self.stand_by(None)
         if self.facts.past:  # nothing has come of its job: what is kept is of the one before
             self.facts.ended, self.facts.past = True, False
         if self.over:
@@ -304,6 +327,7 @@ class NodeJob:
         """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
         self.facts.launcher, self.facts.processes = None, ()
         self.awaited = None
+        self.stand_by(None)
         self.vault.release_ready()
         self.facts.uid, self.facts.token_sha256 = -1, ""
         self.save()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.budget import Use
 
+_LOOK_AGAIN_S = 0.2
+
 
 class EndedJobs:
     """The memory of jobs that have ended (Kept of the allocator)."""
@@ -49,7 +51,14 @@ class EndedJobs:
         known = self._jobs.get(job)
         if known is not None:
             known.facts.wanted = False
-            self.reap(known)
+            self._reap_when_stored(known)
+
+    def _reap_when_stored(self, job: NodeJob) -> None:
+        # Its last step is on its way from that memory to storage, which has a deadline.
+        if job.storage.ending:
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._reap_when_stored, job)
+        else:
+            self.reap(job)
 
     def evict(self) -> bool:
         """See Kept."""

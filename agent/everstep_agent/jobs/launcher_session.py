@@ -3,12 +3,13 @@
 import asyncio
 import logging
 
-from everstep_agent.jobs.connection import SMALL_BYTES_MAX, Connection
+from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.ending import hear_out, settle, stopped
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import exited_record, finished_record, left_record
 from everstep_agent.jobs.seen_steps import step_seen
+from everstep_agent.long_frames import SMALL_BYTES_MAX
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -84,6 +85,8 @@ class LauncherSession:
                 self._give_up(message.abandoned)
                 job.facts.free_port = message.free_port
                 job.desk.spawn(self._stopped(message), f"stopped {job.facts.job}")
+            case messages.Standbys():
+                job.stand_by(message)
             case messages.Finished():
                 job.desk.spawn(self._finished(message), f"finished {job.facts.job}")
             case messages.Leave():

@@ -22,6 +22,11 @@ class JobsMetrics:
     jobs: int = _metric("Jobs with a launcher or snapshots on this node.")
     launchers: int = _metric("Launchers that are connected.")
     job_connections: int = _metric("Connections of launchers and training processes.")
+    standbys_ready: int = _metric("Warm standbys of launchers that can become ranks at once.")
+    standbys_making: int = _metric("Warm standbys that are being made, or are to be.")
+    standby_memory_bytes: int = _metric(
+        "Memory that warm standbys take, their share of what is shared (PSS), as launchers say."
+    )
     vault_memory_bytes: int = _metric("Memory given to snapshots and replicas.")
     vault_slot_bytes: int = _metric("Memory of the slots of this node's ranks.")
     vault_replica_bytes: int = _metric("Memory of replicas held for other nodes.")
@@ -49,6 +54,13 @@ class JobsMetrics:
     vault_replicated_bytes_total: int = _metric("Bytes of these replicas.")
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
+    vault_early_copies_total: int = _metric(
+        "Copies that this node fetched as a spare while a member was silent and not judged lost."
+    )
+    vault_early_bytes_total: int = _metric("Bytes of these copies.")
+    vault_early_left_off_total: int = _metric(
+        "Times that such a member was heard again, and what was fetched of it was not needed."
+    )
     storage_files_total: int = _metric("Files of ranks that were brought to storage.")
     storage_bytes_total: int = _metric("Bytes of these files.")
     storage_seconds_total: float = _metric("Time that writing these files took.")
@@ -80,7 +92,11 @@ def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsM
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
     counts, now_ns = desk.site.counts, desk.boot_ns()
+    waiting = [job.standbys for job in jobs if job.standbys is not None]
     return JobsMetrics(
+        standbys_ready=sum(one.ready for one in waiting),
+        standbys_making=sum(one.making for one in waiting),
+        standby_memory_bytes=sum(one.memory_bytes for one in waiting),
         vault_slot_bytes=slot_bytes,
         vault_replica_bytes=replica_bytes,
         vault_fetched_bytes=max(0, desk.site.allocator.used_bytes - slot_bytes - replica_bytes),
@@ -103,6 +119,9 @@ def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsM
         vault_replicated_bytes_total=counts.replicated_bytes,
         vault_received_bytes_total=counts.received_bytes,
         vault_replication_failures_total=counts.replication_failures,
+        vault_early_copies_total=counts.early_copies,
+        vault_early_bytes_total=counts.early_bytes,
+        vault_early_left_off_total=counts.early_left_off,
         storage_files_total=counts.stored,
         storage_bytes_total=counts.stored_bytes,
         storage_seconds_total=counts.stored_s,

@@ -5,6 +5,7 @@ from dataclasses import replace
 from everstep_agent.jobs.alone_rules import origin
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.storage.messages import Seen
+from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
 from everstep_agent.storage.records import Latest
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
@@ -34,7 +35,7 @@ def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Star
 
 def skipped(plan: fleet_pb2.StartGeneration) -> messages.Skipped:
     """Return the data that a generation leaves out, as its ranks hear it."""
-    return messages.Skipped(tuple(messages.DataRange(one.first, one.last) for one in plan.skipped))
+    return messages.Skipped(ranges_from_wire(plan.skipped))
 
 
 def joined_record(
@@ -58,6 +59,7 @@ def joined_record(
         latest=_latest(seen.latest) if seen and seen.latest else None,
         stored_generation=seen.newest_generation if seen else 0,
         fresh=request.fresh,
+        skipped=facts.plan.skipped if request.running_generation else (),
     )
     return fleet_pb2.Record(launcher_joined=body)
 
@@ -81,6 +83,7 @@ def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
         world_size=latest.world_size,
         manifest_hash=latest.manifest_hash,
         size_bytes=latest.size_bytes,
+        skipped=ranges_to_wire(latest.skipped),
     )
 
 

@@ -8,6 +8,7 @@ from everstep_agent.storage.publisher import stored_to_wire
 from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.manifests import Layout
+from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
 
 # The controller looks at a job of 16,384 ranks, or more, four times a second; then so do agents.
@@ -15,9 +16,12 @@ _GATHER_S_PER_RANK = 15e-6
 _GATHER_S_MAX = 0.25
 # Nobody waits to hear that a copy was freed: that can wait for the next news, or so long.
 _FREED_S = 1.0
+# A launcher may say anything: as many processes as Linux has, and a sentence.
+_PROCESSES_MAX = 2**22
+_WHY_MAX = 500
 
 
-def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
+def vault_report(vault: JobVault, standbys: Standbys | None = None) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
     copies = copies_of(vault)
@@ -35,6 +39,16 @@ def vault_report(vault: JobVault) -> fleet_pb2.VaultReport:
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
             for key, reason in vault.wishes.failures.items()
         ],
+        standbys=None if standbys is None else _standbys(standbys),
+    )
+
+
+def _standbys(standbys: Standbys) -> fleet_pb2.Standbys:
+    return fleet_pb2.Standbys(
+        ready=min(standbys.ready, _PROCESSES_MAX),
+        making=min(standbys.making, _PROCESSES_MAX),
+        memory_bytes=standbys.memory_bytes,
+        ended=standbys.ended[:_WHY_MAX],
     )
 
 

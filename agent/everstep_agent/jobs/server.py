@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Protocol
 
 from everstep_agent.jobs.admission import memory_refusal
-from everstep_agent.jobs.connection import SMALL_BYTES_MAX, Connection
+from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
 from everstep_agent.jobs.job import NodeJob
@@ -15,6 +15,7 @@ from everstep_agent.jobs.launcher_session import LauncherSession
 from everstep_agent.jobs.processes import alive, peer_of
 from everstep_agent.jobs.records import left_record
 from everstep_agent.jobs.trainer_session import TrainerSession
+from everstep_agent.long_frames import SMALL_BYTES_MAX
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -110,6 +111,7 @@ class JobServer:
             return
         job.attached[place] = connection.peer.pid
         job.ranks.add(connection)
+        connection.queue(self._desk.site.rooms, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:

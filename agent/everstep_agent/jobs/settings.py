@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_agent.long_frames import ROOM_BYTES_MIN
 from everstep_agent.vault.pages import HugePages
 from everstep_common.config import setting
 
@@ -89,6 +90,20 @@ class JobsSettings:
     )
     connections_per_user_max: int = setting(
         256, help="Connections of one user at once: eight ranks and a launcher each for many jobs."
+    )
+    long_frames_bytes_max: int = setting(
+        ROOM_BYTES_MIN,
+        unit="bytes",
+        help="Memory for messages above 256 KiB, which are lists of very many shards: for those "
+        "that come, and as much for those that go. What a message is read into takes about three "
+        "times as much again. A rank whose message finds no room waits; no job gets more than "
+        "half.",
+    )
+    long_frame_s: float = setting(
+        20.0,
+        unit="s",
+        help="How long such a message may take to come, or to be taken, when it has room; 64 MiB "
+        "take 0.1 s. Then the connection ends.",
     )
     worker_threads: int = setting(
         2,
@@ -194,6 +209,7 @@ class JobsSettings:
                 "settle_timeout_s",
                 "stop_patience_s",
                 "connections_per_user_max",
+                "long_frame_s",
                 "worker_threads",
                 "storage_silence_s",
                 "storage_look_s",
@@ -205,12 +221,13 @@ class JobsSettings:
             )
             if getattr(self, key) <= 0
         ]
-        if self.transfer_streams < 0:
-            found.append("jobs.transfer_streams: must not be below 0")
-        if self.transfer_bytes_per_s_min < 0:
-            found.append("jobs.transfer_bytes_per_s_min: must not be below 0")
-        if self.report_gather_s < 0:
-            found.append("jobs.report_gather_s: must not be below 0")
+        if self.long_frames_bytes_max < ROOM_BYTES_MIN:
+            found.append(f"jobs.long_frames_bytes_max: must be at least {ROOM_BYTES_MIN}")
+        found += [
+            f"jobs.{key}: must not be below 0"
+            for key in ("transfer_streams", "transfer_bytes_per_s_min", "report_gather_s")
+            if getattr(self, key) < 0
+        ]
         if self.slots_per_rank < 2:
             found.append(f"jobs.slots_per_rank: must be at least 2, got {self.slots_per_rank}")
         if not 0 <= self.bulk_port <= 65535:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.allocator import MemoryShortError
-from everstep_agent.vault.cadence import Hold
+from everstep_agent.vault.cadence import Pace, Waited, next_wanted
 from everstep_agent.vault.copies import Recoverable
 from everstep_agent.vault.held import RankMemory
 from everstep_agent.vault.reserve import Owner
@@ -29,8 +29,9 @@ class SlotSession:
         self._entries: tuple[messages.Entry, ...] = ()
         # What was recoverable when a wait for a slot was in vain, and what was said then.
         self._starved: tuple[Recoverable | None, str] = (None, "")
-        # The planned restart that a step has waited for.
-        self._waited_for: Hold | None = None
+        # The planned restart that a step has waited for in vain.
+        self._waited = Waited()
+        self._pace = Pace()
 
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
@@ -72,13 +73,16 @@ class SlotSession:
         if memory is None or problem:
             await self._connection.send(messages.Skip(problem or "reserve slots first"))
             return
-        wanted = self._job.vault.cadence.next_step(self._owner.generation, message.step)
-        if wanted != message.step:
-            await self._connection.send(messages.Unplanned(wanted))
-            return
         if await self._held(memory, message):
             gone = f"generation {self._owner.generation} was stopped, as planned"
             await self._connection.send(messages.Skip(gone))
+            return
+        vault, generation = self._job.vault, self._owner.generation
+        wanted = next_wanted(vault.cadence, vault.hold, generation, message.step)
+        if wanted != message.step:
+            self._pace = self._pace.asked(message.step, asyncio.get_running_loop().time())
+            again = min(wanted, message.step + self._pace.ahead)
+            await self._connection.send(messages.Unplanned(again))
             return
         answer = await self._slot(memory, message)
         if isinstance(answer, Grant):
@@ -93,21 +97,26 @@ class SlotSession:
         """Wait while a restart is planned before this step; return whether it has come."""
         if not self._is_held(message.step):
             return False
-        vault, settings = self._job.vault, self._job.desk.settings
-        wait_s = patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
+        vault = self._job.vault
         with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(self._restart_wait_s(message)):
                 while not memory.retired and self._is_held(message.step):
                     await vault.bell.wait()
-        # A plan that is not carried out in time costs training one wait, and not one at each step.
-        self._waited_for = vault.hold
+        if vault.hold is not None:
+            self._waited = self._waited.in_vain(vault.cadence, vault.hold, message.step)
         return memory.retired
 
     def _is_held(self, step: int) -> bool:
-        vault, hold = self._job.vault, self._job.vault.hold
-        if hold is None or hold == self._waited_for:
-            return False
-        return hold.keeps(vault.cadence, self._owner.generation, step)
+        last = self._waited.last_step(self._job.vault.hold, self._owner.generation)
+        return last is not None and step > last
+
+    def _wait_s(self, message: messages.Begin) -> float:
+        settings = self._job.desk.settings
+        return patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
+
+    def _restart_wait_s(self, message: messages.Begin) -> float:
+        """Return how long to wait around a planned restart, also for who never waits for a slot."""
+        return max(self._wait_s(message), self._job.desk.settings.begin_wait_s)
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""
@@ -136,9 +145,10 @@ class SlotSession:
         # training must not wait for it at every step, whatever bound the trainer has set.
         vault, clock = self._job.vault, asyncio.get_running_loop().time
         starved_by, reason = self._starved
-        starved = starved_by == vault.recoverable
-        settings = self._job.desk.settings
-        wait_s = patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
+        hold = vault.hold
+        last = hold is not None and hold.wants(self._owner.generation, message.step)
+        starved = starved_by == vault.recoverable and not last
+        wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
         wait_s = 0.0 if starved else wait_s
         ends = clock() + wait_s
         answer = await vault.begin(memory, message.step, wait_s)

@@ -43,11 +43,7 @@ class TrainerSession:
         job.reach(fleet_pb2.PHASE_ATTACHED, rank, job.desk.boot_ns())
         try:
             while True:
-                message = await self._connection.receive(messages.FROM_TRAINER)
-                if problem := number_problem(message):
-                    raise FrameError(problem)
-                if not self._hear(message):
-                    await self._answering.begin(self._answer(message))
+                await self._serve_next()
         except OSError:
             # What was asked last ends as if somebody still listened: nothing is left half done.
             await self._answering.over()
@@ -55,6 +51,14 @@ class TrainerSession:
         finally:
             await self._answering.give_up()
             self._slots.end()
+
+    async def _serve_next(self) -> None:
+        """Serve one message, which may be long, and keep nothing of it."""
+        message = await self._connection.receive(messages.FROM_TRAINER)
+        if problem := number_problem(message):
+            raise FrameError(problem)
+        if not self._hear(message):
+            await self._answering.begin(self._answer(message))
 
     def _hear(self, message: object) -> bool:
         """Take at once what is not answered: by its progress a rank is known to be alive."""

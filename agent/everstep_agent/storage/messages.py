@@ -14,7 +14,7 @@ from everstep_agent.storage.records import (
     Stored,
     StoredFile,
 )
-from everstep_common.trainer_messages import Entry
+from everstep_common.trainer_messages import DataRange, Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,8 @@ class MoveLatest:
     target: Stored | None
     files: tuple[StoredFile, ...] = ()
     keep: tuple[StepKey, ...] = ()
+    # Data that the job leaves out, for the manifest.
+    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

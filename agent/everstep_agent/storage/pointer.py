@@ -70,6 +70,7 @@ def pointing(generation: int, target: Stored) -> Latest:
         manifest_hash=target.manifest_hash,
         world_size=target.world_size,
         size_bytes=target.size_bytes,
+        skipped=target.skipped,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from everstep_agent.storage.messages import Look, Moved, MoveLatest, Seen
 from everstep_agent.storage.persister import Shelfmark
@@ -9,6 +10,7 @@ from everstep_agent.storage.process import RefusedError, StorageError
 from everstep_agent.storage.records import StepKey, Stored, StoredFile
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.ongoing import Spawn
+from everstep_common.trainer_messages import DataRange
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -77,8 +79,23 @@ def _request(wanted: fleet_pb2.Publish, mark: Shelfmark) -> MoveLatest:
     )
     keep = tuple(StepKey(step.generation, step.step) for step in wanted.keep)
     return MoveLatest(
-        place=mark.place, generation=wanted.generation, target=target, files=files, keep=keep
+        place=mark.place,
+        generation=wanted.generation,
+        target=target,
+        files=files,
+        keep=keep,
+        skipped=ranges_from_wire(wanted.skipped),
     )
+
+
+def ranges_from_wire(ranges: Iterable[fleet_pb2.DataRange]) -> tuple[DataRange, ...]:
+    """Return data that a job leaves out."""
+    return tuple(DataRange(one.first, one.last) for one in ranges)
+
+
+def ranges_to_wire(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
+    """Return data that a job leaves out as it is told."""
+    return [fleet_pb2.DataRange(first=one.first, last=one.last) for one in ranges]
 
 
 def stored_from_wire(step: fleet_pb2.StoredStep) -> Stored:
@@ -95,4 +112,5 @@ def stored_to_wire(stored: Stored) -> fleet_pb2.StoredStep:
         world_size=stored.world_size,
         manifest_hash=stored.manifest_hash,
         size_bytes=stored.size_bytes,
+        skipped=ranges_to_wire(stored.skipped),
     )

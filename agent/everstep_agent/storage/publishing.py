@@ -64,7 +64,8 @@ def find(depot: Depot, key: StepKey) -> Stored | None:
     for file in manifest.files:
         if depot.size(key, data_name(file.rank)) != file.file_bytes:
             return None
-    return Stored(key, manifest.world_size, manifest_hash, manifest.size_bytes)
+    size = manifest.size_bytes
+    return Stored(key, manifest.world_size, manifest_hash, size, manifest.skipped)
 
 
 @dataclass(slots=True)
@@ -113,7 +114,11 @@ def _whole(depot: Depot, wanted: MoveLatest, target: Stored) -> Stored:
     if found is None and wanted.files:
         files = tuple(_record(depot, target.key, file) for file in _by_rank(wanted.files))
         manifest = Manifest(
-            job=wanted.place.job, key=target.key, world_size=target.world_size, files=files
+            job=wanted.place.job,
+            key=target.key,
+            world_size=target.world_size,
+            files=files,
+            skipped=wanted.skipped,
         )
         depot.put(target.key, _MANIFEST, encoded(manifest))
         found = find(depot, target.key)

@@ -6,12 +6,13 @@ by who reads, shapes by the codec, names are numbers, and each carries or is nam
 
 import json
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TypeVar
 
 import xxhash
 
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.trainer_messages import Entry
+from everstep_common.trainer_messages import DataRange, Entry
 
 T = TypeVar("T")
 # 100,000 shards with long names; nobody reads more of a file of this kind.
@@ -21,6 +22,7 @@ _FORMAT = 1
 _NUMBER_MAX = 10**18 - 1
 _WORLD_MAX = 2**31 - 1
 _SIZE_MAX = 2**62
+_RANGES_MAX = 1000
 
 
 class RecordError(Exception):
@@ -91,6 +93,8 @@ class Manifest:
     world_size: int
     files: tuple[FileRecord, ...]
     format: int = _FORMAT
+    # Data that the job had left out by then, in order and apart.
+    skipped: tuple[DataRange, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -113,6 +117,8 @@ class Latest:
     # Steps before it that it could go on from as well, should that one be lost.
     older: tuple[StepKey, ...] = ()
     format: int = _FORMAT
+    # As in the manifest.
+    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class Stored:
     world_size: int
     manifest_hash: bytes
     size_bytes: int
+    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,16 @@ def sane(record: "Latest | Manifest | FileRecord") -> bool:
             if world_size == 0 or not all(map(sane, files)):
                 return False
             limits = ((world_size, _WORLD_MAX), (record.size_bytes, _SIZE_MAX))
+    if not isinstance(record, FileRecord) and not _apart(record.skipped):
+        return False
     return all(0 <= number <= most for number, most in limits)
+
+
+def _apart(ranges: tuple[DataRange, ...]) -> bool:
+    """Return whether ranges are few enough, in order and apart."""
+    ends = [-1, *(end for one in ranges for end in (one.first, one.last + 1))]
+    ordered = all(before < after for before, after in pairwise(ends))
+    return len(ranges) <= _RANGES_MAX and ordered and ends[-1] <= _NUMBER_MAX
 
 
 def hash_of(content: bytes) -> bytes:
@@ -157,7 +173,11 @@ def hash_of(content: bytes) -> bytes:
 
 def encoded(record: object) -> bytes:
     """Return a record as it is written."""
-    return json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
+    body = to_json(record)
+    if isinstance(body, dict) and body.get("skipped") == []:
+        # An older agent reads what it knows; it must not go on from a step whose data it would mix.
+        del body["skipped"]
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
 def decoded(kind: type[T], content: bytes) -> T:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 # More are only there if no rank has passed the start of the oldest one.
 _RULES_MAX = 16
+# Well below the three seconds in which all ranks shall hear of a planned restart (the controller's
+# core/planned.py); a question costs a tenth of a millisecond.
+_ASK_EVERY_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +51,64 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A restart is planned: the first snapshot not before a step is the last of its generation."""
+    """A restart is planned: this step is snapshotted, whatever the cadence, and is the last one."""
 
     generation: int
     after_step: int
 
-    def keeps(self, cadence: Cadence, generation: int, step: int) -> bool:
-        """Return whether a rank that would begin this step waits for the restart instead."""
-        last = cadence.next_step(generation, self.after_step)
-        return generation == self.generation and step > last
+    def wants(self, generation: int, step: int) -> bool:
+        """Return whether this very step is to be restored after the restart."""
+        return (generation, step) == (self.generation, self.after_step)
+
+
+def next_wanted(cadence: Cadence, hold: Hold | None, generation: int, step: int) -> int:
+    """Return the first step, not before ``step``, that is snapshotted."""
+    planned = cadence.next_step(generation, step)
+    if hold is None or generation != hold.generation or step > hold.after_step:
+        return planned
+    return min(planned, hold.after_step)
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What a rank has waited for in vain, and after which step it tries once more, if at all."""
+
+    hold: Hold | None = None
+    again_after: int | None = None
+
+    def last_step(self, hold: Hold | None, generation: int) -> int | None:
+        """Return the step after which a rank waits for a restart; None: it does not."""
+        if hold is None or hold.generation != generation:
+            return None
+        return self.again_after if hold == self.hold else hold.after_step
+
+    def in_vain(self, cadence: Cadence, hold: Hold, step: int) -> "Waited":
+        """Return what follows a wait before a step: one more, after what is snapshotted anyway.
+
+        A plan that is not carried out must not cost training a wait at each step.
+        """
+        following = cadence.next_step(hold.generation, step)
+        once_more = following > step and hold != self.hold
+        return Waited(hold, following if once_more else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a rank goes from one question to the next, so that it asks again in time.
+
+    It hears of a planned restart only when it asks. So it is told to ask again before the step that
+    is wanted, and one that is slower than it was overshoots by a factor of two at most.
+    """
+
+    step: int = 0
+    at_s: float = 0.0
+    ahead: int = 1
+
+    def asked(self, step: int, at_s: float) -> "Pace":
+        """Return the pace after a question; ``ahead`` says in how many steps to ask again."""
+        steps, seconds = step - self.step, at_s - self.at_s
+        fits = steps * _ASK_EVERY_S / seconds if seconds > 0 else 1.0
+        return Pace(step, at_s, max(1, int(min(fits, 2.0 * self.ahead))))
 
 
 def _multiple(of: int, step: int) -> int:

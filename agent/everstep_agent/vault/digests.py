@@ -6,19 +6,17 @@ that this rank skipped, the sentence goes to the controller with the bad copies,
 free again.
 """
 
-import xxhash
-
+from everstep_agent.vault.hashing import hash_part
 from everstep_agent.vault.memory import Region
 from everstep_common.trainer_messages import Entry
 
 
 def torn(region: Region, entries: tuple[Entry, ...]) -> str:
     """Return which shard is not what the trainer had; empty if all are. For a worker thread."""
-    view = region.view()
     for entry in entries:
         if not entry.digest:
             continue
-        shard = view[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
-        if xxhash.xxh3_128_digest(shard) != entry.digest:
+        ends = entry.offset_bytes + entry.size_bytes
+        if hash_part(region, entry.offset_bytes, ends) != entry.digest:
             return f"was torn while it was copied: shard {entry.name} is not what the trainer had"
     return ""

@@ -63,6 +63,22 @@ def hash_bytes(view: memoryview) -> bytes:
     return root_of(chunk_digests(view, 0, len(view)), len(view))
 
 
+def region_digests(region: Region, begin: int, end: int) -> list[bytes]:
+    """Return the same for the copy at the beginning of a region; for a worker thread."""
+    return [
+        xxhash.xxh3_128_digest(region.read(start, min(start + CHUNK_BYTES, end)))
+        for start in range(begin, end, CHUNK_BYTES)
+    ]
+
+
 def hash_region(region: Region, size_bytes: int) -> bytes:
     """Return the root hash of the first bytes of a region; for a worker thread."""
-    return hash_bytes(region.view()[:size_bytes])
+    return root_of(region_digests(region, 0, size_bytes), size_bytes)
+
+
+def hash_part(region: Region, begin: int, end: int) -> bytes:
+    """Return the plain hash of a part of a region; for a worker thread."""
+    part = ChunkHash()
+    for start in range(begin, end, CHUNK_BYTES):
+        part.add(region.read(start, min(start + CHUNK_BYTES, end)))
+    return part.digest()

@@ -197,6 +197,9 @@ class JobVault:
                     if grant is not None:
                         self._remember_begun(memory, grant)
                         return grant
+                    # With all slots full nothing changes any more. Who frees them while the
+                    # controller is away may not have known yet that it is when the last one was.
+                    self._on_change()
                     await self.bell.wait()
         except TimeoutError:
             self.site.counts.skipped += 1

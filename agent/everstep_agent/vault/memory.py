@@ -5,6 +5,7 @@ in it are as aligned as its manifest makes them. A memfd lives in the kernel's o
 no size: a full /dev/shm, or one of 64 MiB in a container, is nothing to it.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -42,6 +43,9 @@ class Region:
         self._users = 1
         self._view: memoryview | None = None
         self._writable: tuple[mmap.mmap, memoryview] | None = None
+        # Of explicit huge pages: a job can punch a hole into its memory, and whoever touches that
+        # in a mapping is killed while the pool is empty. They are only read, which fills in zeros.
+        self.pooled = os.fstatvfs(fd).f_bsize > PAGE_BYTES
         # A descriptor went to another process, which may keep a mapping for ever.
         self.lent = False
         # A process may write to it, and may keep its mapping for as long as it likes.
@@ -95,6 +99,21 @@ class Region:
                 os.close(fd)
             self._view = memoryview(mapped)
         return self._view
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Return some of the bytes, whatever the job does to its memory; may be a copy of them.
+
+        Raises OSError. For worker threads; not more at once than a chunk.
+        """
+        if not self.pooled:
+            return self.view()[start:end]
+        found, at = memoryview(bytearray(end - start)), 0
+        while at < len(found):
+            count = os.preadv(self.fd, [found[at:]], start + at)
+            if not count:
+                raise OSError(errno.ENODATA, "the memory is shorter than it was")
+            at += count
+        return found
 
     def writable(self) -> memoryview:
         """Return the bytes, until ``freeze``, to fill memory that no other process has."""
@@ -182,7 +201,7 @@ def duplicate(source: Region, size_bytes: int, name: str) -> Region:
             # In small parts: copying keeps the GIL, and the event loop waits for it.
             for start in range(0, size_bytes, _COPIED_BYTES):
                 end = min(start + _COPIED_BYTES, size_bytes)
-                target[start:end] = source.view()[start:end]
+                target[start:end] = source.read(start, end)
         region.freeze()
     except (OSError, ValueError):
         region.drop()

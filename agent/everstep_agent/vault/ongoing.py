@@ -32,14 +32,14 @@ class Ongoing:
 
     def ahead(self, work: Coroutine[Any, Any, None], generation: int) -> None:
         """Do what a generation will need, and leave off what was done ahead for one before it."""
-        self._leave_off(generation)
+        self.leave_off(generation)
         task = self._spawn(work, f"ahead {self._job} generation {generation}")
         self._ahead[task] = generation
         task.add_done_callback(lambda done: self._ahead.pop(done, None))
 
     async def finished(self, generation: int, timeout_s: float) -> None:
         """Wait for all of these generations; what still travels after the timeout is given up."""
-        self._leave_off(generation)
+        self.leave_off(generation)
         moving = [task for task, of in self._moving.items() if of <= generation]
         if moving:
             _, late = await asyncio.wait(moving, timeout=timeout_s)
@@ -54,7 +54,8 @@ class Ongoing:
         for task in [*self._moving, *self._ahead]:
             task.cancel()
 
-    def _leave_off(self, generation: int) -> None:
+    def leave_off(self, generation: int) -> None:
+        """Do nothing more ahead for these generations."""
         for task, of in self._ahead.items():
             if of <= generation:
                 task.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 
-from everstep_agent.vault.hashing import CHUNK_BYTES, chunk_digests, root_of
+from everstep_agent.vault.hashing import CHUNK_BYTES, region_digests, root_of
 from everstep_agent.vault.held import Held
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory import Region
@@ -15,9 +15,9 @@ _PIECE_BYTES = 8 * CHUNK_BYTES
 
 async def root_hash(workers: Workers, region: Region, size_bytes: int) -> bytes:
     """Return the root hash of the first bytes of a region, hashed by all threads that are free."""
-    view = await workers.run(region.view)
+    await workers.run(partial(region.read, 0, 0))  # mapped once, before all threads begin
     pieces = [
-        partial(chunk_digests, view, start, min(start + _PIECE_BYTES, size_bytes))
+        partial(region_digests, region, start, min(start + _PIECE_BYTES, size_bytes))
         for start in range(0, size_bytes, _PIECE_BYTES)
     ]
     digests = await asyncio.gather(*map(workers.run, pieces))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from everstep_agent.long_frames import Rooms
 from everstep_agent.vault.allocator import Allocator
 from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.shelf import Shelf
@@ -21,6 +22,10 @@ class Counts:
     replicated_bytes: int = 0
     received_bytes: int = 0
     replication_failures: int = 0
+    # Copies fetched while a member was only silent, and how often that was for nothing.
+    early_copies: int = 0
+    early_bytes: int = 0
+    early_left_off: int = 0
     stored: int = 0
     stored_bytes: int = 0
     stored_s: float = 0.0
@@ -43,6 +48,8 @@ class Site:
     allocator: Allocator
     shelf: Shelf
     next_epoch: Callable[[], int]
+    # For what is long, from and to anybody.
+    rooms: Rooms
     # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
     cut_kept_s: float = 30.0
     counts: Counts = field(default_factory=Counts)

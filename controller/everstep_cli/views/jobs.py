@@ -9,6 +9,7 @@ from rich.text import Text
 from everstep_cli.views import tables, words
 from everstep_cli.views.categories import meaning
 from everstep_cli.views.snapshots import cadence_line, storage_facts
+from everstep_cli.views.standbys import standby_facts
 from everstep_proto.generated import admin_pb2
 
 _DEFINITIONS = """\
@@ -57,6 +58,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("step", f"{_step(summary)}, {_recoverable(job)}"),
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
+            *standby_facts(job.standbys),
             ("asked for", _wish(job)),
             ("snapshots", cadence_line(job.cadence)),
             *(storage_facts(job.storage, now_ns) if job.HasField("storage") else ()),

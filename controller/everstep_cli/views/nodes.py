@@ -78,10 +78,13 @@ def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[
             age = words.duration(now_ns - node.since_ns)
             yield Text.assemble((node.node, "bold"), f", {node.state} for {age}: ", node.reason)
         for claim in node.claims:
-            if claim.reason != node.reason:
+            # Of maintenance, the window's own sentence says it all.
+            if claim.reason != node.reason and claim.owner != "maintenance":
                 yield Text.assemble(
                     (node.node, "bold"), f": isolated by {claim.owner}: ", claim.reason
                 )
+        if node.maintenance and node.maintenance != node.reason:
+            yield Text.assemble((node.node, "bold"), ": ", node.maintenance)
 
 
 def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
@@ -93,6 +96,7 @@ def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, table
     for claim in summary.claims:
         age = words.duration(now_ns - claim.since_ns)
         yield "claim", f"{claim.owner} for {age}: {claim.reason}"
+    yield "window", summary.maintenance
     yield "stream", "open" if summary.connected else "closed"
     yield "jobs", " ".join(summary.jobs) or "none"
     yield "findings", "" if node.findings else "none"

@@ -19,6 +19,8 @@ _STATE_STYLES = {
     "fatal": "bold red",
     "degraded": "yellow",
     "retired": "dim",
+    "over": "dim",
+    "cancelled": "dim",
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everstep_common.findings import FindingKey
 from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import name
-from everstep_controller.api.vault_reports import stored_step
+from everstep_controller.api.vault_reports import data_ranges, stored_step
 from everstep_controller.core import events
 from everstep_controller.core.facts import (
     InjectionState,
@@ -145,6 +145,7 @@ def _launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events
         snapshot_every_max=wire.snapshot_every_max,
         stored_generation=wire.stored_generation,
         fresh=wire.fresh,
+        skipped=data_ranges(wire.skipped),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from everstep_common.findings import Severity
 from everstep_controller.clock_map import ClockEstimate
 from everstep_controller.core.claims import mode_of
+from everstep_controller.core.maintenance import windows_told
 from everstep_controller.core.planning import candidates
 from everstep_controller.core.state import (
     Incident,
@@ -24,8 +25,10 @@ _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
 _FAILURE_SHARE = 0.005
 
 
-def node_summary(node: NodeRecord, jobs: Iterable[JobRecord]) -> admin_pb2.NodeSummary:
-    """Return a node in a line."""
+def node_summary(
+    node: NodeRecord, jobs: Iterable[JobRecord], maintenance: str
+) -> admin_pb2.NodeSummary:
+    """Return a node in a line; ``maintenance`` says which window it has, if any."""
     return admin_pb2.NodeSummary(
         node=node.name,
         state=node.state.value,
@@ -43,6 +46,7 @@ def node_summary(node: NodeRecord, jobs: Iterable[JobRecord]) -> admin_pb2.NodeS
         accelerators=_accelerators(node),
         reason=node.reason,
         since_ns=node.since_ns,
+        maintenance=maintenance,
     )
 
 
@@ -60,7 +64,7 @@ def node_detail(
     """Return everything known of a node."""
     inventory, held = node.inventory, worst_first(node.findings.values())
     return admin_pb2.NodeDetail(
-        summary=node_summary(node, state.jobs.values()),
+        summary=node_summary(node, state.jobs.values(), windows_told(state).get(node.name, "")),
         agent_version=node.agent_version,
         boot_id=node.boot_id,
         domain=node.domain,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from everstep_controller.core import actions
-from everstep_controller.core.facts import ShardSource, StoredStep
+from everstep_controller.core.facts import DataRange, ShardSource, StoredStep
 from everstep_controller.core.persisting import Publish, StoredFile
 from everstep_controller.core.state import NodeRecord
 from everstep_controller.job_vault import Directive
@@ -75,9 +75,13 @@ def _start(
         sources=[_source(source) for source in sources],
         transfer_key=transfer_key,
         stored=None if action.stored is None else _stored(action.stored),
-        skipped=[fleet_pb2.DataRange(first=first, last=last) for first, last in action.skipped],
+        skipped=_ranges(action.skipped),
         own_restarts=action.own_restarts,
     )
+
+
+def _ranges(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
+    return [fleet_pb2.DataRange(first=first, last=last) for first, last in ranges]
 
 
 def _stored(step: StoredStep) -> fleet_pb2.StoredStep:
@@ -137,6 +141,9 @@ def directive(
             processes=what.spare.processes,
             term=term,
         )
+        if what.ahead is not None:
+            spare.ahead.extend(map(_source, what.ahead.sources))
+            spare.first_rank, spare.transfer_key = what.ahead.first_rank, transfer_key
         return fleet_pb2.ControllerMessage(spare_memory=spare)
     wire = fleet_pb2.VaultDirective(
         job=what.job,
@@ -166,6 +173,7 @@ def _publish(what: Publish) -> fleet_pb2.Publish:
         target=None if what.target is None else _stored(what.target),
         files=[_file(file) for file in what.files],
         keep=[_stored(step) for step in what.keep],
+        skipped=_ranges(what.skipped),
     )
 
 

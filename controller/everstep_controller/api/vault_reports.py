@@ -1,16 +1,17 @@
 """What agents say of their vaults, from the wire to the core's facts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from everstep_controller.api.names import name
 from everstep_controller.core.catalogue import News
 from everstep_controller.core.copies import Copy, Tier
-from everstep_controller.core.facts import StoredStep
-from everstep_controller.job_vault import Report
+from everstep_controller.core.facts import DataRange, StoredStep
+from everstep_controller.job_vault import Report, Standbys
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
 _TEXT_MAX = 4096
+_RANGES_MAX = 1000
 
 
 def vault_report(node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, Copy]) -> Report:
@@ -55,7 +56,12 @@ def _report(
         ),
         bad_copies=len(wire.bad_copies),
         news=news,
+        standbys=_standbys(wire.standbys) if wire.HasField("standbys") else None,
     )
+
+
+def _standbys(wire: fleet_pb2.Standbys) -> Standbys:
+    return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:_TEXT_MAX])
 
 
 def stored_step(wire: fleet_pb2.StoredStep) -> StoredStep:
@@ -63,8 +69,21 @@ def stored_step(wire: fleet_pb2.StoredStep) -> StoredStep:
     if not wire.world_size or not wire.manifest_hash:
         raise WireError(f"stored step {wire.step} without its ranks or its hash")
     return StoredStep(
-        wire.generation, wire.step, wire.world_size, wire.manifest_hash.hex(), wire.size_bytes
+        wire.generation,
+        wire.step,
+        wire.world_size,
+        wire.manifest_hash.hex(),
+        wire.size_bytes,
+        data_ranges(wire.skipped),
     )
+
+
+def data_ranges(wire: Iterable[fleet_pb2.DataRange]) -> tuple[DataRange, ...]:
+    """Return data that a job leaves out. Raises WireError."""
+    found = tuple((one.first, one.last) for one in wire)
+    if any(first > last for first, last in found):
+        raise WireError("data that is left out and is no range")
+    return found[-_RANGES_MAX:]
 
 
 def _copy(node: str, wire: fleet_pb2.Copy) -> Copy:

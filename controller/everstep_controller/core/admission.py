@@ -1,6 +1,6 @@
 """Which launchers take part in a job, and what a new job begins with."""
 
-from everstep_controller.core import continuing, ending, jobs, orders, planning
+from everstep_controller.core import continuing, ending, jobs, orders, planning, successors
 from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.ledger import Ledger
@@ -16,6 +16,9 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         ending.replaced(turn, job)
     if job is None or (job.state is JobState.ENDED and node not in job.launchers):
         job = _new_job(turn, event, job)
+    elif successors.is_next(job, event):
+        successors.wait(turn, job, event)
+        return
     key = f"{event.job}@{node}"
     state.refusals.pop(key, None)
     if refusal := _refusal(job, event):
@@ -35,6 +38,13 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
     planning.reconsider(turn, job)
 
 
+def next_begins(turn: Turn) -> None:
+    """Let launchers that have waited for the end of the job before theirs take part."""
+    waited, turn.joining = turn.joining, []
+    for event in waited:
+        launcher_joined(turn, event)
+
+
 def _counts_on(job: JobRecord, node: str) -> bool:
     """Return whether the plan takes for granted that processes run on this node."""
     return job.state in ACTIVE and node in job.phases and node not in job.finished
@@ -48,7 +58,10 @@ def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
         return True  # or it would end with the other one, whose last step memory has anyway
     if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
         return False
-    return event.fresh or event.storage != job.storage or _wishes(event) != _wishes(job)
+    # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
+    fresh = event.fresh or (job.fresh and not job.start_reason)
+    otherwise = event.storage != job.storage or _wishes(event) != _wishes(job)
+    return fresh or otherwise or _limits(event) != _limits(job)
 
 
 def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
@@ -76,6 +89,8 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
     if ended is not None:
         continuing.take_over(turn, job, ended)
     jobs.adopt_generation(turn, job, event.running_generation)
+    if event.running_generation:  # it runs on, and this controller has not heard of it
+        job.skipped = list(event.skipped)
     job.ledger.enter(turn.now_ns, "init.queue")
     turn.state.jobs[event.job] = job
     return job
@@ -112,3 +127,8 @@ def _refusal(job: JobRecord, event: LauncherJoined) -> str:
 
 def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool]:
     return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform)
+
+
+def _limits(of: JobRecord | LauncherJoined) -> tuple[int, int, int]:
+    """Return what launchers of one job may differ in, and the first one decides."""
+    return (of.restarts_max, of.snapshot_every_min, of.snapshot_every_max)

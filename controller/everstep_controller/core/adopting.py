@@ -81,7 +81,7 @@ def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
         blaming.tried(job, event.step)
     job.own_restarts -= event.generation - job.generation
     job.generation = event.generation
-    job.phases, job.stopped, job.finished, job.phase_ns = {}, [], [], 0
+    job.phases, job.stopped, job.finished = {}, [], []
     job.holders[node] = job.generation
     job.launchers[node].stale_generation = 0
     planning.rebase(

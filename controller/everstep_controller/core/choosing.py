@@ -79,11 +79,8 @@ def choose(catalogue: Catalogue, question: Question) -> Choice:
         return Choice(None, (), picked.lost, picked.reason)
     foreign = found.generation <= question.foreign_generation
     held = catalogue.steps(found.generation).get(found.step, StepCopies()).ordered()
-    sources = tuple(
-        _source(copy, question.reachable[copy.node])
-        for copy in held
-        if copy.node in question.reachable and not foreign
-    )
+    reachable = {} if foreign else question.reachable
+    sources = _sources(held, reachable)
     return Choice(
         found.step, sources, "", picked.reason, found.generation, found.stored, found.tier
     )
@@ -235,15 +232,14 @@ def _what_is_missing(catalogue: Catalogue, question: Question) -> str:
     return f"no reachable copy of {shown}"
 
 
-def _source(copy: Copy, bulk_address: str) -> ShardSource:
-    return ShardSource(
-        copy.node,
-        bulk_address,
-        copy.generation,
-        copy.rank,
-        copy.step,
-        copy.root_hash,
-        copy.size_bytes,
-        copy.layout,
-        on_disk=copy.tier is Tier.DISK,
+def _sources(held: Sequence[Copy], reachable: Mapping[str, str]) -> tuple[ShardSource, ...]:
+    """Return where the copies are that can be reached; the largest jobs have 33,000."""
+    return tuple(
+        [
+            ShardSource(
+                node, reachable[node], number, rank, step, root, size, layout, tier is Tier.DISK
+            )
+            for node, number, rank, step, _, root, size, layout, tier, _ in held
+            if node in reachable
+        ]
     )

@@ -48,7 +48,8 @@ def claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool =
     node.deferred = ""
     held = node.claim_of(owner)
     if held is not None:
-        held.reason, held.dead, held.draining = reason, dead, False
+        held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
+        turn.nodes_changed.add(node.name)
         return
     _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
 
@@ -66,6 +67,7 @@ def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
 def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
+    turn.nodes_changed.add(node.name)
     turn.actions.append(orders.isolate(node.name, owner, reason))
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
@@ -77,6 +79,7 @@ def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
     if held is None:
         return False
     node.claims.remove(held)
+    turn.nodes_changed.add(node.name)
     turn.actions.append(orders.release(node.name, owner, reason))
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True

@@ -26,7 +26,7 @@ def take_over(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
         probation.judge(turn, ended)
     job.branch, job.holders = list(ended.branch), dict(ended.holders)
     job.crashed_from, job.judged_generation = list(ended.crashed_from), ended.generation
-    job.recoverable_step = ended.recoverable_step
+    job.recoverable_step, job.skipped = ended.recoverable_step, list(ended.skipped)
     job.foreign_generation = ended.foreign_generation
     how = "was cancelled" if ended.ending else "failed"
     past = ended.past if ended.past and not ended.start_reason else Past(ended.since_ns, how)
@@ -65,6 +65,7 @@ def storage_seen(job: JobRecord, latest: StoredStep | None) -> None:
         # A newer generation than any that is known here fences all of these off.
         job.latest, job.past, job.begun = latest, None, ""
         job.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
+        job.skipped = list(latest.skipped)
 
 
 def or_anew(
@@ -84,7 +85,7 @@ def or_anew(
     away = any(state.nodes[name].gone for name in job.holders)
     if away and now_ns - past.ended_ns < state.settings.memory_kept_ns:
         return event
-    job.recoverable_step = None
+    job.recoverable_step, job.skipped = None, []
     reason = f"nothing is left of the job that {past.how} ({event.lost})"
     job.begun = f"begins anew: {reason}"
     return replace(event, lost="", step=None, reason=reason)
@@ -96,8 +97,14 @@ def sentence(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
     when = ago(now_ns - job.past.ended_ns)
     return (
         f"continues after step {event.step} of the job that {job.past.how} {when}, "
-        f"from {_where(event)}; --fresh would begin anew"
+        f"from {_where(event)}{without(job)}; --fresh would begin anew"
     )
+
+
+def without(job: JobRecord) -> str:
+    """Return which data it goes on without; empty where nothing is left out."""
+    ranges = [f"{first} to {last}" if first < last else f"{first}" for first, last in job.skipped]
+    return f" without data {_names(ranges)}" if ranges else ""
 
 
 def ago(time_ns: int) -> str:
@@ -131,7 +138,7 @@ def _drop(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     if not ended.succeeded and not ended.forgotten_by:
         turn.actions.extend(end_orders.forget(ended, node) for node in ended.holders)
     job.foreign_generation = ended.generation
-    job.branch, job.crashed_from, job.holders = [], [], {}
+    job.branch, job.crashed_from, job.holders, job.skipped = [], [], {}, []
     job.recoverable_step = job.latest = job.past = None
 
 

@@ -12,6 +12,7 @@ from everstep_controller.core import (
     injections,
     jobs,
     liveness,
+    maintenance,
     nodes,
     orders,
     pausing,
@@ -19,6 +20,7 @@ from everstep_controller.core import (
     planning,
     rollback,
     running,
+    successors,
 )
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.facts import Origin
@@ -44,6 +46,7 @@ class Core:
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             _HANDLERS[type(event)](turn, event)
             jobs.nodes_unusable(turn)
+            admission.next_begins(turn)
             planned.look(turn, event)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
@@ -75,6 +78,7 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state.term += 1
     state.findings.pop("event rejected", None)
     for node in state.nodes.values():
+        turn.nodes_changed.add(node.name)
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
         if node.connected:
             node.connected = False
@@ -188,7 +192,9 @@ _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "breakpoint": ending.breakpoint_overdue,
     "abandoned": ending.abandoned,
     "injection": injections.forget,
+    "maintenance": maintenance.due,
     "planned": planned.overdue,
+    "next": successors.overdue,
     "growth": lambda *_: None,  # it is looked at after every event
 }
 # The handlers take exactly the event that they are listed under.
@@ -208,6 +214,8 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.OperatorIsolated: nodes.operator_isolated,
     events.OperatorReleased: nodes.operator_released,
     events.OperatorDrained: nodes.operator_drained,
+    events.MaintenanceOrdered: maintenance.ordered,
+    events.MaintenanceCancelled: maintenance.cancelled,
     events.RestartOrdered: planned.restart_ordered,
     events.AutomationPaused: pausing.paused,
     events.AutomationResumed: pausing.resumed,
@@ -225,6 +233,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.GenerationFinished: running.generation_finished,
     events.JobProgressed: running.progressed,
     events.StepRecoverable: planned.step_recoverable,
+    events.KeeperChosen: running.keeper_chosen,
     events.LayoutLearned: running.layout_learned,
     events.RecoveryStepChosen: planning.step_chosen,
     events.BreakpointReached: ending.breakpoint_reached,

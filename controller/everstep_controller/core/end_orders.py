@@ -1,7 +1,10 @@
 """Orders about the end of a job, and about what is kept of it."""
 
-from everstep_controller.core.actions import EndJob, ForgetJob, KeepJob
+from everstep_controller.core.actions import EndJob, ForgetJob, HoldLauncher, KeepJob
 from everstep_controller.core.state import JobRecord
+
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
 
 
 def end(job: JobRecord, node: str) -> EndJob:
@@ -33,3 +36,23 @@ def keep(job: JobRecord, node: str) -> KeepJob:
         reason=f"the next job of the name {job.name} goes on from it",
         job=job.name,
     )
+
+
+def wait_for_end(job: JobRecord, node: str) -> HoldLauncher:
+    """Return the order to let the launcher of the next job wait for the end of this one."""
+    return HoldLauncher(
+        id=f"{job.name}/next/{node}",
+        node=node,
+        reason=f"waits for the end of the job of this name before it: {what_lasts(job)}",
+        job=job.name,
+    )
+
+
+def what_lasts(job: JobRecord) -> str:
+    """Return what a job that is ending still waits for."""
+    running = [name for name in job.members if name not in job.stopped and name in job.phases]
+    if job.closing and (job.done or not running):
+        return "its last step is being brought to storage"
+    shown, more = ", ".join(running[:_NAMED_MAX]), len(running) - _NAMED_MAX
+    others = f" and {more} more" if more > 0 else ""
+    return f"{shown}{others} has still to stop its processes" if running else "it is ending"

@@ -1,6 +1,6 @@
 """How a job ends: at once, or after its last step is in storage."""
 
-from everstep_controller.core import end_orders, orders
+from everstep_controller.core import end_orders, orders, successors
 from everstep_controller.core.events import BreakpointReached
 from everstep_controller.core.job_lifecycle import JobEvent
 from everstep_controller.core.moving import move
@@ -9,7 +9,13 @@ from everstep_controller.core.turn import Turn
 
 
 def finish(turn: Turn, job: JobRecord, reason: str) -> None:
-    """End a job whose ranks have all ended well."""
+    """End a job whose ranks have all ended well; a fault after its last step costs no more."""
+    incident = job.incident
+    if incident is not None:
+        incident.over_ns, job.plan = turn.now_ns, ""
+        lasted_s = (turn.now_ns - incident.onset_ns) / 1e9
+        message = f"{job.name} has no step left to make, {lasted_s:.2f} s after: {incident.message}"
+        turn.announce(job.name, "IncidentOver", message)
     job.done = True
     close(turn, job, reason)
 
@@ -90,6 +96,7 @@ def replaced(turn: Turn, job: JobRecord) -> None:
     job.ledger.end(turn.now_ns)
     for kind in ("forming", "retry", "breakpoint", "abandoned"):
         turn.drop_timer(f"{kind}/{job.name}")
+    successors.released(turn, job)
 
 
 def over(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
@@ -100,5 +107,7 @@ def over(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
     turn.drop_timer(f"forming/{job.name}")
     turn.drop_timer(f"abandoned/{job.name}")
     turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
-    involved = dict.fromkeys([*job.launchers, *job.holders])
+    # What waits on a node for its end is of the next job, and goes on from what the node holds.
+    involved = [n for n in {**job.launchers, **job.holders} if n not in job.successors]
     turn.actions.extend(end_orders.end(job, node) for node in involved)
+    successors.released(turn, job)

@@ -168,6 +168,25 @@ class OperatorDrained:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceOrdered:
+    """An operator will work on nodes for a while."""
+
+    nodes: tuple[str, ...]
+    begin_ns: int
+    end_ns: int
+    operator: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceCancelled:
+    """An operator will not work on nodes, or has finished before the time."""
+
+    window: str
+    operator: str
+
+
 @dataclass(frozen=True, slots=True)
 class RestartOrdered:
     """An operator wants a job restarted after a step; None leaves the step to the controller."""
@@ -262,6 +281,8 @@ class LauncherJoined:
     stored_generation: int = 0
     # Its user wants to begin anew.
     fresh: bool = False
+    # Data that the generation that it has running leaves out.
+    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +396,22 @@ class JobProgressed:
 
 @dataclass(frozen=True, slots=True)
 class StepRecoverable:
-    """The step that a planned restart waits for, or a later one, can be restored."""
+    """A step is recoverable without any one node, and no row of progress has said so.
+
+    Told while steps are slow or none is made, and at once when a planned restart waits for it.
+    """
 
     job: str
     generation: int
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperChosen:
+    """A node that waits as a spare is to keep the replicas of a job that runs on one node."""
+
+    job: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +474,8 @@ Event = (
     | OperatorIsolated
     | OperatorReleased
     | OperatorDrained
+    | MaintenanceOrdered
+    | MaintenanceCancelled
     | RestartOrdered
     | AutomationPaused
     | AutomationResumed
@@ -459,6 +493,7 @@ Event = (
     | GenerationFinished
     | JobProgressed
     | StepRecoverable
+    | KeeperChosen
     | LayoutLearned
     | RecoveryStepChosen
     | BreakpointReached

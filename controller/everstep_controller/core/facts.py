@@ -89,9 +89,10 @@ class Phase(Enum):
     RESTORED = "restored"
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, only hashed as if: one plan makes 33,000, each in a third of the time.
+@dataclass(slots=True, unsafe_hash=True)
 class ShardSource:
-    """One verified copy that holds some part of the state to restore."""
+    """One verified copy that holds some part of the state to restore. Never changed."""
 
     node: str
     bulk_address: str
@@ -150,6 +151,8 @@ class StoredStep:
     world_size: int
     manifest_hash: str
     size_bytes: int
+    # Data that the job had left out by then.
+    skipped: tuple[DataRange, ...] = ()
 
     @property
     def key(self) -> StepKey:
@@ -220,6 +223,11 @@ class Settings:
     # Nodes wait this long for a job that lacks some before it grows, and no more often than this.
     growth_wait_ns: int = 60_000_000_000
     growth_every_ns: int = 600_000_000_000
+    # Nodes are drained this long before a maintenance window, at least; what has no place elsewhere
+    # is stopped this long before it; and a window lasts this long, at least.
+    maintenance_lead_ns: int = 600_000_000_000
+    maintenance_stop_ns: int = 120_000_000_000
+    maintenance_min_ns: int = 60_000_000_000
     # How long an ended job is kept for `everstep job`.
     job_retention_ns: int = 7 * 86_400_000_000_000
 

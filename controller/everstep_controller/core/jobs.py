@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from everstep_controller.core import blaming, ending, moving, orders, planning
+from everstep_controller.core import blaming, ending, moving, orders, planning, successors
 from everstep_controller.core.deaths import Death
 from everstep_controller.core.events import (
     GenerationStopped,
@@ -11,7 +11,14 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.facts import BranchPoint, JobOnNode
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
-from everstep_controller.core.state import Incident, JobRecord, JobState, NodeRecord
+from everstep_controller.core.state import (
+    OPERATOR,
+    Incident,
+    JobRecord,
+    JobState,
+    NodeRecord,
+    NodeState,
+)
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
@@ -32,12 +39,14 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
     node = event.origin.node
     turn.state.refusals.pop(f"{event.job}@{node}", None)
     job = turn.state.jobs.get(event.job)
-    if job is None or node not in job.launchers:
+    if job is None or successors.left(turn, job, node) or node not in job.launchers:
         return
     del job.launchers[node]
     if job.state is JobState.ENDED:
         return
-    if event.by_user and (node in job.members or job.state is JobState.FORMING):
+    # Who shuts a node down for maintenance ends its launcher, and means no job by that.
+    meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
+    if meant and (node in job.members or job.state is JobState.FORMING):
         job.ending = job.ending or f"ended by its user on {node}"
     if node in job.phases:
         _processes_gone(job, node)
@@ -106,13 +115,20 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
         if node.gone:
             _fence(job, node.name)
         if node.name in job.members:
-            owners = {claim.owner for claim in node.claims}
-            cause = "node" if node.gone else "operator" if "operator" in owners else "finding"
-            verb = "is lost" if node.gone else "was isolated"
-            why = node.reason if node.gone else node.claims[-1].reason
             onset_ns = node.silent_since_ns or turn.now_ns
-            fault(turn, job, onset_ns, cause, node.name, f"{node.name} {verb}: {why}")
+            fault(turn, job, onset_ns, *_why_unusable(node))
         planning.reconsider(turn, job)
+
+
+def _why_unusable(node: NodeRecord) -> tuple[str, str, str]:
+    """Return the cause of a fault, its node, and a sentence."""
+    if node.state is NodeState.MAINTENANCE:
+        return "operator", node.name, f"{node.name} is in maintenance: {node.reason}"
+    if node.gone:
+        return "node", node.name, f"{node.name} is lost: {node.reason}"
+    owners = {claim.owner for claim in node.claims}
+    cause = "operator" if OPERATOR in owners else "finding"
+    return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
 
 
 def nodes_unusable(turn: Turn) -> None:
@@ -146,7 +162,8 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
         if job.name in seen:
             continue
         job.holders.pop(node.name, None)
-        had_launcher = job.launchers.pop(node.name, None) is not None
+        successors.left(turn, job, node.name)
+        had_launcher = _forget_launcher(turn, job, node.name)
         if job.state is JobState.ENDED:
             continue
         if node.name in job.members and (had_launcher or node.name not in job.stopped):
@@ -158,6 +175,14 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
         ending.count_launchers(turn, job)
 
 
+def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
+    """Forget a launcher that is gone; return whether there was one."""
+    if job.launchers.pop(node, None) is None:
+        return False
+    turn.jobs_changed.add(job.name)
+    return True
+
+
 def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     """Continue a job from a generation that agents have seen and the journal has lost.
 
@@ -165,7 +190,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     """
     if seen <= job.generation or job.state is JobState.ENDED:
         return
-    job.generation = seen
+    job.generation, job.unreachable = seen, ""
     job.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
     # There was a state: that nobody can give it back must never look like a fresh start.
     job.recoverable_step = job.recoverable_step or 0

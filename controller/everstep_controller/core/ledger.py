@@ -67,6 +67,8 @@ class Ledger:
     reference_ns: list[int] = field(default_factory=list)
     warmup_left: int = 0
     incident: str = ""
+    # What the first steps after the newest incident take longer; "planned" of one that was meant.
+    warmup: str = "inc.warmup"
 
     def enter(self, at_ns: int, category: str, incident: str | None = None) -> None:
         """Label everything from ``at_ns`` on. Backdating overwrites what was there."""
@@ -104,8 +106,7 @@ class Ledger:
         record = CommittedStep(
             step, start_ns, end_ns, productive_ns, work_ns - productive_ns, excess, stall_ns
         )
-        warming = excess == "inc.warmup" or excess == "init.warmup"
-        self._replace_start(index, record, incident if warming else "")
+        self._replace_start(index, record, "" if excess == SLOW else incident)
         self.steps.append(record)
         del self.steps[:-STEPS_KEPT]
         self.step_count += 1
@@ -128,6 +129,7 @@ class Ledger:
 
     def fault(self, onset_ns: int, alarm_ns: int, incident: str, *, planned: bool = False) -> None:
         """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or a planned stop."""
+        self.warmup = "planned" if planned else "inc.warmup"
         open_segment = self.segments[-1]
         # Never behind a committed step: what was finished before the report counts.
         onset_ns = max(onset_ns, open_segment.start_ns)
@@ -192,7 +194,7 @@ class Ledger:
             last = self.steps[-REFERENCE_STEPS:] if not known else []
             if last:
                 reference = median_low([s.end_ns - s.start_ns - s.stall_ns for s in last])
-            return min(work_ns, reference), "inc.warmup" if self.incident else "init.warmup"
+            return min(work_ns, reference), self.warmup if self.incident else "init.warmup"
         self.reference_ns.append(work_ns)
         del self.reference_ns[:-REFERENCE_STEPS]
         return min(work_ns, reference), SLOW

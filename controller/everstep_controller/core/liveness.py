@@ -1,9 +1,9 @@
 """Who is alive: what peers say, what the streams say, and when the controller doubts itself."""
 
-from everstep_controller.core import nodes, orders
+from everstep_controller.core import jobs, nodes, orders
 from everstep_controller.core.events import NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.node_lifecycle import NodeEvent
-from everstep_controller.core.state import CONTROLLER, Confirmation, NodeRecord
+from everstep_controller.core.state import CONTROLLER, Confirmation, NodeRecord, NodeState
 from everstep_controller.core.turn import Turn
 
 # How many other peers must confirm a silence.
@@ -17,15 +17,17 @@ def disconnected(turn: Turn, event: NodeDisconnected) -> None:
     if node.gone or not node.connected:
         return
     node.connected = False
+    turn.nodes_changed.add(node.name)
     node.silent_since_ns = node.silent_since_ns or turn.now_ns
     turn.set_timer(f"stream/{node.name}", turn.state.settings.stream_silence_ns)
-    ask_peers(turn, node, reporter="")
+    if node.state is not NodeState.MAINTENANCE:
+        ask_peers(turn, node, reporter="")
 
 
 def peer_reported(turn: Turn, event: PeerReported) -> None:
     """A node lost sight of a peer, or sees it again."""
     node = turn.state.nodes.get(event.peer)
-    if node is None or node.gone:
+    if node is None or node.gone or node.state is NodeState.MAINTENANCE:
         return
     if not event.silent:
         node.silent_to = [name for name in node.silent_to if name != event.node]
@@ -101,14 +103,26 @@ def stream_silent(turn: Turn, node: NodeRecord) -> None:
 def lose(turn: Turn, node: NodeRecord, reason: str) -> None:
     """Declare a node lost."""
     node.connected, node.confirmation = False, None
+    turn.nodes_changed.add(node.name)
     turn.drop_timer(f"stream/{node.name}")
+    if node.state is NodeState.MAINTENANCE:
+        _away(turn, node)
+        return
     nodes.move(turn, node, NodeEvent.SILENT, reason)
+
+
+def _away(turn: Turn, node: NodeRecord) -> None:
+    """Expect nothing more of a node that fell silent while somebody works on it."""
+    node.absent = True
+    turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
+    jobs.node_unusable(turn, node)
 
 
 def _doubts_itself(turn: Turn) -> bool:
     """Return whether so much of the fleet is silent that the fault is probably here."""
     state, settings = turn.state, turn.state.settings
-    known = [node for node in state.nodes.values() if not node.gone]
+    expected = (node for node in state.nodes.values() if node.state is not NodeState.MAINTENANCE)
+    known = [node for node in expected if not node.gone]
     silent = [node for node in known if not node.connected or node.silent_to]
     if len(silent) <= 1 or len(silent) <= settings.self_suspicion_ratio * len(known):
         state.self_suspect_since_ns = 0

@@ -14,6 +14,7 @@ def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
     job.state = step(before, event)
     job.reason = reason
     if job.state is not before:
+        turn.jobs_changed.add(job.name)
         job.since_ns = turn.now_ns
         turn.announce(
             job.name,

@@ -24,6 +24,10 @@ class NodeEvent(Enum):
     SILENT = auto()
     REPAIRED = auto()
     PROBATION_OVER = auto()
+    MAINTENANCE_BEGUN = auto()
+    MAINTENANCE_OVER = auto()
+    # Its maintenance is over, and its agent is not there.
+    NOT_BACK = auto()
 
 
 class NodeEffect(Enum):
@@ -49,6 +53,11 @@ _FAILED = Step(_S.REPAIRING, (_X.CLAIM,))
 _LOST = Step(_S.LOST, (_X.CLAIM_DEAD,))
 _VALIDATE = Step(_S.VALIDATING, (_X.CHECK,))
 _BLAMED = Step(_S.VALIDATING, (_X.CLAIM, _X.CHECK))
+_MAINTAINED: dict[tuple[NodeState, NodeEvent], Step] = {
+    (state, _E.MAINTENANCE_BEGUN): Step(_S.MAINTENANCE)
+    for state in _S
+    if state not in (_S.RETIRED, _S.MAINTENANCE)
+}
 
 TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
     {
@@ -77,6 +86,10 @@ TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
         (_S.REPAIRING, _E.CLEARED): _VALIDATE,
         (_S.REPAIRING, _E.SILENT): _LOST,
         (_S.LOST, _E.CONNECTED): _VALIDATE,
+        # Within maintenance nothing else counts: neither silence nor findings nor a reboot.
+        **_MAINTAINED,
+        (_S.MAINTENANCE, _E.MAINTENANCE_OVER): _VALIDATE,
+        (_S.MAINTENANCE, _E.NOT_BACK): _LOST,
     }
 )
 

@@ -14,6 +14,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent
 from everstep_controller.core.state import (
     AUTOMATION,
+    MAINTENANCE,
     OPERATOR,
     NodeRecord,
     NodeState,
@@ -44,14 +45,24 @@ def before_usable(state: NodeState) -> bool:
 def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> None:
     if effect is NodeEffect.RELEASE:
         claims.unclaim(turn, node, AUTOMATION, reason)
+        if _was_maintained(node):
+            claims.unclaim(turn, node, MAINTENANCE, reason)
         retry_deferred(turn)
     elif effect is NodeEffect.START_PROBATION:
         turn.set_timer(f"probation/{node.name}", turn.state.settings.probation_ns)
 
 
+def _was_maintained(node: NodeRecord) -> bool:
+    """Return whether a node has a claim of a window that has begun, not only of one to come."""
+    claim = node.claim_of(MAINTENANCE)
+    return claim is not None and not claim.draining
+
+
 def connected(turn: Turn, event: NodeConnected) -> None:
     """Take what an agent says of its node when its stream opens."""
     node = turn.state.nodes.setdefault(event.node, NodeRecord(event.node, since_ns=turn.now_ns))
+    turn.nodes_changed.add(node.name)
+    node.absent = False
     rebooted = bool(node.boot_id) and node.boot_id != event.boot_id
     node.connected, node.silent_since_ns = True, 0
     node.silent_to, node.confirmation = [], None
@@ -109,6 +120,8 @@ def finding_cleared(turn: Turn, event: FindingCleared) -> None:
 def reconsider(turn: Turn, node: NodeRecord) -> None:
     """Judge a node by its open findings, as far as each one's mode allows."""
     node.deferred = ""
+    if node.state is NodeState.MAINTENANCE:
+        return
     held = (one for one in node.findings.values() if not one.accepted_by)
     acted_on = [
         one.finding
@@ -164,7 +177,7 @@ def check_finished(turn: Turn, event: CheckFinished) -> None:
         turn.set_timer(f"check/{node.name}", turn.state.settings.recheck_ns)
     elif problem:
         move(turn, node, NodeEvent.CHECK_FAILED, problem)
-    elif node.claim_of(AUTOMATION) is not None:
+    elif node.claim_of(AUTOMATION) is not None or _was_maintained(node):
         move(turn, node, NodeEvent.RECHECK_PASSED, event.message)
     else:
         move(turn, node, NodeEvent.CHECK_PASSED, event.message)

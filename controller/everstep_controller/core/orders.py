@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everstep_controller.core import end_orders, probation
+from everstep_controller.core import end_orders, probation, waiting
 from everstep_controller.core.actions import (
     Action,
     ChooseRecoveryStep,
@@ -22,6 +22,7 @@ from everstep_controller.core.facts import BranchPoint, InjectionState
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import (
     AUTOMATION,
+    MAINTENANCE,
     OPERATOR,
     Injection,
     JobRecord,
@@ -40,7 +41,7 @@ def outstanding(state: State) -> Iterator[Action]:
         yield from claims_on(node)
         yield from for_node(state, node)
     for job in state.jobs.values():
-        if job.state is JobState.REPLANNING:
+        if job.state is JobState.REPLANNING or waiting.for_its_state(job):
             yield choose_step(state, job)
 
 
@@ -85,6 +86,8 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     """Yield what a node should be told now about one job."""
     if stale := _stale_generation(job, node):
         yield stop(state, job, node, stale)
+    if node in job.successors:
+        yield end_orders.wait_for_end(job, node)
     if job.state is JobState.ENDED:
         involved = node in job.launchers or node in job.holders
         yield from [end_orders.end(job, node)] if involved else []
@@ -127,7 +130,7 @@ def claims_on(node: NodeRecord) -> Iterator[Action]:
     """Yield what the isolation drivers should know of a node."""
     for claim in node.claims:
         yield isolate(node.name, claim.owner, claim.reason)
-    for owner in (AUTOMATION, OPERATOR):
+    for owner in (AUTOMATION, OPERATOR, MAINTENANCE):
         if node.claim_of(owner) is None:
             yield release(node.name, owner, f"no claim of {owner}")
 
@@ -166,7 +169,8 @@ def refuse(job: str, node: str, reason: str) -> RefuseLauncher:
 def hold(job: JobRecord, node: str) -> HoldLauncher:
     """Return the order to let a launcher wait."""
     spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.done
-    reason = f"waiting as a spare of {job.name}" if spare else job.reason
+    waits = f"waiting as a spare of {job.name} (another job would need another --job name)"
+    reason = waits if spare else job.reason
     return HoldLauncher(
         id=f"{job.name}/hold/{node}/{job.state.value}", node=node, reason=reason, job=job.name
     )

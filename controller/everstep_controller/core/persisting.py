@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.choosing import whole
 from everstep_controller.core.copies import Copy, Parts, Tier
-from everstep_controller.core.facts import StepKey, Storage, StoredStep
+from everstep_controller.core.facts import DataRange, StepKey, Storage, StoredStep
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import JobRecord
 
@@ -37,6 +37,8 @@ class Publish:
     files: tuple[StoredFile, ...]
     # What must not be removed; empty removes nothing.
     keep: tuple[StoredStep, ...]
+    # Data that the job leaves out, for that manifest.
+    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,9 @@ class Persisting:
             key = (self.generation, step)
             kept.setdefault(key, StoredStep(*key, sight.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
-        return Publish(self.generation, target, files, keep)
+        # Only with the files: what is done already would else be another order after a rollback.
+        skipped = tuple(job.skipped) if files else ()
+        return Publish(self.generation, target, files, keep, skipped)
 
 
 def stand_ins(sight: Sight, named: Sequence[int]) -> dict[str, tuple[int, ...]]:

@@ -60,7 +60,18 @@ def seat(
         else:
             empty += 1
     places = _grown(places, spares.best(most - len(places)), there)[:most]
-    return Seating(_meeting_first(places, there), replaced, empty)
+    trust = {name: there[name].distrust for name in places}
+    return Seating(meeting_first(places, trust), replaced, empty)
+
+
+def meeting_first(places: Sequence[str], distrust: Mapping[str, int]) -> list[str]:
+    """Return the places with a trusted node first; it changes places with the one that is not."""
+    seated = list(places)
+    if not seated or distrust[seated[0]] < SUSPECT:
+        return seated
+    best = min(range(len(seated)), key=lambda index: (distrust[seated[index]], index))
+    seated[0], seated[best] = seated[best], seated[0]
+    return seated
 
 
 def natural(name: str) -> _Natural:
@@ -126,12 +137,3 @@ def _grown(
     for one in more:
         behind.setdefault(last.get(one.domain, places[-1]), []).append(one.name)
     return [name for place in places for name in (place, *behind.get(place, ()))]
-
-
-def _meeting_first(places: list[str], there: Mapping[str, Candidate]) -> list[str]:
-    """Return the places with a trusted node first; it changes places with the one that is not."""
-    if not places or there[places[0]].distrust < SUSPECT:
-        return places
-    best = min(range(len(places)), key=lambda index: (there[places[index]].distrust, index))
-    places[0], places[best] = places[best], places[0]
-    return places

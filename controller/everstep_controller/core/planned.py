@@ -1,19 +1,22 @@
 """Planned work: a running job is restarted after a step that is recoverable, so nothing is lost.
 
-What is wanted follows from the state alone and is looked at after every event, so that a word said
-twice, or a controller that was away, changes nothing.
+What is wanted follows from the state alone and is looked at after every event that may change it,
+so that a word said twice, or a controller that was away, changes nothing.
 """
 
 import math
 
 from everstep_controller.core import jobs, orders, planning
+from everstep_controller.core.concerned import jobs_concerned
 from everstep_controller.core.events import Event, JobProgressed, RestartOrdered, StepRecoverable
 from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.outlook import sentence, without
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, Planned, State
 from everstep_controller.core.turn import Turn
 
-# All agents hear of the chosen step within this time, before their ranks have passed it.
-_LEAD_NS = 1_000_000_000
+# All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
+# step ask them each two (the agent's vault/cadence.py): before any has passed it.
+_LEAD_NS = 3_000_000_000
 
 
 def look(turn: Turn, event: Event) -> None:
@@ -26,7 +29,7 @@ def look(turn: Turn, event: Event) -> None:
     nodes = turn.state.nodes
     turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
     draining = set(turn.state.draining)
-    for job in turn.state.jobs.values():
+    for job in jobs_concerned(turn, event):
         if job.state is not JobState.ENDED:
             _forget_what_is_done(turn, job)
             _look_for_drain(turn, job, draining)
@@ -50,10 +53,10 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
 
 
 def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
-    """The step that a restart waits for can be restored."""
+    """A newer step can be restored, and no row of progress has said so."""
     job = turn.state.jobs.get(event.job)
     if job is not None and event.generation == job.generation:
-        job.recoverable_step = max(event.step, job.recoverable_step or 0)
+        job.recoverable_step = event.step
 
 
 def overdue(turn: Turn, name: str) -> None:
@@ -71,25 +74,13 @@ def overdue(turn: Turn, name: str) -> None:
     _stop(turn, job, late)
 
 
-def without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], str]:
-    """Return the members and the kind of plan that leave nodes; no member if that cannot be."""
-    able = [node for node in planning.candidates(state, job) if node.name not in draining]
-    return planning.seated(state, job, able)
-
-
-def forecast(state: State, job: JobRecord, node: str) -> str:
-    """Say what draining a node will do to a job that has ranks there."""
-    members, kind = without(state, job, {node})
-    if not members:
-        may = "it has no spare" if job.reform else "it has no spare and may not re-form"
-        return f"{job.name} stays on {node} until another node joins: {may}"
-    new = ", ".join(name for name in members if name not in job.members)
-    how = f"{new} takes its place" if kind == "spare" else f"on {len(members)} nodes"
-    if not orders.has_state(job):
-        return f"{job.name} is stopped at once, and starts again ({how}): it makes no snapshots"
-    chosen = None if job.planned is None else job.planned.after_step
-    step = "a step that is recoverable" if chosen is None else f"step {chosen}"
-    return f"{job.name} goes on without {node} after {step}: {how}"
+def hurry(job: JobRecord) -> None:
+    """Have a planned restart wait for no step that is far away: the job has to leave a node."""
+    wish = job.planned
+    newest = -1 if job.last_step is None else job.last_step
+    if wish is not None and wish.after_step is not None:
+        far = wish.after_step > newest + _margin(job)
+        wish.after_step = None if far else wish.after_step
 
 
 # -------------------------------------------------------------------------------------------------
@@ -114,13 +105,6 @@ def _says_the_same(known: Planned, wish: Planned) -> bool:
     return same and wish.after_step in (None, known.after_step)
 
 
-def sentence(job: JobRecord, wish: Planned) -> str:
-    """Say what is planned."""
-    step = "a step boundary" if wish.after_step is None else f"the boundary after {wish.after_step}"
-    lossless = "" if orders.has_state(job) else ", without a snapshot, for it makes none"
-    return f"a restart at {step} is planned{lossless} ({wish.kind}, {wish.by}): {wish.reason}"
-
-
 def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     wish = job.planned
     if wish is None:
@@ -143,10 +127,14 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
     leaving = sorted(draining.intersection(job.members)) if draining else []
     if not leaving or job.planned is not None:
         return
-    if job.state is JobState.REPLANNING and without(turn.state, job, draining)[0]:
+    nodes = turn.state.nodes
+    must = any(nodes[name].vacated for name in leaving)
+    if not must and not without(turn.state, job, draining)[0]:
+        return
+    if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    elif job.state in ACTIVE and not job.done and without(turn.state, job, draining)[0]:
-        claim = turn.state.nodes[leaving[0]].claims[0]
+    elif job.state in ACTIVE and not job.done:
+        claim = nodes[leaving[0]].claims[0]
         reason = f"{', '.join(leaving)} is drained: {claim.reason}"
         _want(turn, job, Planned("drain", claim.owner, reason, 0, 0))
 
@@ -203,12 +191,18 @@ def _look(turn: Turn, job: JobRecord) -> None:
     if wish.after_step is None:
         wish.after_step = newest + _margin(job)
         turn.announce(job.name, "StepPlanned", f"{job.name}: {sentence(job, wish)}")
-    if job.recoverable_step is not None and job.recoverable_step >= wish.after_step:
+    if _reached(job, wish.after_step):
         _stop(turn, job, f"step {job.recoverable_step} is recoverable")
         return
     timer = f"planned/{job.name}"
     if timer not in turn.state.timers and wish.after_step <= newest + _margin(job):
         turn.set_timer(timer, turn.state.settings.planned_ns)
+
+
+def _reached(job: JobRecord, step: int) -> bool:
+    """Return whether a step can be restored, and counts: its row may come after its copies."""
+    restorable = job.recoverable_step is not None and job.recoverable_step >= step
+    return restorable and (job.last_step is None or job.last_step >= step)
 
 
 def _margin(job: JobRecord) -> int:

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from everstep_controller.core import blaming, continuing, ending, orders, placing, probation
+from everstep_controller.core import (
+    blaming,
+    continuing,
+    ending,
+    orders,
+    placing,
+    probation,
+    waiting,
+)
 from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.facts import BranchPoint
 from everstep_controller.core.job_lifecycle import JobEvent
@@ -17,8 +25,6 @@ from everstep_controller.core.state import (
 )
 from everstep_controller.core.turn import Turn
 
-# How long a job waits before it asks again for a state that nobody could give back.
-_RETRY_NS = 15_000_000_000
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placing.SUSPECT}
 
 
@@ -50,13 +56,13 @@ def _form(turn: Turn, job: JobRecord) -> None:
 
 
 def _stopping(turn: Turn, job: JobRecord) -> None:
-    stopped = frozenset(job.stopped)  # looked up for every member at every answer of a member
-    waiting = [
-        name for name in job.members if name not in stopped and not turn.state.nodes[name].gone
-    ]
-    if not waiting:
+    # Asked at every answer of a member: it looks no further than the first one that is missing.
+    stopped, nodes = frozenset(job.stopped), turn.state.nodes
+    silent = (name for name in job.members if name not in stopped and not nodes[name].gone)
+    missing = next(silent, None)
+    if missing is None:
         plan(turn, job)
-    elif not any(turn.state.nodes[name].connected for name in waiting):
+    elif not nodes[missing].connected and not any(nodes[name].connected for name in silent):
         # Only the verdict on silent nodes is missing.
         segment = job.ledger.segments[-1]
         if segment.category == "inc.drain":
@@ -70,7 +76,12 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
         for name, launcher in job.launchers.items()
         if state.nodes[name].usable and not launcher.stale_generation
     ]
-    return sorted(able, key=lambda node: (_DISTRUST[node.state], node.name))
+    return sorted(able, key=lambda node: (distrust(node), node.name))
+
+
+def distrust(node: NodeRecord) -> int:
+    """Return how little a node is trusted: 0 for a healthy one."""
+    return placing.SUSPECT if node.missed else _DISTRUST[node.state]
 
 
 def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
@@ -91,13 +102,16 @@ def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
     return [
         node
         for node in nodes
-        if node.draining and node.fit and not job.launchers[node.name].stale_generation
+        if node.draining
+        and not node.vacated
+        and node.fit
+        and not job.launchers[node.name].stale_generation
     ]
 
 
 def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], str]:
     """Return what choose_members does, of these nodes only."""
-    able = [placing.Candidate(node.name, node.domain, _DISTRUST[node.state]) for node in nodes]
+    able = [placing.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
     domains = {name: state.nodes[name].domain for name in job.members}
     seating = placing.seat(job.members, domains, able, job.nodes_max)
     places = seating.places
@@ -111,20 +125,27 @@ def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[l
 
 def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
-    if not turn.paused(job.name):
+    if not turn.paused(job.name) and not job.unreachable:
         blaming.judge(turn, job)
     refusal = job.closing or job.ending or _given_up(job)
     if refusal:
         ending.close(turn, job, refusal)
         return
     if paused := turn.paused(job.name):
-        _wait(turn, job, f"automation is paused: {paused}; to go on: everstep resume {job.name}")
+        waiting.wait(
+            turn, job, f"automation is paused: {paused}; to go on: everstep resume {job.name}"
+        )
         return
     members, kind = choose_members(turn.state, job)
     if not members:
         able = len(candidates(turn.state, job))
         need = job.nodes_min if job.reform else max(len(job.members), job.nodes_min)
-        _wait(turn, job, f"{able} nodes can take ranks, it needs {need}")
+        waiting.wait(turn, job, f"{able} nodes can take ranks, it needs {need}")
+        return
+    if job.unreachable:
+        # Its generation was planned, and never started.
+        job.members, job.stopped = members, []
+        turn.actions.append(orders.choose_step(turn.state, job))
         return
     job.plan = "waited" if job.plan == "waited" and kind != "reform" else kind
     probation.judge(turn, job)
@@ -147,36 +168,25 @@ def _given_up(job: JobRecord) -> str:
     return sentence + blaming.summary(job)
 
 
-def _wait(turn: Turn, job: JobRecord, reason: str) -> None:
-    job.plan = "waited"
-    if job.state is JobState.FORMING:
-        job.reason = reason
-        return
-    move(turn, job, JobEvent.NO_CAPACITY, reason)
-    if job.ledger.segments[-1].category != category(job, "inc.capacity"):
-        job.ledger.enter(turn.now_ns, category(job, "inc.capacity"))
-
-
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     """Start the generation that was planned, at the step that the catalogue found."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.REPLANNING or event.generation != job.generation:
-        return
-    if job.closing:
+    if job is None or event.generation != job.generation or not _asked(turn, job):
         return
     event = continuing.or_anew(turn.state, job, event, turn.now_ns)
     if event.lost:
-        turn.announce(job.name, "StateUnreachable", f"{job.name}: {event.lost}")
-        anew = "; to begin anew, start it with --fresh" if job.past and not job.start_reason else ""
-        waits = f"its state cannot be restored: {event.lost}; waiting for nodes to return{anew}"
-        _wait(turn, job, waits)
-        turn.set_timer(f"retry/{job.name}", _RETRY_NS)
+        waiting.for_state(turn, job, event.lost)
         return
+    if job.unreachable:
+        waiting.state_found(turn, job)
     if job.incident is not None:
         job.restarts += 1
         job.restarts_without_progress += 1
         job.incident.plan, job.incident.step_restored = job.plan, event.step
         blaming.tried(job, event.step)
+    # Nodes may have become suspect since the plan was made.
+    trust = {name: distrust(turn.state.nodes[name]) for name in job.members}
+    job.members = placing.meeting_first(job.members, trust)
     rebase(job, event)
     job.own_restarts = _own_restarts(turn.state, job)
     first = job.members[0]
@@ -190,6 +200,17 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     turn.actions.extend(orders.starts(job))
     for spare in job.launchers.keys() - set(job.members):
         turn.actions.append(orders.hold(job, spare))
+
+
+def _asked(turn: Turn, job: JobRecord) -> bool:
+    """Return whether the plan still stands that the catalogue was asked for."""
+    if job.closing:
+        return False
+    if job.state is not JobState.WAITING_CAPACITY:
+        return job.state is JobState.REPLANNING
+    # A member may have gone since: then it was asked again, or waits for nodes.
+    there = all(turn.state.nodes[name].fit and name in job.launchers for name in job.members)
+    return waiting.for_its_state(job) and there and not turn.paused(job.name)
 
 
 def _own_restarts(state: State, job: JobRecord) -> int:
@@ -223,4 +244,4 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
         job.begun = continuing.sentence(job, event, now_ns)
         return f"generation {job.generation} {job.begun}"
     plan_text = f"generation {job.generation} ({job.plan})"
-    return f"{plan_text} continues after step {event.step}: {event.reason}"
+    return f"{plan_text} continues after step {event.step}{continuing.without(job)}: {event.reason}"

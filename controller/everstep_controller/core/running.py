@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from everstep_controller.core import ending, moving
+from everstep_controller.core import ending, moving, stages
 from everstep_controller.core.events import (
     GenerationFinished,
     JobProgressed,
+    KeeperChosen,
     LayoutLearned,
     PhaseReached,
 )
 from everstep_controller.core.facts import Phase
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
+from everstep_controller.core.stages import ORDER
 from everstep_controller.core.state import JobRecord, JobState
 from everstep_controller.core.turn import Turn
-
-_ORDER = {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}
 
 
 def phase_reached(turn: Turn, event: PhaseReached) -> None:
@@ -25,29 +25,29 @@ def phase_reached(turn: Turn, event: PhaseReached) -> None:
         return
     if job.state not in ACTIVE:
         return
-    before = _common_phase(job)
     known = job.phases.get(node)
-    if known is None or _ORDER[event.phase] > _ORDER[known]:
-        job.phases[node] = event.phase
-    job.phase_ns = max(job.phase_ns, event.at_ns)
-    reached = _common_phase(job)
-    if reached is not before and reached is not None:
-        _enter_phase(turn, job, reached)
+    stages.note(job, event.phase, event.at_ns)
+    if known is not None and ORDER[event.phase] <= ORDER[known]:
+        stages.overtaken(job, event.phase)
+        return
+    job.phases[node] = event.phase
+    if len(job.phases) == len(job.members) and not _held_back(job, known):
+        _enter_phase(turn, job, min(job.phases.values(), key=lambda phase: ORDER[phase]))
 
 
-def _common_phase(job: JobRecord) -> Phase | None:
-    phases = [job.phases.get(member) for member in job.members]
-    reached = [phase for phase in phases if phase is not None]
-    if len(reached) < len(phases):
-        return None
-    return min(reached, key=lambda phase: _ORDER[phase], default=None)
+def _held_back(job: JobRecord, left: Phase | None) -> bool:
+    """Return whether some member is still in the phase that another one has left, or before it."""
+    if left is None:
+        return False
+    phases = job.phases.values()
+    return any(phase in phases for phase in Phase if ORDER[phase] <= ORDER[left])
 
 
 def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
-    at_ns, job.phase_ns = min(job.phase_ns, turn.now_ns), 0
+    at_ns = min(job.reached_ns[phase], turn.now_ns)
     if job.state is JobState.RUNNING:
-        return
-    if phase is Phase.STARTED:
+        stages.restate(job.ledger, phase, at_ns)
+    elif phase is Phase.STARTED:
         job.ledger.enter(at_ns, moving.category(job, "inc.init"))
     elif phase is Phase.ATTACHED:
         moving.move(turn, job, JobEvent.ATTACHED, "all ranks have called in")
@@ -63,8 +63,8 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     if job is None or event.generation != job.generation or job.state is JobState.ENDED:
         return
     if job.state in ACTIVE and job.state not in (JobState.RUNNING, JobState.WARMING):
-        # A job that does not tell its phases: its first steps show that it runs.
-        job.ledger.begin_steps(job.ledger.segments[-1].start_ns, warmup=True)
+        # It does not tell its phases, or tells them late: its first steps show that it runs.
+        job.ledger.begin_steps(stages.steps_begun_ns(job, event.end_ns), warmup=True)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
     job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
@@ -95,6 +95,13 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
             "IncidentOver",
             f"{job.name} is at new step {number}, {lasted_s:.2f} s after: {incident.message}",
         )
+
+
+def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
+    """Ask this node, too, what it has when the job has to go back."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
+        job.holders.setdefault(event.node, 0)
 
 
 def layout_learned(turn: Turn, event: LayoutLearned) -> None:

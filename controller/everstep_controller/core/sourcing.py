@@ -1,5 +1,6 @@
 """Which of the copies of a restored step each member of the new generation is told of."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -31,11 +32,16 @@ class Sources:
     _of_part: dict[str, list[ShardSource]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        of_rank, of_part = (
+            defaultdict[int, list[ShardSource]](list),
+            defaultdict[str, list[ShardSource]](list),
+        )
         for source in self.all:
-            self._of_rank.setdefault(source.rank, []).append(source)
-            part = self._of_part.setdefault(source.layout, [])
+            of_rank[source.rank].append(source)
+            part = of_part[source.layout]
             if len(part) < _OF_A_PART:
                 part.append(source)
+        self._of_rank, self._of_part = dict(of_rank), dict(of_part)
 
     def of(self, node: str) -> tuple[ShardSource, ...]:
         """Return the copies that a member is told of, best first."""
@@ -53,11 +59,11 @@ class Sources:
         if not all(rank in self._of_rank for rank in ranks):
             # Other ranks' copies stand in, and nobody here knows which.
             return self._of_every_part()
-        told: dict[int, ShardSource] = {}
-        for rank in ranks:
-            told |= {id(source): source for source in self._of_rank.get(rank, ())}
-        for part in {source.layout: None for source in told.values()}:
-            told |= {id(source): source for source in self._of_part[part]}
+        own = [source for rank in ranks for source in self._of_rank[rank]]
+        told = dict(zip(map(id, own), own, strict=True))
+        for part in dict.fromkeys([source.layout for source in own]):
+            for source in self._of_part[part]:
+                told[id(source)] = source
         return tuple(told.values())
 
 

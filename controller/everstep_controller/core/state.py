@@ -5,6 +5,7 @@ from enum import Enum
 
 from everstep_common.findings import Finding
 from everstep_controller.core.deaths import Death, Judgement, Strike
+from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.facts import (
     BranchPoint,
     DataRange,
@@ -19,6 +20,7 @@ from everstep_controller.core.facts import (
     StoredStep,
 )
 from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.windows import Window
 
 
 class NodeState(Enum):
@@ -31,6 +33,8 @@ class NodeState(Enum):
     REPAIRING = "repairing"
     PROBATION = "probation"
     LOST = "lost"
+    # Somebody works on it: nothing that it does or leaves undone is judged.
+    MAINTENANCE = "maintenance"
     RETIRED = "retired"
 
 
@@ -50,6 +54,7 @@ class JobState(Enum):
 
 AUTOMATION = "automation"
 OPERATOR = "operator"
+MAINTENANCE = "maintenance"
 FLEET = "fleet"
 CONTROLLER = "controller"
 
@@ -65,6 +70,8 @@ class Claim:
     dead: bool = False
     # What runs there leaves at a step boundary, and only if it can go on elsewhere.
     draining: bool = False
+    # It leaves soon, even if it cannot go on elsewhere.
+    vacate: bool = False
 
 
 @dataclass(slots=True)
@@ -140,10 +147,17 @@ class NodeRecord:
     injections: dict[str, Injection] = field(default_factory=dict)
     # How many were ordered so far; none gets the number of another.
     injections_ordered: int = 0
+    # Silent while it is in maintenance, so nothing there is waited for.
+    absent: bool = False
 
     def claim_of(self, owner: str) -> Claim | None:
         """Return the claim of one owner."""
         return next((claim for claim in self.claims if claim.owner == owner), None)
+
+    @property
+    def missed(self) -> bool:
+        """Whether its stream has ended, or peers lost sight of it, and nothing is judged yet."""
+        return not self.connected or bool(self.silent_to) or self.confirmation is not None
 
     @property
     def fit(self) -> bool:
@@ -162,9 +176,14 @@ class NodeRecord:
         return bool(self.claims) and all(claim.draining for claim in self.claims)
 
     @property
+    def vacated(self) -> bool:
+        """Whether what runs there has to leave, wherever it can go."""
+        return any(claim.vacate for claim in self.claims)
+
+    @property
     def gone(self) -> bool:
         """Whether nothing that runs there is to be waited for."""
-        return self.state in (NodeState.LOST, NodeState.RETIRED)
+        return self.absent or self.state in (NodeState.LOST, NodeState.RETIRED)
 
 
 @dataclass(slots=True)
@@ -229,7 +248,11 @@ class JobRecord:
     members: list[str] = field(default_factory=list)
     launchers: dict[str, Launcher] = field(default_factory=dict)
     phases: dict[str, Phase] = field(default_factory=dict)
-    phase_ns: int = 0
+    # Why nobody could give back the state that the planned generation begins from: it waits, and
+    # the same question is asked again until somebody can.
+    unreachable: str = ""
+    # When the last node yet has reached a phase.
+    reached_ns: dict[Phase, int] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
     # Nodes that may hold copies of the job's state, and the last generation they were started in.
@@ -277,6 +300,8 @@ class JobRecord:
     judgements: list[Judgement] = field(default_factory=list)
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
+    # By their nodes, launchers that have come while it ends, and begin the next job of the name.
+    successors: dict[str, LauncherJoined] = field(default_factory=dict)
     # All its ranks ended well; it only waits for its last step to be in storage.
     done: bool = False
     # Its user wants it to begin anew.
@@ -330,4 +355,7 @@ class State:
     self_suspect_since_ns: int = 0
     # Nodes that were being drained after the last event.
     draining: list[str] = field(default_factory=list)
+    # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
+    windows: dict[str, Window] = field(default_factory=dict)
+    windows_ordered: int = 0
     event_count: int = 0

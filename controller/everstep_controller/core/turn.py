@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import Action, Announce, SetTimer
+from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.state import FLEET, State
 
 
@@ -15,6 +16,11 @@ class Turn:
     actions: list[Action] = field(default_factory=list)
     # Nodes that lost the right to take ranks while a job was planned: all jobs hear of it after.
     unusable: list[str] = field(default_factory=list)
+    # What may have changed of nodes and jobs as far as planned work is concerned.
+    nodes_changed: set[str] = field(default_factory=set)
+    jobs_changed: set[str] = field(default_factory=set)
+    # Launchers that waited for the end of the job before theirs.
+    joining: list[LauncherJoined] = field(default_factory=list)
 
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Tell people."""

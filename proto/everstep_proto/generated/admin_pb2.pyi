@@ -83,6 +83,7 @@ class NodeSummary(_message.Message):
     ACCELERATORS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SINCE_NS_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -101,6 +102,8 @@ class NodeSummary(_message.Message):
     """The sentence with which it entered its state."""
     since_ns: _builtins.int
     """When it entered its state."""
+    maintenance: _builtins.str
+    """The maintenance window that it is in, or that is next, in one sentence; empty for none."""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """Claims that keep it from taking ranks."""
@@ -123,10 +126,11 @@ class NodeSummary(_message.Message):
         accelerators: _builtins.str = ...,
         reason: _builtins.str = ...,
         since_ns: _builtins.int = ...,
+        maintenance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "findings", b"findings", "jobs", b"jobs", "memory_bytes", b"memory_bytes", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -782,6 +786,7 @@ class JobDetail(_message.Message):
     STORAGE_FIELD_NUMBER: _builtins.int
     CADENCE_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -812,6 +817,10 @@ class JobDetail(_message.Message):
     def cadence(self) -> Global___Cadence:
         """How often it is snapshotted."""
 
+    @_builtins.property
+    def standbys(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandbyLine]:
+        """What waits on each node to become its ranks, by node."""
+
     def __init__(
         self,
         *,
@@ -826,14 +835,53 @@ class JobDetail(_message.Message):
         storage: Global___StorageLine | None = ...,
         cadence: Global___Cadence | None = ...,
         begun: _builtins.str = ...,
+        standbys: _abc.Iterable[Global___StandbyLine] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobDetail: _TypeAlias = JobDetail  # noqa: Y015
+
+@_typing.final
+class StandbyLine(_message.Message):
+    """The warm standbys of a job on one node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    MAKING_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    ready: _builtins.int
+    """Those that can begin at once."""
+    making: _builtins.int
+    """Those that are being made, or are to be."""
+    memory_bytes: _builtins.int
+    """What they take together."""
+    ended: _builtins.str
+    """Why there are none any more; empty: there may be some."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        ready: _builtins.int = ...,
+        making: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        ended: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "making", b"making", "memory_bytes", b"memory_bytes", "node", b"node", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandbyLine: _TypeAlias = StandbyLine  # noqa: Y015
 
 @_typing.final
 class Cadence(_message.Message):
@@ -1981,3 +2029,193 @@ class ControllerDetail(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ControllerDetail: _TypeAlias = ControllerDetail  # noqa: Y015
+
+@_typing.final
+class AddMaintenanceRequest(_message.Message):
+    """Which nodes are worked on, and when."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    IN_NS_FIELD_NUMBER: _builtins.int
+    DURATION_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    begin_ns: _builtins.int
+    """When it begins; not set: after in_ns."""
+    in_ns: _builtins.int
+    """How long from now it begins, on the controller's clock."""
+    duration_ns: _builtins.int
+    """How long it lasts."""
+    reason: _builtins.str
+    """Why."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their names."""
+
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        begin_ns: _builtins.int | None = ...,
+        in_ns: _builtins.int = ...,
+        duration_ns: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_begin_ns", b"_begin_ns", "begin_ns", b"begin_ns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_begin_ns", b"_begin_ns", "begin_ns", b"begin_ns", "duration_ns", b"duration_ns", "in_ns", b"in_ns", "nodes", b"nodes", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__begin_ns: _TypeAlias = _typing.Literal["begin_ns"]  # noqa: Y015
+    _WhichOneofArgType__begin_ns: _TypeAlias = _typing.Literal["_begin_ns", b"_begin_ns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__begin_ns) -> _WhichOneofReturnType__begin_ns | None: ...
+
+Global___AddMaintenanceRequest: _TypeAlias = AddMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class MaintenanceWindow(_message.Message):
+    """A time in which nodes are worked on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ORDERED_NS_FIELD_NUMBER: _builtins.int
+    DRAIN_NS_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    INTERRUPTS_FIELD_NUMBER: _builtins.int
+    ENDED_BY_FIELD_NUMBER: _builtins.int
+    window: _builtins.str
+    """Its name, "m-3"."""
+    begin_ns: _builtins.int
+    """When it begins."""
+    end_ns: _builtins.int
+    """When it is over."""
+    state: _builtins.str
+    """"planned", "draining", "begun", "over" or "cancelled"."""
+    by: _builtins.str
+    """Who asked for it."""
+    reason: _builtins.str
+    """Why."""
+    ordered_ns: _builtins.int
+    """When it was asked for."""
+    drain_ns: _builtins.int
+    """When jobs begin to leave its nodes."""
+    ended_by: _builtins.str
+    """Who cancelled it; empty while nobody has."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its nodes."""
+
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Jobs that leave its nodes and go on elsewhere."""
+
+    @_builtins.property
+    def interrupts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """One sentence for each job that cannot go on elsewhere."""
+
+    def __init__(
+        self,
+        *,
+        window: _builtins.str = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        begin_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        state: _builtins.str = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        ordered_ns: _builtins.int = ...,
+        drain_ns: _builtins.int = ...,
+        moves: _abc.Iterable[_builtins.str] | None = ...,
+        interrupts: _abc.Iterable[_builtins.str] | None = ...,
+        ended_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "by", b"by", "drain_ns", b"drain_ns", "end_ns", b"end_ns", "ended_by", b"ended_by", "interrupts", b"interrupts", "moves", b"moves", "nodes", b"nodes", "ordered_ns", b"ordered_ns", "reason", b"reason", "state", b"state", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaintenanceWindow: _TypeAlias = MaintenanceWindow  # noqa: Y015
+
+@_typing.final
+class ListMaintenanceRequest(_message.Message):
+    """Which windows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALL_FIELD_NUMBER: _builtins.int
+    all: _builtins.bool
+    """Those, too, that are over or were cancelled."""
+    def __init__(
+        self,
+        *,
+        all: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMaintenanceRequest: _TypeAlias = ListMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class ListMaintenanceReply(_message.Message):
+    """The windows, in the order in which they begin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___MaintenanceWindow]:
+        """The windows."""
+
+    def __init__(
+        self,
+        *,
+        windows: _abc.Iterable[Global___MaintenanceWindow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMaintenanceReply: _TypeAlias = ListMaintenanceReply  # noqa: Y015
+
+@_typing.final
+class CancelMaintenanceRequest(_message.Message):
+    """Cancel which window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WINDOW_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    window: _builtins.str
+    """Its name."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        window: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator", b"operator", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelMaintenanceRequest: _TypeAlias = CancelMaintenanceRequest  # noqa: Y015

@@ -105,6 +105,21 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
                 _registered_method=True)
+        self.AddMaintenance = channel.unary_unary(
+                '/everstep.admin.v1.Admin/AddMaintenance',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.AddMaintenanceRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.MaintenanceWindow.FromString,
+                _registered_method=True)
+        self.ListMaintenance = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListMaintenance',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListMaintenanceRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListMaintenanceReply.FromString,
+                _registered_method=True)
+        self.CancelMaintenance = channel.unary_unary(
+                '/everstep.admin.v1.Admin/CancelMaintenance',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.CancelMaintenanceRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.MaintenanceWindow.FromString,
+                _registered_method=True)
         self.Release = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Release',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ReleaseRequest.SerializeToString,
@@ -247,6 +262,29 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddMaintenance(self, request, context):
+        """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
+        an unknown node, FAILED_PRECONDITION for a time that makes no sense.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListMaintenance(self, request, context):
+        """The maintenance windows that are planned, have begun, or were over lately.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelMaintenance(self, request, context):
+        """Give a window up, or end it before its time. NOT_FOUND for an unknown one, FAILED_PRECONDITION for one that is
+        over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Release(self, request, context):
         """Remove the operator's claim, and tell automation that the node was repaired.
         """
@@ -369,6 +407,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RestartJob,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.SerializeToString,
+            ),
+            'AddMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddMaintenance,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.AddMaintenanceRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.MaintenanceWindow.SerializeToString,
+            ),
+            'ListMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMaintenance,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListMaintenanceRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListMaintenanceReply.SerializeToString,
+            ),
+            'CancelMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelMaintenance,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.CancelMaintenanceRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.MaintenanceWindow.SerializeToString,
             ),
             'Release': grpc.unary_unary_rpc_method_handler(
                     servicer.Release,
@@ -785,6 +838,87 @@ class Admin(object):
             '/everstep.admin.v1.Admin/RestartJob',
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/AddMaintenance',
+            everstep__proto_dot_generated_dot_admin__pb2.AddMaintenanceRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.MaintenanceWindow.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListMaintenance',
+            everstep__proto_dot_generated_dot_admin__pb2.ListMaintenanceRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListMaintenanceReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/CancelMaintenance',
+            everstep__proto_dot_generated_dot_admin__pb2.CancelMaintenanceRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.MaintenanceWindow.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,16 @@ class AdminStub:
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
     """
+    AddMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]
+    """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
+    an unknown node, FAILED_PRECONDITION for a time that makes no sense.
+    """
+    ListMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListMaintenanceRequest, _admin_pb2.ListMaintenanceReply]
+    """The maintenance windows that are planned, have begun, or were over lately."""
+    CancelMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelMaintenanceRequest, _admin_pb2.MaintenanceWindow]
+    """Give a window up, or end it before its time. NOT_FOUND for an unknown one, FAILED_PRECONDITION for one that is
+    over.
+    """
     Release: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseRequest, _admin_pb2.NodeDetail]
     """Remove the operator's claim, and tell automation that the node was repaired."""
     Pause: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PauseRequest, _admin_pb2.AutomationReply]
@@ -125,6 +135,16 @@ class AdminAsyncStub(AdminStub):
     RestartJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]  # type: ignore[assignment]
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
+    """
+    AddMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]  # type: ignore[assignment]
+    """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
+    an unknown node, FAILED_PRECONDITION for a time that makes no sense.
+    """
+    ListMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListMaintenanceRequest, _admin_pb2.ListMaintenanceReply]  # type: ignore[assignment]
+    """The maintenance windows that are planned, have begun, or were over lately."""
+    CancelMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelMaintenanceRequest, _admin_pb2.MaintenanceWindow]  # type: ignore[assignment]
+    """Give a window up, or end it before its time. NOT_FOUND for an unknown one, FAILED_PRECONDITION for one that is
+    over.
     """
     Release: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """Remove the operator's claim, and tell automation that the node was repaired."""
@@ -262,6 +282,34 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.RestartJobReply, _abc.Awaitable[_admin_pb2.RestartJobReply]]:
         """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
         ended or a step that is past.
+        """
+
+    @_abc_1.abstractmethod
+    def AddMaintenance(
+        self,
+        request: _admin_pb2.AddMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintenanceWindow, _abc.Awaitable[_admin_pb2.MaintenanceWindow]]:
+        """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
+        an unknown node, FAILED_PRECONDITION for a time that makes no sense.
+        """
+
+    @_abc_1.abstractmethod
+    def ListMaintenance(
+        self,
+        request: _admin_pb2.ListMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListMaintenanceReply, _abc.Awaitable[_admin_pb2.ListMaintenanceReply]]:
+        """The maintenance windows that are planned, have begun, or were over lately."""
+
+    @_abc_1.abstractmethod
+    def CancelMaintenance(
+        self,
+        request: _admin_pb2.CancelMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintenanceWindow, _abc.Awaitable[_admin_pb2.MaintenanceWindow]]:
+        """Give a window up, or end it before its time. NOT_FOUND for an unknown one, FAILED_PRECONDITION for one that is
+        over.
         """
 
     @_abc_1.abstractmethod

@@ -885,6 +885,7 @@ class LauncherJoined(_message.Message):
     SNAPSHOT_EVERY_MAX_FIELD_NUMBER: _builtins.int
     STORED_GENERATION_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     token_sha256: _builtins.str
@@ -921,6 +922,10 @@ class LauncherJoined(_message.Message):
     def latest(self) -> Global___StoredStep:
         """Where `latest` in that folder points to, when this node can read it."""
 
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataRange]:
+        """Data that the generation that it has running leaves out, for a controller that has forgotten it."""
+
     def __init__(
         self,
         *,
@@ -940,10 +945,11 @@ class LauncherJoined(_message.Message):
         snapshot_every_max: _builtins.int = ...,
         stored_generation: _builtins.int = ...,
         fresh: _builtins.bool = ...,
+        skipped: _abc.Iterable[Global___DataRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1527,6 +1533,7 @@ class VaultReport(_message.Message):
     PERSIST_FAILURES_FIELD_NUMBER: _builtins.int
     CHANGE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -1555,6 +1562,10 @@ class VaultReport(_message.Message):
     def gone(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
         """Copies of that list that are gone, just as they were told."""
 
+    @_builtins.property
+    def standbys(self) -> Global___Standbys:
+        """What waits here to become ranks of the job; not set: nothing is known to."""
+
     def __init__(
         self,
         *,
@@ -1566,14 +1577,49 @@ class VaultReport(_message.Message):
         persist_failures: _abc.Iterable[Global___PersistFailure] | None = ...,
         change: _builtins.bool = ...,
         gone: _abc.Iterable[Global___Copy] | None = ...,
+        standbys: Global___Standbys | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standbys", b"standbys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultReport: _TypeAlias = VaultReport  # noqa: Y015
+
+@_typing.final
+class Standbys(_message.Message):
+    """Processes of a launcher that wait to become the next generation's ranks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    MAKING_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    ready: _builtins.int
+    """Those that can begin at once."""
+    making: _builtins.int
+    """Those that are being made, or are to be."""
+    memory_bytes: _builtins.int
+    """What they take together, their share of what is shared (PSS)."""
+    ended: _builtins.str
+    """Why there are none any more; empty: there may be some."""
+    def __init__(
+        self,
+        *,
+        ready: _builtins.int = ...,
+        making: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+        ended: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "making", b"making", "memory_bytes", b"memory_bytes", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Standbys: _TypeAlias = Standbys  # noqa: Y015
 
 @_typing.final
 class StoredStep(_message.Message):
@@ -1586,6 +1632,7 @@ class StoredStep(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     MANIFEST_HASH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation that wrote it."""
     step: _builtins.int
@@ -1596,6 +1643,10 @@ class StoredStep(_message.Message):
     """xxh3-128 of the manifest, which has the hash of every file."""
     size_bytes: _builtins.int
     """Bytes of all files."""
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataRange]:
+        """Data that the job had left out when it was stored, in order; only told by agents."""
+
     def __init__(
         self,
         *,
@@ -1604,10 +1655,11 @@ class StoredStep(_message.Message):
         world_size: _builtins.int = ...,
         manifest_hash: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
+        skipped: _abc.Iterable[Global___DataRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "manifest_hash", b"manifest_hash", "size_bytes", b"size_bytes", "step", b"step", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "manifest_hash", b"manifest_hash", "size_bytes", b"size_bytes", "skipped", b"skipped", "step", b"step", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2434,7 +2486,7 @@ class VaultDirective(_message.Message):
     holds: _builtins.bool
     """A restart is planned: hold_after is valid."""
     hold_after: _builtins.int
-    """The first snapshot not before this step is the last one; who begins a later one waits, for the restart."""
+    """The last step before it, snapshotted whatever snapshot_every says; who begins a later one waits, for the restart."""
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
@@ -2493,6 +2545,9 @@ class SpareMemory(_message.Message):
     COPY_BYTES_FIELD_NUMBER: _builtins.int
     PROCESSES_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    FIRST_RANK_FIELD_NUMBER: _builtins.int
+    TRANSFER_KEY_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     copy_bytes: _builtins.int
@@ -2501,6 +2556,16 @@ class SpareMemory(_message.Message):
     """Ranks that would come here."""
     term: _builtins.int
     """Term of the controller."""
+    first_rank: _builtins.int
+    """The first of these ranks."""
+    transfer_key: _builtins.bytes
+    """Key for the job's transfers; set with `ahead`."""
+    @_builtins.property
+    def ahead(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
+        """Copies of a member's ranks to fetch now: it is silent, and this node would take its place. Not
+        set (any more): nothing is to be fetched, and what is on its way is left off.
+        """
+
     def __init__(
         self,
         *,
@@ -2508,10 +2573,13 @@ class SpareMemory(_message.Message):
         copy_bytes: _builtins.int = ...,
         processes: _builtins.int = ...,
         term: _builtins.int = ...,
+        ahead: _abc.Iterable[Global___ShardSource] | None = ...,
+        first_rank: _builtins.int = ...,
+        transfer_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copy_bytes", b"copy_bytes", "job", b"job", "processes", b"processes", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "copy_bytes", b"copy_bytes", "first_rank", b"first_rank", "job", b"job", "processes", b"processes", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2527,6 +2595,7 @@ class Publish(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The generation on whose behalf; `latest` that a newer one has written is never touched again."""
     @_builtins.property
@@ -2543,6 +2612,10 @@ class Publish(_message.Message):
         newer may be being written.
         """
 
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataRange]:
+        """Data that the job leaves out, for a manifest that is still to be written; in order."""
+
     def __init__(
         self,
         *,
@@ -2550,10 +2623,11 @@ class Publish(_message.Message):
         target: Global___StoredStep | None = ...,
         files: _abc.Iterable[Global___StoredFile] | None = ...,
         keep: _abc.Iterable[Global___StoredStep] | None = ...,
+        skipped: _abc.Iterable[Global___DataRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "generation", b"generation", "keep", b"keep", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "generation", b"generation", "keep", b"keep", "skipped", b"skipped", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

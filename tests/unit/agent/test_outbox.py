@@ -111,6 +111,71 @@ def test_an_overflow_of_findings_alone_stays_bounded() -> None:
     assert outbox.counts.waiting <= 10
 
 
+def _exited(rank: int) -> fleet_pb2.Record:
+    return fleet_pb2.Record(rank_exited=fleet_pb2.RankExited(job="j", rank=rank))
+
+
+def _restarted(generation: int) -> fleet_pb2.Record:
+    return fleet_pb2.Record(restarted_here=fleet_pb2.RestartedHere(job="j", generation=generation))
+
+
+def _generations(records: Sequence[fleet_pb2.Record]) -> list[int]:
+    told = [record for record in records if record.HasField("restarted_here")]
+    return [record.restarted_here.generation for record in told]
+
+
+def test_an_overflow_drops_progress_then_findings_then_what_became_of_jobs() -> None:
+    _, outbox = _fresh(records_max=40)
+    for number in range(10):
+        outbox.record(_exited(number))
+        outbox.record(_record(f"finding {number}"))
+        outbox.record(_progress(number))
+        outbox.record(_exited(10 + number))
+    kinds = [_kinds(outbox)]
+    for number in range(20, 90):
+        outbox.record(_exited(number))
+        kinds.append(_kinds(outbox))
+    assert list(dict.fromkeys(kinds)) == [
+        {"progress", "check_finished", "rank_exited"},
+        {"check_finished", "rank_exited"},
+        {"rank_exited"},
+    ]
+    ranks = [record.rank_exited.rank for record in _taken(outbox)]
+    assert ranks == sorted(ranks)
+    assert ranks[-1] == 89
+    assert len(ranks) <= 40
+
+
+def test_an_overflow_never_drops_the_word_of_a_restart_without_the_controller() -> None:
+    _, outbox = _fresh(records_max=20)
+    for generation in (2, 3, 4):
+        outbox.record(_restarted(generation))
+        for number in range(200):
+            outbox.record(_record(f"finding {number}"))
+            outbox.record(_exited(number))
+            outbox.record(_progress(number))
+    assert outbox.counts.waiting <= 20
+    taken = _taken(outbox)
+    assert _generations(taken) == [2, 3, 4]
+    numbers = [record.sequence for record in taken]
+    assert numbers == sorted(numbers)
+
+
+def test_even_where_nothing_else_waits() -> None:
+    _, outbox = _fresh(records_max=4)
+    for generation in range(2, 12):
+        outbox.record(_restarted(generation))
+    assert _generations(_taken(outbox)) == list(range(2, 12))
+    assert outbox.counts.dropped == 0
+
+
+def _kinds(outbox: Outbox) -> frozenset[str]:
+    """What waits, by kind; it stays."""
+    taken = _taken(outbox)
+    outbox.rewind()
+    return frozenset(record.WhichOneof("body") or "" for record in taken)
+
+
 _Word = st.sampled_from(["record", "send", "ack", "reconnect", "kill"])
 
 

@@ -1,5 +1,6 @@
 from everstep_controller.api.to_agent import directive
 from everstep_controller.core.copies import Copy
+from everstep_controller.core.events import KeeperChosen
 from everstep_controller.core.facts import BranchPoint
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.state import (
@@ -11,7 +12,7 @@ from everstep_controller.core.state import (
     State,
 )
 from everstep_controller.job_vault import Directive, JobVault, Report
-from everstep_controller.spares import SpareMemory, copy_bytes_max, spares_of
+from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
 from unit.controller.test_vault_service import World
 
 _MIB = 1024 * 1024
@@ -123,3 +124,69 @@ def test_a_spare_hears_of_its_memory_and_of_nothing_else() -> None:
     assert message.WhichOneof("body") == "spare_memory"
     wanted = message.spare_memory
     assert (wanted.job, wanted.copy_bytes, wanted.processes, wanted.term) == ("train", _MIB, 8, 7)
+
+
+def _of_one_node(*spares: str) -> World:
+    """The job of a world, on node a alone, with spares that wait; b and c are other domains."""
+    world = World()
+    for name in spares:
+        world.state.nodes[name] = NodeRecord(
+            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+        )
+    record = world.state.jobs["train"]
+    record.members, record.branch = ["a"], [BranchPoint(1, None, 1)]
+    record.launchers = {name: Launcher(29500, 0) for name in ("a", *spares)}
+    world.service.job_changed("train")
+    world.settle()
+    return world
+
+
+def test_a_job_on_one_node_has_its_replicas_kept_by_a_spare() -> None:
+    world = _of_one_node("b", "c")
+    assert world.directives["a"].replica_target == "b"
+    assert world.directives["b"].spare is None
+    assert KeeperChosen("train", "b") in world.events
+
+
+def test_a_step_of_it_is_recoverable_when_the_spare_has_it() -> None:
+    world = _of_one_node("b")
+    world.report("a", (0, 5))
+    assert world.directives["a"].recoverable_step is None
+    world.report("b", (0, 5))
+    assert world.directives["a"].recoverable_step == world.directives["b"].recoverable_step == 5
+
+
+def test_without_a_spare_its_own_copy_is_enough() -> None:
+    world = _of_one_node()
+    world.report("a", (0, 5))
+    assert (world.directives["a"].recoverable_step, world.directives["a"].replica_target) == (5, "")
+
+
+def test_when_the_keeper_is_away_another_spare_takes_over_and_nobody_waits_without_one() -> None:
+    world = _of_one_node("b", "c")
+    world.state.nodes["b"].connected = False
+    world.report("a", (0, 5))
+    assert world.directives["a"].replica_target == "c"
+    world.state.nodes["c"].connected = False
+    world.report("a", (0, 5), (0, 6))
+    assert (world.directives["a"].recoverable_step, world.directives["a"].replica_target) == (6, "")
+
+
+def test_while_it_stops_nothing_is_freed_that_the_keeper_has_alone() -> None:
+    world = _of_one_node("b")
+    world.report("a", (0, 5))
+    world.report("b", (0, 5))
+    world.state.jobs["train"].state = JobState.STOPPING
+    world.report("a", (0, 5), (0, 6))
+    assert world.directives["b"].recoverable_step == 5
+
+
+def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
+    record, state = _job("a", "b", "c"), _state()
+    record.members, state.nodes["b"].domain = ["a"], "a"
+    for node in state.nodes.values():
+        node.bulk_address = "x:1"
+    assert keeper_of(record, state, "", ()) == "c"
+    assert keeper_of(record, state, "b", ()) == "b"
+    state.nodes["b"].domain = "b"
+    assert keeper_of(record, state, "", ("c",)) == "c"

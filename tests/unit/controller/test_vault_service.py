@@ -8,6 +8,7 @@ from everstep_controller.core.events import (
     Event,
     LayoutLearned,
     RecoveryStepChosen,
+    StepRecoverable,
 )
 from everstep_controller.core.facts import BranchPoint, StepKey, Storage, StoredStep
 from everstep_controller.core.ledger import Ledger
@@ -27,6 +28,7 @@ class World:
     events: list[Event] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
     clock_ns: int = 0
+    _soon: list[Callable[[], None]] = field(default_factory=list)
     _later: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -67,9 +69,14 @@ class World:
         return self.clock_ns
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        self._later.append(callback)
+        (self._soon if delay_s < 1.0 else self._later).append(callback)
 
     def settle(self) -> None:
+        while self._soon:
+            self._soon.pop()()
+
+    def wait(self) -> None:
+        """Let some seconds pass."""
         while self._later:
             self._later.pop()()
 
@@ -121,6 +128,35 @@ def test_a_step_is_recoverable_when_every_rank_is_on_two_nodes() -> None:
     world.report("a", (0, 5), (1, 5))
     assert {d.recoverable_step for d in world.directives.values()} == {5}
     assert world.service.recoverable_step("train") == 5
+
+
+def test_a_recoverable_step_that_no_row_of_progress_tells_is_told_after_a_while() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5))
+    world.events.clear()
+    world.wait()
+    assert world.events == [StepRecoverable("train", 1, 5)]
+
+
+def test_a_recoverable_step_that_a_row_of_progress_has_told_is_not_told_again() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5))
+    world.events.clear()
+    world.state.jobs["train"].recoverable_step = 5
+    world.wait()
+    assert world.events == []
+
+
+def test_what_was_recoverable_before_a_fault_is_not_told_of_the_next_generation() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5))
+    world.events.clear()
+    world.state.jobs["train"].generation = 2
+    world.wait()
+    assert world.events == []
 
 
 def test_each_member_replicates_to_another_domain() -> None:

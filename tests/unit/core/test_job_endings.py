@@ -237,9 +237,11 @@ def test_a_job_without_storage_or_without_a_step_ends_at_once(storage: Storage |
 
 def test_nothing_restarts_a_job_that_waits_for_its_end() -> None:
     story = _closing()
+    ending = story.job
     story.join("n0")
     story.restore(1, 2)
     assert not story.ended()
     story.tell(events.BreakpointReached("j", 1, "done"))
     story.tell(events.BreakpointReached("j", 1, "done"), after_s=100)
-    assert story.ended()
+    assert ending.state is JobState.ENDED
+    assert ending.generation == 1

@@ -91,6 +91,18 @@ def test_the_excess_of_the_first_steps_after_a_restart_is_warm_up_of_the_inciden
     assert ledger.totals(15 * S, "j-1")["inc.warmup"] == 2 * S
 
 
+def test_the_excess_of_the_first_steps_after_planned_work_is_planned() -> None:
+    ledger = _running()
+    for step in range(10):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.fault(10 * S, 10 * S, "j-1", planned=True)
+    ledger.begin_steps(12 * S, warmup=True)
+    ledger.commit_step(10, 15 * S, 0)
+    totals = ledger.totals(15 * S, "j-1")
+    assert totals["planned"] == 4 * S
+    assert "inc.warmup" not in totals
+
+
 def test_what_was_in_flight_when_a_job_ends_is_a_gap() -> None:
     ledger = _running()
     ledger.commit_step(0, 1 * S, 0)

@@ -17,8 +17,13 @@ def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> Non
         assert step == node_lifecycle.Step(state)
     if state is NodeState.RETIRED:
         assert step.to is NodeState.RETIRED
-    if event is NodeEvent.SILENT and state is not NodeState.RETIRED:
+    if event is NodeEvent.SILENT and state not in (NodeState.RETIRED, NodeState.MAINTENANCE):
         assert step.to is NodeState.LOST
+    if state is NodeState.MAINTENANCE and event not in (
+        NodeEvent.MAINTENANCE_OVER,
+        NodeEvent.NOT_BACK,
+    ):
+        assert step == node_lifecycle.Step(NodeState.MAINTENANCE)
     if step.to is NodeState.REPAIRING and state is not NodeState.REPAIRING:
         assert NodeEffect.CLAIM in step.effects
     if step.to is NodeState.LOST and state is not NodeState.LOST:
@@ -29,8 +34,14 @@ def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> Non
 
 def test_no_node_becomes_usable_again_without_a_check() -> None:
     for (state, event), step in node_lifecycle.TRANSITIONS.items():
-        if state in (NodeState.REPAIRING, NodeState.LOST, NodeState.JOINING):
-            assert step.to in (NodeState.VALIDATING, NodeState.LOST), (state, event)
+        if state in (
+            NodeState.REPAIRING,
+            NodeState.LOST,
+            NodeState.JOINING,
+            NodeState.MAINTENANCE,
+        ):
+            away = (NodeState.VALIDATING, NodeState.LOST, NodeState.MAINTENANCE)
+            assert step.to in away, (state, event)
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(JobState, JobEvent)))

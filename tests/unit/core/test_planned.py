@@ -60,6 +60,8 @@ class PlannedStory(Story):
         return self.tell(events.OperatorDrained(node, "ops", "fan"))
 
     def recoverable(self, step: int) -> list[actions.Action]:
+        """Let the job come to a step, and that be safe."""
+        self.train(*range((self.job.last_step or 0) + 1, step + 1))
         return self.tell(events.StepRecoverable("j", self.job.generation, step))
 
     def begin(self, *, spare: bool = True) -> "PlannedStory":
@@ -84,6 +86,18 @@ def test_a_restart_waits_for_the_step_that_was_named_to_be_recoverable() -> None
     assert (story.job.generation, story.job.restore_step) == (2, 6)
     assert story.job.planned is None
     assert not [name for name in story.core.state.timers if name.startswith("planned/")]
+
+
+def test_a_step_that_is_safe_before_all_ranks_have_told_of_it_is_waited_for_and_counts() -> None:
+    story = PlannedStory().begin()
+    story.restart(at_step=4)
+    story.tell(events.StepRecoverable("j", 1, 4))
+    assert story.state_of_job() is JobState.RUNNING
+    story.train(4)
+    assert story.state_of_job() is JobState.STOPPING
+    story.stop_all()
+    totals = story.job.ledger.totals(story.now_ns + S)
+    assert not [name for name in totals if name.startswith("lost.")]
 
 
 def test_where_no_step_is_named_one_is_chosen_that_all_agents_hear_of_in_time() -> None:

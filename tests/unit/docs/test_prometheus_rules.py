@@ -7,6 +7,7 @@ from pathlib import Path
 import everstep_controller.metrics
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_controller.snapshot_metrics import snapshot_metrics
+from everstep_controller.standby_metrics import standby_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
@@ -15,7 +16,7 @@ _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
 def _of_controller() -> set[str]:
     found = {
         family.name + ("_total" if family.type == "counter" else "")
-        for family in snapshot_metrics((), 0)
+        for family in (*snapshot_metrics((), 0), *standby_metrics(()))
     }
     # Those of the ledger are named in the module that yields them.
     module = everstep_controller.metrics.__file__ or ""

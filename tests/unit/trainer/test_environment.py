@@ -1,7 +1,7 @@
 """What a training process is told of its job."""
 
 import everstep
-from everstep.environment import membership
+from everstep.environment import membership, world_size, world_size_wanted
 from everstep.launch.rank_environment import JobAccess, rank_environment
 from everstep_common.trainer_messages import Start
 
@@ -22,7 +22,7 @@ def start(restore_step: int | None) -> Start:
 
 
 def test_what_the_launcher_writes_the_library_reads() -> None:
-    access = JobAccess("llama", "/agent.sock", "secret", 5)
+    access = JobAccess("llama", "/agent.sock", "secret", 5, 32)
     base = {"PATH": "/bin", "EVERSTEP_JOB_TOKEN": "secret"}
     environ = rank_environment(base, access, start(None), local_rank=2)
     member = membership(environ)
@@ -35,6 +35,17 @@ def test_what_the_launcher_writes_the_library_reads() -> None:
     again = membership(rank_environment(base, access, start(0), local_rank=0))
     assert again
     assert not again.starts_fresh
+
+
+def test_a_script_on_fewer_ranks_knows_how_many_it_was_submitted_with() -> None:
+    access = JobAccess("llama", "/agent.sock", "secret", 5, 32)
+    environ = rank_environment({}, access, start(None), local_rank=2)
+    assert (world_size(environ), world_size_wanted(environ)) == (8, 32)
+
+
+def test_outside_a_job_the_size_is_as_wanted() -> None:
+    run = everstep.init({"RANK": "1", "WORLD_SIZE": "3"})
+    assert (run.world_size, run.world_size_wanted) == (3, 3)
 
 
 def test_outside_a_job_everything_works_and_does_nothing() -> None:

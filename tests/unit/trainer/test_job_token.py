@@ -32,6 +32,13 @@ def test_a_token_that_others_can_read_is_no_secret(tmp_path: Path) -> None:
         job_token("j", path, {})
 
 
+def test_a_token_is_not_made_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "no" / "token"
+    with pytest.raises(TokenError, match=r"there is no folder .*no; correct --token-file"):
+        job_token("j", path, {})
+    assert not path.parent.exists()
+
+
 @pytest.mark.parametrize(("content", "words"), [("", "is empty"), (None, "cannot be used")])
 def test_a_token_that_cannot_be_read(tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "token"

@@ -79,6 +79,9 @@ def test_streams_in_files_without_a_folder_get_one_that_is_told(
     ("line", "told"),
     [
         ("--job j --nodes 2 -- true", "'--nodes' is no option; did you mean --nnodes"),
+        ("--bogus 1 train.py", "'--bogus' is no option; 'everstep run --help' lists them"),
+        ("--log-dir /proc/none train.py", "--log-dir /proc/none: nothing can be written there"),
+        ("--logs /dev/null/x train.py", "--logs /dev/null/x: nothing can be written there"),
         ("--zzz train.py", "'--zzz' is no option; 'everstep run --help' lists them"),
         ("--max-restarts many train.py", "invalid int value: 'many'; 'everstep run --help'"),
         ("--max-restarts -1 train.py", "must not be below 0"),

@@ -40,6 +40,7 @@ def test_a_module_and_a_program() -> None:
         ([], {}, "end the command with 'train.py …' or '-- python train.py …'"),
         (["trian.py"], {}, "no script 'trian.py' in .*; did you mean 'train.py'?"),
         (["/none/train.py"], {}, "no script '/none/train.py' in .*; give its path"),
+        (["mine"], {}, "'mine' is a folder without a __main__.py; name a script in it"),
         (["sh", "x.sh"], {}, "'sh' is a program, not a script; write '-- sh x.sh'"),
         (["my_train"], {"module": True}, "no module 'my_train' for .*; install it there"),
         (["x"], {"module": True, "no_python": True}, "leave out --no-python"),

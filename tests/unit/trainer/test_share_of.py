@@ -66,6 +66,20 @@ def test_a_run_tells_the_share_of_its_own_rank() -> None:
     assert run.share(96, 16) == share_of(96, 16, 2, 3)
 
 
+@given(SIZES, st.integers(1, 16), st.data())
+def test_a_batch_thought_of_per_rank_is_one_micro_batch_on_all_ranks_and_the_same_on_fewer(
+    per_rank: int, wanted: int, data: st.DataObject
+) -> None:
+    world = data.draw(st.integers(1, wanted))
+    runs = [
+        init({"RANK": str(r), "WORLD_SIZE": str(world), "EVERSTEP_WORLD_SIZE_WANTED": str(wanted)})
+        for r in range(world)
+    ]
+    ours = [run.share(run.world_size_wanted * per_rank, per_rank) for run in runs]
+    assert sum(len(share.samples) for share in ours) == wanted * per_rank
+    assert {len(share.micro_batches) for share in ours} == {-(-wanted // world)}
+
+
 @pytest.mark.parametrize(("batch", "micro"), [(0, 8), (8, 0), (-1, 1)])
 def test_a_batch_without_samples_is_refused(batch: int, micro: int) -> None:
     with pytest.raises(ValueError, match="expected 1 or more, got"):

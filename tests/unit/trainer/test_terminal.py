@@ -1,12 +1,15 @@
 """What a launcher shows, to readers that read and to others."""
 
 import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from everstep.launch.output.line_writer import LineWriter, Place
-from everstep.launch.output.output_queue import KEPT_BYTES_MAX, OutputQueue, Overflow
+from everstep.launch.output.output_queue import KEPT_BYTES_MAX, OutputQueue
+from everstep.launch.output.overflow import Overflow
 from everstep.launch.output.terminal import Terminal
 
 
@@ -89,9 +92,16 @@ def test_what_is_not_shown_is_still_looked_at(out: Reader, error: Reader) -> Non
     assert writer.traceback_boot_ns is not None
 
 
+def test_what_no_file_takes_is_shown_rather_than_lost(tmp_path: Path, out: Reader) -> None:
+    (tmp_path / "file").touch()
+    place = Place(b"[3] ", is_error=False, shown=False, log=tmp_path / "file" / "rank-3.out")
+    LineWriter(Terminal(out, Reader()), place).write(b"a\n")
+    assert out.data == b"[3] a\n"
+
+
 def test_a_reader_that_pauses_gets_everything_in_order(tmp_path: Path) -> None:
     reader = Reader(room=4)
-    queue = OutputQueue(reader, Overflow(tmp_path, "x"))
+    queue = OutputQueue(reader, Overflow(tmp_path, 1))
     for i in range(5):
         queue.put(b"line %d\n" % i)
     assert reader.data == b"line"
@@ -104,7 +114,7 @@ def test_a_reader_that_pauses_gets_everything_in_order(tmp_path: Path) -> None:
 
 def test_what_is_too_much_for_the_memory_goes_to_a_file(tmp_path: Path) -> None:
     reader = Reader(room=0)
-    overflow = Overflow(tmp_path, "x")
+    overflow = Overflow(tmp_path, 1)
     queue = OutputQueue(reader, overflow)
     queue.put(b"a" * KEPT_BYTES_MAX)
     queue.put(b"b" * 10)
@@ -146,7 +156,72 @@ def test_nothing_is_lost_when_the_end_comes_and_nobody_reads(tmp_path: Path, err
 def test_no_disk_and_no_reader_stop_nothing() -> None:
     reader = Reader()
     reader.error = OSError(errno.EIO, "gone")
-    overflow = Overflow(Path("/proc/none"), "/")
+    overflow = Overflow(Path("/proc/none"), 1, fallback=Path("/proc/none"))
     queue = OutputQueue(reader, overflow)
     queue.put(b"on we go")
     assert overflow.lost_bytes == len(b"on we go")
+
+
+def test_a_job_that_ended_well_leaves_no_file_to_who_has_read_on(
+    tmp_path: Path, error: Reader
+) -> None:
+    reader = Reader(room=0)
+    terminal = Terminal(reader, error, tmp_path)
+    for letter in (b"a", b"b", b"c", b"d", b"e"):
+        terminal.line(letter * (KEPT_BYTES_MAX // 3), to_error=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    reader.room = 1 << 40
+    terminal.finish(succeeded=True)
+    assert not list(tmp_path.iterdir())
+    assert b"were not read here; they are in" in reader.data
+    assert b"is removed, for all went well" in error.data
+
+
+@pytest.mark.parametrize(("room", "succeeded"), [(1 << 40, False), (0, True), (0, False)])
+def test_after_a_failure_and_for_who_never_read_on_the_file_stays_and_is_named(
+    tmp_path: Path, error: Reader, room: int, succeeded: bool
+) -> None:
+    reader = Reader(room=0)
+    terminal = Terminal(reader, error, tmp_path)
+    for letter in (b"a", b"b", b"c", b"d", b"e"):
+        terminal.line(letter * (KEPT_BYTES_MAX // 3), to_error=False)
+    reader.room = room
+    terminal.finish(succeeded=succeeded)
+    (path,) = tmp_path.iterdir()
+    assert f"output that was not read is in {path}" in error.data.decode()
+
+
+def test_the_file_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
+    overflow = Overflow(tmp_path, 1, bytes_max=200)
+    for number in range(100):
+        overflow.write(b"line %03d\n" % number)
+    kept = Path(f"{overflow.path}.old").read_bytes() + Path(overflow.path).read_bytes()
+    assert len(kept) <= 200
+    lines = kept.decode().splitlines()
+    assert lines == [f"line {number:03}" for number in range(100 - len(lines), 100)]
+    assert overflow.dropped_bytes == 900 - len(kept)
+    assert f"the oldest {overflow.dropped_bytes} bytes are gone" in overflow.place
+    assert stat.S_IMODE(Path(overflow.path).stat().st_mode) == 0o600
+    overflow.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_launchers_left_long_ago_is_removed_by_one_that_needs_such_a_file(
+    tmp_path: Path,
+) -> None:
+    names = (
+        "everstep-output-7-abc.txt",
+        "everstep-output-7-abc.txt.old",
+        "everstep-output-8-x.txt",
+    )
+    for name in (*names, "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "everstep-output-9-folder.txt").mkdir()
+    long_ago = (tmp_path / names[0]).stat().st_mtime - 8 * 86_400
+    for path in tmp_path.iterdir():
+        if path.name != names[2]:
+            os.utime(path, (long_ago, long_ago))
+    overflow = Overflow(tmp_path, 1)
+    overflow.write(b"x")
+    left = {path.name for path in tmp_path.iterdir()} - {Path(overflow.path).name}
+    assert left == {names[2], "notes.txt", "everstep-output-9-folder.txt"}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.cadence import Cadence, Rule
+from everstep_agent.vault.cadence import Cadence, Hold, Pace, Rule, Waited, next_wanted
 
 _RULES = st.lists(st.builds(Rule, st.integers(0, 60), st.integers(1, 7)), max_size=5)
 
@@ -72,3 +72,50 @@ def test_the_next_step_is_the_first_that_would_not_be_sent_on(rules: list[Rule],
     found = cadence.next_step(1, step)
     assert found >= step
     assert [s for s in range(step, found + 1) if cadence.next_step(1, s) == s] == [found]
+
+
+def test_a_planned_restart_adds_its_step_to_the_cadence_and_to_no_other_generation() -> None:
+    tenth, hold = _told([Rule(0, 10)]), Hold(1, 13)
+    assert [next_wanted(tenth, hold, 1, step) for step in (9, 10, 11, 13, 14)] == [
+        10, 10, 13, 13, 20,
+    ]  # fmt: skip
+    assert next_wanted(tenth, None, 1, 11) == 20
+    assert next_wanted(_told([Rule(0, 10)], 2), hold, 2, 11) == 20
+    assert hold.wants(1, 13)
+    assert not hold.wants(2, 13)
+
+
+def test_ranks_wait_after_the_planned_step_and_once_more_where_it_was_missed() -> None:
+    tenth, hold = _told([Rule(0, 10)]), Hold(1, 13)
+    assert Waited().last_step(hold, 1) == 13
+    assert Waited().last_step(hold, 2) is None
+    assert Waited().last_step(None, 1) is None
+    once = Waited().in_vain(tenth, hold, 14)
+    assert once.last_step(hold, 1) == 20
+    assert once.in_vain(tenth, hold, 21).last_step(hold, 1) is None
+    assert Waited().in_vain(Cadence(1), hold, 14).last_step(hold, 1) is None
+    assert once.last_step(Hold(1, 40), 1) == 40
+
+
+def test_a_rank_asks_again_within_two_seconds_once_its_pace_is_known() -> None:
+    pace, step, at_s = Pace(), 0, 100.0
+    asked = []
+    while step < 2000:
+        pace = pace.asked(step, at_s)
+        asked.append(pace.ahead)
+        step, at_s = step + pace.ahead, at_s + pace.ahead * 0.01
+    assert asked[:4] == [1, 2, 4, 8]
+    assert max(asked) * 0.01 <= 2
+    slower = pace.asked(step + 100, at_s + 1000)
+    assert slower.ahead == 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1000)), max_size=30))
+def test_a_rank_is_never_told_to_ask_again_now_or_before(
+    questions: list[tuple[int, float]],
+) -> None:
+    pace, step, at_s = Pace(), 0, 0.0
+    for steps, seconds in questions:
+        step, at_s = step + steps, at_s + seconds
+        pace = pace.asked(step, at_s)
+        assert pace.ahead >= 1

@@ -4,7 +4,16 @@ from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.copies import CopyFacts, CopyKey, Layouts
 from everstep_agent.vault.files import FileName
 from everstep_agent.vault.manifests import Layout, layout_of
-from everstep_agent.vault.restoring.sources import Source, Tier, choose, first_for, planned, stored
+from everstep_agent.vault.restoring.sources import (
+    Source,
+    Tier,
+    choose_in_parts,
+    first_for,
+    lacking_in_parts,
+    planned,
+    stored,
+)
+from everstep_common.long_frames import finish
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 
@@ -57,6 +66,10 @@ def _content(
     return Source(tier, _wanted(rank, size), node=tier.name), frozenset(names)
 
 
+def choose(contents: list[tuple[Source, frozenset[str]]], missing: set[str]) -> list[Source]:
+    return finish(choose_in_parts(contents, missing))
+
+
 def test_a_better_tier_is_taken_though_another_has_more() -> None:
     own = _content(Tier.OWN_MEMORY, "a")
     peer = _content(Tier.PEER_MEMORY, "abc")
@@ -79,6 +92,22 @@ def test_what_nobody_has_leaves_the_rest_to_be_chosen() -> None:
     one = _content(Tier.PEER_MEMORY, "a")
     assert choose([one], {"a", "z"}) == [one[0]]
     assert choose([one], {"z"}) == []
+
+
+def test_what_is_in_none_of_them_is_lacking_and_what_was_asked_stays_as_it_was() -> None:
+    asked = set("abcd")
+    assert finish(lacking_in_parts(asked, [frozenset("ab"), frozenset("cz")])) == {"d"}
+    assert asked == set("abcd")
+
+
+def test_of_very_many_names_only_some_are_looked_up_at_once() -> None:
+    names = [str(number) for number in range(100_000)]
+    halves = [
+        (Source(Tier.PEER_MEMORY, _wanted(rank), node="b"), frozenset(names[rank::2]))
+        for rank in (0, 1)
+    ]
+    looked = sum(1 for _ in choose_in_parts(halves, set(names)))
+    assert looked >= 20
 
 
 def _part(tier: Tier, rank: int, layout: bytes) -> Source:

@@ -50,6 +50,7 @@ class LocalGeneration:
         self._abandoned: tuple[int, ...] = ()
         self._kill_at: float | None = None
         self._told_ns = 0  # when the ranks were told to end
+        self._started_ns = 0  # when the last rank was about to be started: it is quick to call in
         self._killed = False
         self._failures: list[Failure] = []
         self.steps = SeenSteps(tell)
@@ -78,6 +79,7 @@ class LocalGeneration:
             plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
             if local_rank == 0 and self._standbys.usable:
                 plan = teaching(plan, self._standbys.lesson.descriptor)
+            self._started_ns = boot_ns()
             try:
                 self._start(local_rank, plan)
             except OSError as error:
@@ -200,7 +202,7 @@ class LocalGeneration:
     def _tell_started(self) -> None:
         running = self._workers.running().items()
         processes = tuple(RankProcess(rank, pid) for rank, pid in sorted(running))
-        self._tell(Started(self.number, processes, boot_ns()))
+        self._tell(Started(self.number, processes, self._started_ns))
 
 
 def _not_started(rank: int, error: OSError) -> RankEnd:

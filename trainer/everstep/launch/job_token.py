@@ -18,6 +18,11 @@ def job_token(job: str, given: Path | None, environ: Mapping[str, str] = os.envi
     if token := environ.get("EVERSTEP_JOB_TOKEN", "").strip():
         return token
     path = given or _default_path(job, environ)
+    if given is not None and not given.parent.is_dir():
+        raise TokenError(
+            f"the job token {given} cannot be made: there is no folder {given.parent}; correct"
+            " --token-file, or make that folder"
+        )
     try:
         if not path.exists():
             _create(path)

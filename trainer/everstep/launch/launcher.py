@@ -12,10 +12,12 @@ from pathlib import Path
 
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
+from everstep.launch.joining import join_message
 from everstep.launch.link import LaunchLink
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.rank_failure import RankEnd
+from everstep.launch.rank_failure import RankEnd, last_words
 from everstep.launch.rank_recipe import RankRecipe
+from everstep.launch.ready import call_ready
 from everstep.launch.signals import SignalPipe
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.standby.timing import Timing
@@ -58,7 +60,9 @@ class Launcher:
         self._selector = selectors.DefaultSelector()
         terminal.follow(self._selector)
         self._link = LaunchLink(options.socket, self._selector, self._received, monotonic)
-        self._standbys = StandbyPool(self._selector, terminal, options.standby, Path.cwd())
+        self._standbys = StandbyPool(
+            self._selector, terminal, options.standby, Path.cwd(), self._link.send
+        )
         self._workers = Workers(self._selector, self._rank_ended, self._standbys.pids)
         recipe = RankRecipe.of(options, token, environ)
         self._generation = LocalGeneration(
@@ -99,8 +103,7 @@ class Launcher:
 
     def _serve(self) -> int:
         while self._exit_code is None or not self._generation.stopped or self._awaits_storage():
-            for key, _ in self._selector.select(self._wait_s()):
-                key.data()
+            call_ready(self._selector, self._wait_s())
             self._generation.steps.advance()
             if self._exit_code is None:
                 self._notice_loss()
@@ -108,6 +111,7 @@ class Launcher:
             if self._generation.advance():
                 self._stopped()
             self._prepare()
+            self._standbys.look(self._monotonic())
         return self._exit_code
 
     def _stopped(self) -> None:
@@ -141,6 +145,7 @@ class Launcher:
         waits = [self._link.due_in_s() if self._exit_code is None else None]
         waits.append(self._generation.steps.due_in_s())
         waits.append(self._timing.due_in_s(self._monotonic()))
+        waits.append(self._standbys.due_in_s(self._monotonic()))
         if self._exit_code is not None and self._generation.stopped:
             waits.append(max(0.0, self._stored_by - self._monotonic()))
         if (due := self._generation.due_in_s()) is not None:
@@ -148,25 +153,7 @@ class Launcher:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _join(self) -> Join:
-        options = self._options
-        return Join(
-            protocol=TRAINER_PROTOCOL,
-            version=VERSION,
-            job=options.job,
-            token=self._token,
-            nodes_min=options.nodes_min,
-            nodes_max=options.nodes_max,
-            processes_per_node=options.processes_per_node,
-            reform=options.reform,
-            restarts_max=options.restarts_max,
-            free_port=self._generation.free_port,
-            running_generation=0 if self._generation.stopped else self._generation.number,
-            storage=options.keep.storage,
-            snapshot_bytes=options.keep.memory_bytes,
-            snapshot_every_min=options.keep.every_min,
-            snapshot_every_max=options.keep.every_max,
-            fresh=options.keep.fresh,
-        )
+        return join_message(self._options, self._token, self._generation)
 
     def _received(self, message: object) -> None:
         match message:
@@ -180,7 +167,10 @@ class Launcher:
                 self._on_stop(message)
             case End(succeeded, reason):
                 self._stored_by = 0.0
-                self._end(0 if succeeded else 1, self._summary(succeeded, reason))
+                failure = None if succeeded else self._generation.failure
+                how = "succeeded" if succeeded else "failed"
+                over = f"job {self._options.job} {how}: {reason}"
+                self._end(0 if succeeded else 1, last_words(over, failure))
             case Settled(generation):
                 self._on_settled(generation)
             case Notice(text):
@@ -194,6 +184,7 @@ class Launcher:
         if self._generation.stopped:
             self._timing.idle(self._monotonic())
         self._generation.tell_again()
+        self._standbys.report_again()
 
     def _on_settled(self, generation: int) -> None:
         if generation == self._generation.number:
@@ -231,16 +222,6 @@ class Launcher:
             self._exit_code = code
             self._last_words = last_words
         self._generation.stop(self._options.grace_s)
-
-    def _summary(self, succeeded: bool, reason: str) -> list[str]:
-        """Return the last words; the very last is the error that the others followed."""
-        over = f"job {self._options.job} {'succeeded' if succeeded else 'failed'}: {reason}"
-        failure = self._generation.failure
-        if failure is None or succeeded:
-            return [over]
-        here = [f"first failure here: {failure.sentence()}"]
-        here += [f"  {line}" for line in failure.end.last_lines]
-        return [*here, over] if failure.is_consequence else [over, *here]
 
     def _rank_ended(self, end: RankEnd) -> None:
         self._generation.rank_ended(end)

@@ -39,6 +39,11 @@ class LaunchLink:
         """Whether the connection stands, as far as is known."""
         return self._channel is not None
 
+    @property
+    def descriptor(self) -> int:
+        """Of the connection; -1: there is none."""
+        return -1 if self._channel is None else self._channel.fileno()
+
     def connect(self, join: Join) -> None:
         """Connect and ask to join. Raises OSError."""
         channel = Channel.connect(self._path, TO_LAUNCHER, _CONNECT_TIMEOUT_S)

@@ -15,11 +15,12 @@ _EXIT_USAGE = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node's part of a job; return the exit code."""
-    terminal = Terminal()
+    terminal, code = Terminal(), 1
     try:
-        return _run(terminal, sys.argv[2:] if arguments is None else arguments)
+        code = _run(terminal, sys.argv[2:] if arguments is None else arguments)
     finally:
-        terminal.finish()
+        terminal.finish(succeeded=code == 0)
+    return code
 
 
 def _run(terminal: Terminal, arguments: Sequence[str]) -> int:

@@ -20,6 +20,8 @@ class JobAccess:
     socket: str
     token: str
     restarts_max: int
+    # Processes of the job at its full size.
+    world_size_wanted: int
     role: str = "default"
 
 
@@ -56,6 +58,7 @@ def job_environment(access: JobAccess, start: Start) -> dict[str, str]:
         "EVERSTEP_JOB": access.job,
         "EVERSTEP_GENERATION": str(start.generation),
         "EVERSTEP_RESTORE_STEP": step,
+        "EVERSTEP_WORLD_SIZE_WANTED": str(access.world_size_wanted),
         "EVERSTEP_SOCKET": access.socket,
         "EVERSTEP_TOKEN": access.token,
     }

@@ -81,3 +81,12 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def last_words(over: str, failure: Failure | None) -> list[str]:
+    """Return what a launcher says at the end; the very last is the error that others followed."""
+    if failure is None:
+        return [over]
+    here = [f"first failure here: {failure.sentence()}"]
+    here += [f"  {line}" for line in failure.end.last_lines]
+    return [*here, over] if failure.is_consequence else [over, *here]

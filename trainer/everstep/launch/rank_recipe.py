@@ -39,7 +39,10 @@ class RankRecipe:
     @classmethod
     def of(cls, options: LaunchOptions, token: str, environ: Mapping[str, str]) -> "RankRecipe":
         """Return what the user's options make of it."""
-        access = JobAccess(options.job, options.socket, token, options.restarts_max, options.role)
+        wanted = options.nodes_max * options.processes_per_node
+        access = JobAccess(
+            options.job, options.socket, token, options.restarts_max, wanted, options.role
+        )
         environ = {**environ, **memcpy_variables(environ)}
         return cls(options.command, environ, access, options.streams, options.progress)
 

@@ -1,9 +1,12 @@
 """The training processes of one generation on this node: each in a process group of its own."""
 
+import array
+import fcntl
 import os
 import selectors
 import signal
 import subprocess
+import termios
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
@@ -141,22 +144,18 @@ class Workers:
     def _follow(self, worker: Worker, stream: IO[bytes], writer: LineWriter) -> None:
         os.set_blocking(stream.fileno(), False)
         worker.streams[stream] = writer
-        self._selector.register(
-            stream, selectors.EVENT_READ, lambda: self._read(worker, stream, once=True)
-        )
+        # One read at a time: a rank that writes without end must not keep the others waiting.
+        self._selector.register(stream, selectors.EVENT_READ, lambda: self._read(worker, stream))
 
-    def _read(self, worker: Worker, stream: IO[bytes], *, once: bool) -> None:
-        while stream in worker.streams:
-            try:
-                data = os.read(stream.fileno(), _READ_BYTES)
-            except BlockingIOError:
-                return
-            if not data:
-                self._unfollow(worker, [stream])
-                return
+    def _read(self, worker: Worker, stream: IO[bytes]) -> None:
+        try:
+            data = os.read(stream.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
             worker.streams[stream].write(data)
-            if once:  # a rank that writes without end must not keep the others waiting
-                return
+        else:
+            self._unfollow(worker, [stream])
 
     def _unfollow(self, worker: Worker, streams: Iterable[IO[bytes]]) -> None:
         for stream in streams:
@@ -167,9 +166,10 @@ class Workers:
     def _forget(self, worker: Worker) -> None:
         self._selector.unregister(worker.pidfd)
         os.close(worker.pidfd)
-        # What the rank itself wrote is in the pipes now; a process that it left may hold them open.
-        for stream in list(worker.streams):
-            self._read(worker, stream, once=False)
+        # What the rank itself wrote is in the pipes now; a process that it left may hold them open,
+        # and write without end.
+        for stream, writer in worker.streams.items():
+            writer.write(_buffered(stream))
         self._unfollow(worker, list(worker.streams))
 
     def _ended(self, worker: Worker) -> None:
@@ -192,6 +192,13 @@ class Workers:
                 traceback_boot_ns=error.traceback_boot_ns,
             )
         )
+
+
+def _buffered(pipe: IO[bytes]) -> bytes:
+    """Return what is in a pipe at this moment."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return os.read(pipe.fileno(), count[0]) if count[0] else b""
 
 
 def _dumped_core(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """The slots that the agent lends to this process, mapped once and kept."""
 
+import logging
 import os
 import sys
 import threading
@@ -10,6 +11,8 @@ from typing import Protocol
 from everstep.agent_link import AgentLink
 from everstep.saving.mapping import Mapping
 from everstep_common.trainer_messages import Refused, Reserve, Reserved
+
+logger = logging.getLogger("everstep")
 
 # Some parts of a state grow by a few bytes a step (a list of losses, a counter's digits). A slot
 # has room for that: new slots are new memory, and tens of milliseconds per GiB.
@@ -45,13 +48,14 @@ class Reservation:
     ) -> None:
         """Have slots soon, in a thread of its own: its turn. `reserve` waits for what is left.
 
-        What goes wrong is tried again then, and said.
+        What goes wrong is said at once, before there are steps to lose, and tried again then.
         """
         self.wait()
 
         def reserve() -> None:
             with suppress(Exception):
-                self._reserve(link, size_bytes, timeout_s, pinner)
+                if complaint := self._reserve(link, size_bytes, timeout_s, pinner):
+                    logger.warning("no memory yet for the snapshots of this state: %s", complaint)
 
         thread = threading.Thread(target=reserve, name="everstep-reserve", daemon=True)
         with suppress(RuntimeError):  # no more threads: then when they are needed

@@ -14,7 +14,7 @@ from everstep.saving.restoring import Restorer
 from everstep.saving.step_saving import Saving, Tools
 from everstep.saving.steps import StepError, step_number
 from everstep.sparing import Sparing
-from everstep.state.views import Capture, ShardView, StateError, offsets
+from everstep.state.views import Capture, Growing, ShardView, StateError, offsets
 from everstep_common.clock import boot_ns
 
 logger = logging.getLogger("everstep")
@@ -74,8 +74,7 @@ class Snapshots:
         restorer = Restorer(link, self._tools.copier, clock, patience_s, link.starts_fresh)
         step = restorer.restore(self._capture)
         link.ready()
-        if step is not None or not self._capture.needs_description:
-            self._reserve_ahead(link)
+        self._reserve_ahead(link, restored=step is not None)
         return step
 
     def snapshot(self, step: int) -> bool:
@@ -129,12 +128,16 @@ class Snapshots:
     def _usable(self) -> bool:
         return self._link is not None and self._link.usable
 
-    def _reserve_ahead(self, link: AgentLink) -> None:
+    def _reserve_ahead(self, link: AgentLink, *, restored: bool) -> None:
         """Have the slots made while the first step computes: no recovery waits for memory."""
         shards = self._capture.views()
-        _, size_bytes = offsets(shards)
-        device = self._device_for(shards)
-        self._exchange(link).reserve_ahead(size_bytes, device)
+        size_bytes: int | None = offsets(shards)[1]
+        if isinstance(self._capture, Growing):
+            # What is there before the first step is not all of it.
+            ahead = self._capture.bytes_ahead()
+            size_bytes = max(ahead, size_bytes or 0) if ahead else size_bytes if restored else None
+        if size_bytes is not None:
+            self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
 
     def _exchange(self, link: AgentLink) -> Exchange:
         return Exchange(link, self._reservation, self._policy, self._deadlines)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
+from everstep.state.growth import grown
 from everstep.state.parts import Place
+from everstep.state.paths import word
 from everstep.state.views import OTHER_MODEL, RestoreError
 
 
@@ -33,6 +35,10 @@ class Object(Protocol):
 
     def state(self) -> object:
         """Return its state."""
+        ...
+
+    def state_ahead(self) -> object | None:
+        """Return its state as it will be after the first step, but for values; None: not known."""
         ...
 
     def refuse(self, state: object) -> None:
@@ -68,6 +74,10 @@ class AnyObject:
     def state(self) -> object:
         """See Object."""
         return self.stateful.state_dict()
+
+    def state_ahead(self) -> object | None:
+        """See Object; an optimizer grows, by what nobody knows here."""
+        return None if hasattr(self.stateful, "param_groups") else self.state()
 
     def refuse(self, state: object) -> None:
         """See Object; only the object itself knows."""
@@ -130,6 +140,12 @@ class OptimizerObject(AnyObject):
         """See Object: names stand where torch has numbers that only this process understands."""
         saved = cast(dict[str, object], self.stateful.state_dict())
         return _renumbered(saved, dict(enumerate(self._flat())))
+
+    def state_ahead(self) -> object | None:
+        """See Object."""
+        named = {name: self.parameters[word(name)] for name in self._flat()}
+        updated = {name: one for name, one in named.items() if getattr(one, "requires_grad", True)}
+        return grown(self.stateful, cast(dict[str, object], self.state()), updated)
 
     def refuse(self, state: object) -> None:
         """See Object: the same parameters have to be in the same groups."""

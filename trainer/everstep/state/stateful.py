@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from everstep.state import paths, tree, tree_reader
+from everstep.state.ahead import aligned, bytes_ahead
 from everstep.state.arrays import buffer_view
 from everstep.state.filling import Filling, fill
 from everstep.state.holdings import Holdings
@@ -56,6 +57,13 @@ class StatefulCapture:
         views += self._views.of(parts)
         _refuse_same_names(views)
         return tuple(views)
+
+    def bytes_ahead(self) -> int | None:
+        """See Growing."""
+        objects = bytes_ahead(self._objects, self._place)
+        if objects is None:
+            return None
+        return objects + sum(aligned(view.size_bytes) for view in self._arrays.views())
 
     def targets(self, described: tuple[Entry, ...]) -> Restoration:
         """See Capture: the structures come first."""

@@ -113,6 +113,15 @@ class Capture(Protocol):
         ...
 
 
+@runtime_checkable
+class Growing(Protocol):
+    """A capture of a state that grows in the first step."""
+
+    def bytes_ahead(self) -> int | None:
+        """Return how large it will be then; None: that is not known. Raises StateError."""
+        ...
+
+
 def entry_of(view: ShardView, offset_bytes: int) -> Entry:
     """Return what the agent is told of a shard that lies at this offset of a slot."""
     return Entry(

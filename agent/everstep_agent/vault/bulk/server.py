@@ -69,6 +69,7 @@ class BulkServer:
         try:
             async with asyncio.timeout(self._site.incoming.timeout_s):
                 job = await wire.accept(self._key_of)
+                wire.queue(self._site.rooms.incoming, f"replicas of {job}")
                 try:
                     return job, await wire.receive(Put, Get, Join, Manifests)
                 except FrameError as error:

@@ -27,6 +27,8 @@ from everstep_agent.vault.workers import Workers
 _BLOCK_BYTES = 512 * 1024
 # New pages come just before the bytes do, and are still in the cache then. One huge page.
 _POPULATED_BYTES = 2 * 1024 * 1024
+# What is copied at once of memory that cannot be sent as a file.
+_READ_BYTES = 1024 * 1024
 _INDEX = struct.Struct(">I")
 _END = 0xFFFFFFFF
 
@@ -92,7 +94,7 @@ def _send_some(connection: socket.socket, region: Region, at: int, count: int) -
         if error.errno != errno.EINVAL:
             raise
     # Explicit huge pages cannot be sent as a file; this is a copy more.
-    return connection.send(region.view()[at : at + count])
+    return connection.send(region.read(at, at + min(count, _READ_BYTES)))
 
 
 def _receive(connection: socket.socket, arrival: Arrival) -> None:

@@ -10,9 +10,10 @@ import hashlib
 import hmac
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from everstep_agent.long_frames import Room, no_turn
 from everstep_agent.slices import slowly
 from everstep_common import frames
 from everstep_common.long_frames import Parts, decode_in_parts, encode_in_parts
@@ -70,7 +71,13 @@ class Wire:
         self.socket = connection
         self._key = b""
         self._sent = self._received = 0
+        self._room: Room | None = None
+        self._owner = ""
         self._send_role = self._receive_role = b""
+
+    def queue(self, room: Room, owner: str) -> None:
+        """Have long messages that come wait for their turn among the owner's and all others'."""
+        self._room, self._owner = room, owner
 
     def close(self) -> None:
         """End the connection."""
@@ -94,6 +101,13 @@ class Wire:
         length = frames.body_length(bytes(await self._exactly(frames.HEADER_BYTES)))
         if not self._key and length > _UNPROVEN_BYTES_MAX:
             raise BulkError(f"a first frame of {length} bytes")
+        turn = await self._room.turn(self._owner, length) if self._room else no_turn()
+        try:
+            return await self._body(length, {kind.__name__: kind for kind in known})
+        finally:
+            turn.end()
+
+    async def _body(self, length: int, known: Mapping[str, type]) -> object:
         payload = await self._exactly(length)
         if self._key:
             tag = await self._exactly(_TAG_BYTES)
@@ -103,8 +117,7 @@ class Wire:
             if not hmac.compare_digest(tag, expected):
                 raise BulkError("a frame was changed on its way")
             self._received += 1
-        by_name = {kind.__name__: kind for kind in known}
-        return await slowly(decode_in_parts(memoryview(payload), by_name))
+        return await slowly(decode_in_parts(memoryview(payload), known))
 
     async def connect(self, job: str, key: bytes) -> None:
         """Authenticate as the client. Raises OSError."""

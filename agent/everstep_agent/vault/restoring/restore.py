@@ -9,12 +9,12 @@ from everstep_agent.slices import slowly
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bulk.floor import SlowError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import chosen_in_parts, names_in_parts
+from everstep_agent.vault.manifests import chosen_in_parts
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.restoring.contents import Contents
 from everstep_agent.vault.restoring.fetching import Fetching
 from everstep_agent.vault.restoring.search import Search
-from everstep_agent.vault.restoring.sources import Source, Tier, first_for
+from everstep_agent.vault.restoring.sources import Source, Tier, first_for, lacking_in_parts
 from everstep_agent.vault.slots_ahead import sizes_ahead
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
@@ -53,6 +53,19 @@ class Restorer:
         else:
             self._vault.release_ready()
 
+    async def fetch_early(self, wanted: fleet_pb2.SpareMemory) -> None:
+        """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
+        ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
+        plan = fleet_pb2.StartGeneration(job=wanted.job, sources=wanted.ahead)
+        sources = Search(self._vault, self._contents, plan).sources
+        await asyncio.gather(*map(self._early, first_for(ranks, sources)))
+
+    async def _early(self, source: Source) -> None:
+        if await self._prepare(source):
+            counts = self._vault.site.counts
+            counts.early_copies += 1
+            counts.early_bytes += source.wanted.size_bytes
+
     async def restore(
         self, plan: fleet_pb2.StartGeneration, names: Iterable[str]
     ) -> list[RestoredPart]:
@@ -71,8 +84,8 @@ class Restorer:
                 for result in results:
                     if result is not None:
                         raise result
-                for part in parts:
-                    missing -= await slowly(names_in_parts(part.entries))
+                brought = [(entry.name for entry in part.entries) for part in parts]
+                missing = await slowly(lacking_in_parts(missing, brought))
         except BaseException:
             for part in parts:
                 part.region.drop()
@@ -107,22 +120,19 @@ class Restorer:
             logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
         await asyncio.gather(*map(self._prepare, first_for(ranks, search.sources)))
 
-    async def _prepare(self, source: Source) -> None:
+    async def _prepare(self, source: Source) -> bool:
+        """Do ahead what a restore would do; return whether a copy was brought here."""
+        key = source.wanted.key
         try:
             await self._fetching.prepare(source)
         except (OSError, MemoryShortError) as error:  # the restore will say so, and go on
-            reason = error or "no answer in time"
-            logger.info("prefetch of %s from %s: %s", source.wanted.key, source, reason)
-            return
-        if source.tier is not Tier.OWN_MEMORY:
-            key = source.wanted.key
-            logger.info(
-                "job %s: prefetched step %d of rank %d from %s",
-                self._vault.job,
-                key.step,
-                key.rank,
-                source,
-            )
+            logger.info("prefetch of %s from %s: %s", key, source, error or "no answer in time")
+            return False
+        if source.tier is Tier.OWN_MEMORY:
+            return False
+        where = (self._vault.job, key.step, key.rank, source)
+        logger.info("job %s: prefetched step %d of rank %d from %s", *where)
+        return True
 
     async def _add_part(
         self, parts: list[RestoredPart], source: Source, missing: set[str], search: Search

@@ -1,7 +1,7 @@
 """One look for good sources of a state: which there are, what is in them, and which have failed."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from everstep_agent.slices import slowly
 from everstep_agent.vault.bulk.arrivals import Expected
@@ -9,7 +9,13 @@ from everstep_agent.vault.files import BadFileError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.manifests import names_in_parts
 from everstep_agent.vault.restoring.contents import Contents
-from everstep_agent.vault.restoring.sources import Source, choose, planned, stored
+from everstep_agent.vault.restoring.sources import (
+    Source,
+    choose_in_parts,
+    lacking_in_parts,
+    planned,
+    stored,
+)
 from everstep_common.long_frames import Parts
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
@@ -40,22 +46,22 @@ class Search:
         # Sources that bring little: for what nobody else has.
         self._slow: list[Source] = []
 
-    async def choose(self, missing: set[str]) -> list[Source]:
+    async def choose(self, missing: Set[str]) -> list[Source]:
         """Return sources for all of it. Raises RestoreError.
 
         Asks as few as it can: nobody for what is known, then for what the ranks of this node
         wrote, then for everything; and shared storage only for what nobody has in memory.
         """
-        chosen = self._choose(missing)
+        chosen, lacking = await self._choose(missing)
         for widen in (self._near, self._all, self._storage, self._near, self._all):
-            if not self._lacking(chosen, missing):
+            if not lacking:
                 break
             await widen()
-            chosen = self._choose(missing)
-        if self._slow and self._lacking(chosen, missing):
+            chosen, lacking = await self._choose(missing)
+        if self._slow and lacking:
             self.sources += [source for source in self._slow if source not in self.sources]
-            chosen = self._choose(missing)
-        if lacking := self._lacking(chosen, missing):
+            chosen, lacking = await self._choose(missing)
+        if lacking:
             raise RestoreError(_explain(lacking, self._problems))
         return chosen
 
@@ -125,16 +131,15 @@ class Search:
         parts = {source.part: self._contents.of(source) or () for source in sources}
         return list(parts.values())
 
-    def _choose(self, missing: set[str]) -> list[Source]:
-        known = [
-            (source, names)
+    async def _choose(self, missing: Set[str]) -> tuple[list[Source], set[str]]:
+        """Return the best sources that are known, and what is in none of them."""
+        known = {
+            source: names
             for source in self.sources
             if (names := self._contents.names(source)) is not None
-        ]
-        return choose(known, missing)
-
-    def _lacking(self, chosen: Sequence[Source], missing: set[str]) -> set[str]:
-        return missing.difference(*(self._contents.names(source) or () for source in chosen))
+        }
+        chosen = await slowly(choose_in_parts(list(known.items()), missing))
+        return chosen, await slowly(lacking_in_parts(missing, [known[one] for one in chosen]))
 
 
 def _merged(contents: Iterable[tuple[Entry, ...]]) -> Parts[tuple[Entry, ...]]:

@@ -1,13 +1,18 @@
 """Where a state can be had from, and which sources to take it from. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.files import FileName
+from everstep_common.long_frames import Parts
 from everstep_proto.generated import fleet_pb2
+
+# Names of shards that are looked up at once: half a millisecond.
+_NAMES = 4096
 
 
 class Tier(Enum):
@@ -75,25 +80,55 @@ def stored(files: Iterable[FileName]) -> list[Source]:
     ]
 
 
-def choose(contents: Sequence[tuple[Source, frozenset[str]]], missing: set[str]) -> list[Source]:
+def choose_in_parts(
+    contents: Sequence[tuple[Source, frozenset[str]]], missing: Set[str]
+) -> Parts[list[Source]]:
     """Return sources that together have as much as possible of what is missing.
 
     A better tier first, whatever its size; within a tier the one that brings most, and of equal
     ones the smallest. Nothing is taken twice.
     """
-    left, chosen = set(missing), []
+    left, chosen = set(missing), list[Source]()
     for tier in Tier:
-        rest = [(source, names) for source, names in contents if source.tier is tier]
+        rest = {source: names for source, names in contents if source.tier is tier}
         while rest and left:
-            source, names = max(
-                rest, key=lambda one: (len(one[1] & left), -one[0].wanted.size_bytes)
-            )
-            if not names & left:
+            brings: dict[Source, int] = {}
+            for source, names in rest.items():
+                brings[source] = yield from _common(names, left)
+            best = max(rest, key=lambda one: (brings[one], -one.wanted.size_bytes))
+            if not brings[best]:
                 break
-            chosen.append(source)
-            left -= names
-            rest.remove((source, names))
+            chosen.append(best)
+            yield from _taken_away(rest.pop(best), left)
     return chosen
+
+
+def lacking_in_parts(missing: Set[str], contents: Iterable[Iterable[str]]) -> Parts[set[str]]:
+    """Return what of the missing is in none of these."""
+    left = set(missing)
+    for names in contents:
+        yield from _taken_away(names, left)
+    return left
+
+
+def _common(names: Iterable[str], left: Set[str]) -> Parts[int]:
+    count = 0
+    for some in _some(names):
+        count += sum(map(left.__contains__, some))
+        yield
+    return count
+
+
+def _taken_away(names: Iterable[str], left: set[str]) -> Parts[None]:
+    for some in _some(names):
+        left.difference_update(some)
+        yield
+
+
+def _some(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    rest = iter(names)
+    while some := tuple(islice(rest, _NAMES)):
+        yield some
 
 
 def first_for(ranks: range, sources: Sequence[Source]) -> list[Source]:

@@ -50,7 +50,10 @@ class Workers(Protocol):
 class WatchedGeneration:
     """Tells the agent what becomes of ranks that somebody else starts and stops."""
 
-    def __init__(self, workers: Workers, tell: Callable[[object], None]) -> None:
+    def __init__(
+        self, workers: Workers, tell: Callable[[object], None], port: FreePort | None = None
+    ) -> None:
+        """``port`` is one that is held already."""
         self._workers = workers
         self._tell = tell
         self._started: Started | None = None
@@ -61,7 +64,7 @@ class WatchedGeneration:
         self._finished: Finished | None = None
         self._abandoned: tuple[int, ...] = ()
         self._ranks = range(0)
-        self.port = FreePort()
+        self.port = port or FreePort()
         self.number = 0
         self.stopped = True
 

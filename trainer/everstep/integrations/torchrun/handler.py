@@ -3,12 +3,16 @@
 import atexit
 import contextlib
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from datetime import timedelta
+from types import FrameType
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
@@ -18,9 +22,10 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
+from everstep.integrations.torchrun.again import Again, Kept
 from everstep.integrations.torchrun.exchange import Exchange, JobOverError
 from everstep.integrations.torchrun.listener import AgentListener, say
-from everstep.integrations.torchrun.settings import TorchrunSettings, settings
+from everstep.integrations.torchrun.settings import TorchrunSettings, settings, torchrun_line
 from everstep.launch.memcpy_tuning import memcpy_variables
 from everstep.launch.rank_environment import JobAccess, job_environment
 from everstep_common.trainer_messages import Start
@@ -29,19 +34,29 @@ BACKEND = "everstep"
 # torchrun's own agents say little to each other; what takes longer is a node that has gone.
 _STORE_S = 300
 _REACH_S, _REACH_PAUSE_S = 1.0, 0.05
+# In the keys of the barrier at which torchrun waits for its like when its ranks have ended well.
+_EXIT_BARRIER = "terminal_state"
 
 
 def joined(given: RendezvousParameters) -> RendezvousHandler:
     """Return the rendezvous of this torchrun, joined. Raises ValueError, RendezvousClosedError."""
+    kept = Kept.of(os.environ)
+    told = kept.told_meanwhile()
     asked = settings(given)
+    if told is not None:
+        if told.succeeded:
+            raise SystemExit(0)
+        raise RendezvousClosedError(f"job {asked.job} failed: {told.reason}")
     exchange = Exchange()
-    listener = AgentListener(asked, exchange)
+    again = Again.of(torchrun_line(), sys.orig_argv, os.environ)
+    listener = AgentListener(asked, exchange, again, kept.held_port())
     try:
         listener.join()
     except JobOverError as error:
         raise RendezvousClosedError(str(error)) from error
     # torchrun does not shut a rendezvous down when a signal ends it.
     atexit.register(exchange.leave, "interrupted by its user")
+    _heed_signals()
     return EverstepRendezvous(asked, exchange, listener.listen_for_store)
 
 
@@ -78,7 +93,7 @@ class EverstepRendezvous(RendezvousHandler):
         self._prepare_environment(start)
         prefix = f"everstep/{self._asked.job}/{start.generation}"
         return RendezvousInfo(
-            PrefixStore(prefix, store),
+            AgentStore(prefix, store),
             start.node_rank,
             start.node_count,
             RendezvousStoreInfo(start.master_address, start.master_port),
@@ -148,7 +163,8 @@ class EverstepRendezvous(RendezvousHandler):
     def _prepare_environment(self, start: Start) -> None:
         """Let the ranks find what the SDK needs: torchrun hands its own environment on."""
         asked = self._asked
-        access = JobAccess(asked.job, asked.socket, asked.token, asked.restarts_max)
+        wanted = asked.nodes_max * asked.processes
+        access = JobAccess(asked.job, asked.socket, asked.token, asked.restarts_max, wanted)
         os.environ.pop("EVERSTEP_JOB_TOKEN", None)
         os.environ.update(memcpy_variables(os.environ))
         os.environ.update(job_environment(access, start))
@@ -156,6 +172,33 @@ class EverstepRendezvous(RendezvousHandler):
         # All nodes have as many ranks, so torchrun needs to ask no other node for their numbers,
         # which would hold it up until the store's timeout where a node has gone meanwhile.
         os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
+
+
+class AgentStore(PrefixStore):
+    """What the torchruns of a generation tell each other.
+
+    The end of the job is what a torchrun waits for that is done (`EverstepRendezvous.shutdown`); at
+    its own barrier it would wait five minutes for ranks that have failed meanwhile.
+    """
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """See Store."""
+        if not any(_EXIT_BARRIER in key for key in keys):
+            super().wait(keys, *([] if timeout is None else [timeout]))
+
+
+def _heed_signals() -> None:
+    """Have a signal end torchrun as it does once it has started ranks: with a word to the job."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    name = signal.Signals(number)
+    raise SignalException(f"process {os.getpid()} got {name.name}", sigval=name)
 
 
 def _reachable(place: tuple[str, int]) -> bool:

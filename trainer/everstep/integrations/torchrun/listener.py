@@ -5,15 +5,17 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable
 
+from everstep.integrations.torchrun.again import Again, Kept
 from everstep.integrations.torchrun.exchange import Exchange, JobOverError
 from everstep.integrations.torchrun.generation import WatchedGeneration
 from everstep.integrations.torchrun.reaped import exit_code
 from everstep.integrations.torchrun.settings import TorchrunSettings
 from everstep.integrations.torchrun.workers import TorchrunWorkers
+from everstep.launch.free_port import FreePort
 from everstep.launch.link import LaunchLink
 from everstep.launch.rank_failure import RankEnd
+from everstep.launch.ready import call_ready
 from everstep_common.trainer_messages import (
     End,
     Join,
@@ -37,16 +39,18 @@ class AgentListener:
         self,
         settings: TorchrunSettings,
         exchange: Exchange,
-        monotonic: Callable[[], float] = time.monotonic,
+        again: Again | None = None,
+        port: FreePort | None = None,
     ) -> None:
+        """``again`` is how torchrun can begin anew (None: it cannot), ``port`` one held already."""
         self._settings = settings
+        self._again = again
         self._exchange = exchange
-        self._monotonic = monotonic
         self._selector = selectors.DefaultSelector()
         self._selector.register(exchange.wakened, selectors.EVENT_READ, self._drain)
-        self._link = LaunchLink(settings.socket, self._selector, self._received, monotonic)
+        self._link = LaunchLink(settings.socket, self._selector, self._received, time.monotonic)
         self._workers = TorchrunWorkers(self._selector, self._rank_ended, exit_code)
-        self._generation = WatchedGeneration(self._workers, self._link.send)
+        self._generation = WatchedGeneration(self._workers, self._link.send, port)
         self._next: Start | None = None
         self._stop: Stop | None = None
         self._grace_runs = False
@@ -72,8 +76,7 @@ class AgentListener:
         exchange = self._exchange
         try:
             while not exchange.answered.left:
-                for key, _ in self._selector.select(self._wait_s()):
-                    key.data()
+                call_ready(self._selector, self._wait_s())
                 self._link.retry(self._join())
                 if not self._generation.stopped:
                     self._generation.look()
@@ -92,7 +95,7 @@ class AgentListener:
         if self._generation.awaits_workers:
             waits.append(_LOOK_S)
         if self._kill_at is not None:
-            waits.append(max(0.0, self._kill_at - self._monotonic()))
+            waits.append(max(0.0, self._kill_at - time.monotonic()))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _advance(self) -> None:
@@ -106,11 +109,15 @@ class AgentListener:
             generation.tell_stopped()
             self._exchange.answered.left = True
             return
+        if self._done and (self._stop is not None or self._next is not None):
+            generation.gone(told=True, succeeded=True)
         if self._stop is not None:
             self._obey(self._stop)
+        if self._done and self._next is not None:
+            self._begin_anew(self._next)
         if generation.stopped and self._next is not None and asked.idle and not asked.succeeded:
             self._begin(self._next)
-        if self._kill_at is not None and self._monotonic() >= self._kill_at:
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._kill_at = None
             self._workers.kill()
 
@@ -120,7 +127,7 @@ class AgentListener:
             self._generation.tell_stopped()
         # A rank that is killed before torchrun means to end it costs one of its restarts.
         elif not self._grace_runs and (self._exchange.asked.ends_ranks or self._generation.failed):
-            self._grace_runs, self._kill_at = True, self._monotonic() + stop.grace_s
+            self._grace_runs, self._kill_at = True, time.monotonic() + stop.grace_s
 
     def _begin(self, start: Start) -> None:
         self._next = None
@@ -128,6 +135,16 @@ class AgentListener:
         asked, answered = self._exchange.asked, self._exchange.answered
         asked.idle = asked.ends_ranks = answered.restart = False
         answered.start = start
+
+    @property
+    def _done(self) -> bool:
+        """Whether all ranks here have ended well, so that only a new torchrun starts others."""
+        return self._again is not None and self._generation.finished
+
+    def _begin_anew(self, start: Start) -> None:
+        if self._again is not None:
+            say(f"its ranks had ended well: torchrun begins anew for generation {start.generation}")
+            self._again.begin(Kept(self._link.descriptor, self._generation.port.descriptor))
 
     def _join(self) -> Join:
         given, generation = self._settings, self._generation
@@ -147,7 +164,7 @@ class AgentListener:
             snapshot_bytes=given.keep.memory_bytes,
             snapshot_every_min=given.keep.every_min,
             snapshot_every_max=given.keep.every_max,
-            fresh=given.keep.fresh,
+            fresh=given.keep.fresh and not generation.number,
         )
 
     def _received(self, message: object) -> None:
@@ -177,6 +194,8 @@ class AgentListener:
         else:
             return
         exchange = self._exchange
+        if self._done:
+            return  # torchrun waits for the end of the job, and need not hear of it
         with exchange.changed:
             running = not self._generation.stopped
             exchange.answered.restart = running or exchange.asked.succeeded

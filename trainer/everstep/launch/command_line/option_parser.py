@@ -69,8 +69,10 @@ class OptionParser(argparse.ArgumentParser):
 
     def _stray(self, word: str) -> str:
         option = word.partition("=")[0]
-        near = difflib.get_close_matches(option, list(self._option_string_actions), 1, 0.7)
-        meant = f"did you mean {near[0]}?" if near else "'everstep run --help' lists them"
+        # Without the dashes, which are alike in all.
+        names = {name.lstrip("-"): name for name in self._option_string_actions}
+        near = difflib.get_close_matches(option.lstrip("-"), list(names), 1, 0.7)
+        meant = f"did you mean {names[near[0]]}?" if near else "'everstep run --help' lists them"
         return f"{option!r} is no option; {meant}"
 
 

@@ -13,7 +13,12 @@ from everstep.launch.command_line.job_size import job_name, node_range
 from everstep.launch.command_line.launch_parser import launch_parser
 from everstep.launch.command_line.option_parser import Line, UsageError
 from everstep.launch.command_line.program import program
-from everstep.launch.command_line.rank_streams import StreamPlan, everything_kept, stream_plan
+from everstep.launch.command_line.rank_streams import (
+    StreamPlan,
+    checked_folder,
+    everything_kept,
+    stream_plan,
+)
 from everstep.launch.command_line.standby_options import standby_options
 from everstep.launch.command_line.torchrun_options import VARIABLE_PREFIX, torchrun_notes
 from everstep.launch.keep_options import KeepError, KeepOptions, keep_options
@@ -100,8 +105,9 @@ def default_socket(environ: Mapping[str, str] = os.environ) -> str:
 
 def _streams(values: argparse.Namespace) -> StreamPlan:
     if values.logs is not None:
-        return everything_kept(values.logs, values.local_ranks_filter)
-    return stream_plan(values.log_dir, values.redirects, values.tee, values.local_ranks_filter)
+        return everything_kept(checked_folder("--logs", values.logs), values.local_ranks_filter)
+    folder = None if values.log_dir is None else checked_folder("--log-dir", values.log_dir)
+    return stream_plan(folder, values.redirects, values.tee, values.local_ranks_filter)
 
 
 def _noted(

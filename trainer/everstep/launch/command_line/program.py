@@ -58,6 +58,10 @@ def checked_command(command: Sequence[str]) -> tuple[str, ...]:
 def _checked_script(command: Sequence[str]) -> Sequence[str]:
     script = command[0]
     if os.path.exists(script):  # a folder or an archive with a __main__.py can be run, too
+        if os.path.isdir(script) and not os.path.exists(os.path.join(script, "__main__.py")):
+            raise UsageError(f"{script!r} is a folder without a __main__.py; name a script in it")
+        if not os.access(script, os.R_OK):
+            raise UsageError(f"{script!r} may not be read by this user; run 'chmod +r' on it")
         return command
     if os.sep not in script and shutil.which(script):
         words = " ".join(command)

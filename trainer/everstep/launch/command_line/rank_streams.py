@@ -1,5 +1,7 @@
 """Where each rank's two streams go: to the terminal, to a file, or both; torchrun's -r and -t."""
 
+import errno
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,6 +80,20 @@ def parse_shown(text: str) -> frozenset[int] | None:
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text):
         raise UsageError(f"--local-ranks-filter {text!r}: expected local ranks, for example 0,2")
     return frozenset(map(int, text.split(",")))
+
+
+def checked_folder(option: str, folder: Path) -> Path:
+    """Return a folder for output, made if it is not there. Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(
+            f"{option} {folder}: nothing can be written there ({error.strerror}); name a folder of"
+            " yours"
+        ) from error
+    return folder
 
 
 def stream_plan(folder: Path | None, redirects: str, tee: str, shown: str) -> StreamPlan:

@@ -45,6 +45,8 @@ class LineWriter:
         self._look = look
         self._partial = b""
         self._log = _opened(place.log) if place.log else None
+        # What was to be in a file only, and is in none, is shown rather than lost.
+        self._shown = place.shown or (place.log is not None and self._log is None)
         self._overwritten = False
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         # When the newest traceback began: a process may take long to die of it.
@@ -83,7 +85,7 @@ class LineWriter:
         if _TRACEBACK in line[:200]:
             self.traceback_boot_ns = boot_ns()
         self._look(line)
-        if self._place.shown:
+        if self._shown:
             shown_end = b"\r" if self._overwritten else b"\n"
             self._terminal.line(self._place.prefix + line, shown_end, to_error=self._place.is_error)
 

@@ -1,44 +1,12 @@
 """Output on its way to one reader: shown at once, kept while nobody reads, never waited for."""
 
-import contextlib
-import os
-import tempfile
 from collections import deque
-from pathlib import Path
 
+from everstep.launch.output.overflow import Overflow
 from everstep.launch.output.sink import Sink
 
 # As much as a person who stopped the terminal wants to see when it goes on; more goes to a file.
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-
-
-class Overflow:
-    """A file for what no reader took; made when it is needed, in a folder or else in /tmp."""
-
-    def __init__(self, folder: Path | None, name: str) -> None:
-        self._folder = folder
-        self._name = name
-        self._fd = -1
-        self.path = ""
-        self.lost_bytes = 0
-
-    def write(self, data: bytes) -> None:
-        """Keep it, if a disk takes it."""
-        try:
-            if self._fd < 0:
-                self._fd, self.path = self._open()
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except OSError:
-            self.lost_bytes += len(data)
-
-    def _open(self) -> tuple[int, str]:
-        prefix = f"everstep-{self._name}-"
-        if self._folder is not None:
-            with contextlib.suppress(OSError):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                return tempfile.mkstemp(".txt", prefix, self._folder)
-        return tempfile.mkstemp(".txt", prefix)
 
 
 class OutputQueue:

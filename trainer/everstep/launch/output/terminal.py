@@ -8,7 +8,8 @@ import os
 import selectors
 from pathlib import Path
 
-from everstep.launch.output.output_queue import OutputQueue, Overflow
+from everstep.launch.output.output_queue import OutputQueue
+from everstep.launch.output.overflow import Overflow
 from everstep.launch.output.sink import NoSink, Sink, is_gone, open_sink
 
 # At the end a reader that takes nothing for so long gets the rest in the file.
@@ -22,7 +23,7 @@ class Terminal:
         self, out: Sink | None = None, error: Sink | None = None, folder: Path | None = None
     ) -> None:
         """``folder`` is where output is kept that nobody reads."""
-        self._overflow = Overflow(folder, f"output-{os.getpid()}")
+        self._overflow = Overflow(folder, os.getpid())
         self._out = OutputQueue(out or open_sink(1), self._overflow)
         self._error = OutputQueue(error or open_sink(2), self._overflow)
         self._was_terminal = {
@@ -37,7 +38,7 @@ class Terminal:
         """Name the folder of what nobody reads, before there is any."""
         if folder is not None and not self._overflow.path:
             self._overflow = self._out.overflow = self._error.overflow = Overflow(
-                folder, f"output-{os.getpid()}"
+                folder, os.getpid()
             )
 
     def follow(self, selector: selectors.BaseSelector) -> None:
@@ -60,15 +61,25 @@ class Terminal:
         """Return whether it was a terminal, and its other end is gone (a lost connection)."""
         return any(self._was_terminal[q] and is_gone(q.sink.fileno()) for q in self._was_terminal)
 
-    def finish(self) -> None:
-        """Wait for readers that still read, and keep what the others have not taken."""
+    def finish(self, *, succeeded: bool = False) -> None:
+        """Wait for readers that still read, and keep what the others have not taken.
+
+        What had not been read of a job that ended well, and is read on, is removed.
+        """
+        read = True
         for queue in (self._out, self._error):
             while queue.waiting and queue.sink.writable(_END_PATIENCE_S):
                 self._advance(queue)
+            read = read and not queue.waiting and not queue.overflowing
             queue.give_up()
             self._unfollow(queue)
-        if self._overflow.path and not isinstance(self._error.sink, NoSink):
-            self._last_word(f"everstep: output that was not read is in {self._overflow.path}\n")
+        if not self._overflow.path or isinstance(self._error.sink, NoSink):
+            return
+        if read and succeeded:
+            self._overflow.remove()
+            self._last_word(f"everstep: {self._overflow.path} is removed, for all went well\n")
+        else:
+            self._last_word(f"everstep: output that was not read is in {self._overflow.place}\n")
 
     def _last_word(self, sentence: str) -> None:
         try:
@@ -103,7 +114,7 @@ class Terminal:
             self._told.discard(queue)
             queue.put(
                 f"everstep: {unseen} bytes were not read here; they are in"
-                f" {self._overflow.path}\n".encode()
+                f" {self._overflow.place}\n".encode()
             )
         if not queue.waiting:
             self._unfollow(queue)

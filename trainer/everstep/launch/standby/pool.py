@@ -1,7 +1,7 @@
 """The warm standbys of this node: one for each of its ranks, made one after another."""
 
 import selectors
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,9 @@ from everstep.launch.output.terminal import Terminal
 from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
 from everstep.launch.standby.imports import imports_of
 from everstep.launch.standby.lesson_file import Learned, LessonFile
+from everstep.launch.standby.memory_watch import MemoryWatch, is_news
 from everstep.launch.standby.python_command import PythonCommand, python_command
+from everstep_common.trainer_messages import Standbys
 
 _GIB = 1024**3
 
@@ -44,7 +46,9 @@ class StandbyPool:
         terminal: Terminal,
         options: StandbyOptions,
         folder: Path,
+        report: Callable[[Standbys], None],
     ) -> None:
+        """``report`` is told what there is of them, whenever that changes."""
         self.lesson = LessonFile()
         self._selector = selector
         self._terminal = terminal
@@ -56,6 +60,10 @@ class StandbyPool:
         self._given: Mapping[str, str] = {}
         self._due: list[int] = []
         self._told = ""
+        self._report = report
+        self._reported = Standbys()
+        self._watch = MemoryWatch()
+        self._why_none = ""
         # Whether there may be any; it ends when one fails, for the others would as well.
         self.usable = options.enabled
 
@@ -69,10 +77,12 @@ class StandbyPool:
             self._plans = dict(plans)
             self._due = [rank for rank in plans if rank not in self._candidates]
             self._advance()
+            self._report_news()
 
     def pause(self) -> None:
         """Make no more for now: the ranks need the processors."""
         self._due = []
+        self._report_news()
 
     def take(self, local_rank: int, environ: Mapping[str, str]) -> Taken | None:
         """Make the one of this local rank a rank; None without one."""
@@ -80,7 +90,26 @@ class StandbyPool:
         if local_rank == 0:
             self._given = environ
         candidate = self._candidates.pop(local_rank, None)
-        return candidate.become(environ) if candidate else None
+        taken = candidate.become(environ) if candidate else None
+        self._report_news()
+        return taken
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Return after how long `look` has to be called at the latest, if at all."""
+        return self._watch.due_in_s(now_s)
+
+    def look(self, now_s: float) -> None:
+        """Look at their memory, if it is time; one that takes too much ends them."""
+        making = any(not one.ready for one in self._candidates.values())
+        if self._watch.take(now_s, making=making):
+            if not self._candidates:
+                self._watch.end()
+            elif all(map(self._fits, tuple(self._candidates.values()))):
+                self._report_news()
+
+    def report_again(self) -> None:
+        """Report to an agent that may have missed it."""
+        self._report(self._reported)
 
     def close(self) -> None:
         """End them all."""
@@ -128,6 +157,7 @@ class StandbyPool:
             self._give_up(f"cannot be started: {error}")
             return
         self._candidates[rank] = candidate
+        self._watch.begin()
 
     def _read(self, command: PythonCommand) -> tuple[str, ...]:
         path = command.path(self._folder)
@@ -138,16 +168,32 @@ class StandbyPool:
     def _changed(self, candidate: Candidate) -> None:
         if candidate.ended:
             self._give_up(f"ended while it waited: {candidate.remark}")
-        elif (size := candidate.memory_bytes()) > self._options.memory_bytes:
-            limit = f"{self._options.memory_bytes / _GIB:.1f}GiB"
-            self._give_up(f"takes {size / _GIB:.1f} GiB, more than --standby-memory {limit}")
-        else:
+        elif self._fits(candidate):
             self._advance()
+            self._report_news()
+
+    def _fits(self, candidate: Candidate) -> bool:
+        size = candidate.memory_bytes()
+        if size <= self._options.memory_bytes:
+            return True
+        limit = _shown(self._options.memory_bytes).replace(" ", "")
+        self._give_up(f"takes {_shown(size)}, more than --standby-memory {limit}")
+        return False
 
     def _give_up(self, why: str) -> None:
         self.usable = False
         self._drop()
+        self._why_none = f"one {why}"
         self._terminal.say(f"no warm standbys: one {why}; restarts take longer")
+        self._report_news()
+
+    def _report_news(self) -> None:
+        ready = sum(one.ready for one in self._candidates.values())
+        making = len(self._candidates) - ready + len(self._due)
+        now = Standbys(ready, making, self.memory_bytes(), self._why_none)
+        if is_news(self._reported, now):
+            self._reported = now
+            self._report(now)
 
     def _tell(self) -> None:
         count = len(self._candidates)
@@ -157,9 +203,13 @@ class StandbyPool:
         told = f"{standbys} ready{missing}"
         if count and told != self._told:
             self._told = told
-            size = self.memory_bytes() / 1024**2
             take = "it takes" if count == 1 else "they take"
-            self._terminal.say(f"{told}; {take} {size:.0f} MiB (--standby none: no standbys)")
+            size = _shown(self.memory_bytes())
+            self._terminal.say(f"{told}; {take} {size} (--standby none: no standbys)")
+
+
+def _shown(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / 1024**2:.0f} MiB"
 
 
 def _with(environ: Mapping[str, str], learned: Learned) -> dict[str, str]:

@@ -1,0 +1,172 @@
+"""Room for long messages: how many bytes of them the agent holds at once, and whose turn it is."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+
+from everstep_common.frames import FRAME_BYTES_MAX
+
+# Shorter ones need no turn: a Join with a long environment; thousands of them cost nobody his
+# memory.
+SMALL_BYTES_MAX = 256 * 1024
+# Two owners can always have the largest at once: one that stops in the middle of his holds up
+# nobody.
+ROOM_BYTES_MIN = 2 * FRAME_BYTES_MAX
+# About how long a value is written at most, and how many of them are surely a short message.
+_VALUE_BYTES = 256
+_SHORT_WEIGHT = SMALL_BYTES_MAX // (2 * _VALUE_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One long message: whose it is, and its size."""
+
+    owner: str
+    size_bytes: int
+
+
+class Shares:
+    """Who may have his message in memory next. Pure."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._held: Counter[str] = Counter()
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how much is given out."""
+        return self._held.total()
+
+    def next(self, waiting: Sequence[Request]) -> int | None:
+        """Return the place in the queue of whose turn it is, or None while nobody can be let in.
+
+        The owner who has the least comes first, and no smaller message overtakes his: it would
+        wait for ever. Nobody gets more than half.
+        """
+        half = self._bytes_max // 2
+        may = [
+            place
+            for place, request in enumerate(waiting)
+            if self._held[request.owner] + request.size_bytes <= half
+        ]
+        if not may:
+            return None
+        first = min(may, key=lambda place: self._held[waiting[place].owner])
+        fits = self.held_bytes + waiting[first].size_bytes <= self._bytes_max
+        return first if fits else None
+
+    def take(self, request: Request) -> None:
+        """Give room to a message."""
+        self._held[request.owner] += request.size_bytes
+
+    def give_back(self, owner: str, size_bytes: int) -> None:
+        """So much of an owner's is not held any more."""
+        self._held[owner] -= size_bytes
+        if not self._held[owner]:
+            del self._held[owner]
+
+
+class Turn:
+    """One message's room, until ``end``."""
+
+    def __init__(self, give_back: Callable[[int], None], size_bytes: int) -> None:
+        self._give_back = give_back
+        self._size_bytes = size_bytes
+
+    def shrink(self, size_bytes: int) -> None:
+        """The message turned out to be no larger than this."""
+        over, self._size_bytes = self._size_bytes - size_bytes, size_bytes
+        self._give_back(over)
+
+    def end(self) -> None:
+        """Give the room to others; a second time is nothing."""
+        self.shrink(0)
+
+
+def no_turn() -> Turn:
+    """Return what a message has that needs none."""
+    return Turn(lambda _: None, 0)
+
+
+class Room:
+    """The room of one direction; who finds none waits for his turn. Event loop only.
+
+    ``patience_s``: how long a message may take to come, or to be taken, once it has its turn.
+    """
+
+    def __init__(self, bytes_max: int, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._shares = Shares(bytes_max)
+        self._waiting: list[tuple[Request, asyncio.Future[None]]] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how much is given out."""
+        return self._shares.held_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages wait for their turn."""
+        return len(self._waiting)
+
+    async def turn(self, owner: str, size_bytes: int) -> Turn:
+        """Return when there is room for a message."""
+        if size_bytes <= SMALL_BYTES_MAX:
+            return no_turn()
+        request = Request(owner, size_bytes)
+        place = (request, asyncio.get_running_loop().create_future())
+        self._waiting.append(place)
+        self._let_in()
+        try:
+            await place[1]
+        except asyncio.CancelledError:
+            if place in self._waiting:
+                self._waiting.remove(place)
+            else:
+                self._shares.give_back(owner, size_bytes)
+            self._let_in()
+            raise
+        return Turn(lambda count: self._returned(owner, count), size_bytes)
+
+    def _returned(self, owner: str, size_bytes: int) -> None:
+        if size_bytes:
+            self._shares.give_back(owner, size_bytes)
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while (place := self._shares.next([request for request, _ in self._waiting])) is not None:
+            request, entered = self._waiting.pop(place)
+            self._shares.take(request)
+            # One that is cancelled in the same turn of the loop gives it back itself.
+            if not entered.done():
+                entered.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The agent's room for long messages, each way: no answer waits behind what waits for it."""
+
+    incoming: Room
+    outgoing: Room
+
+
+def rooms_of(bytes_max: int, patience_s: float) -> Rooms:
+    """Return room for so many bytes each way."""
+    return Rooms(Room(bytes_max, patience_s), Room(bytes_max, patience_s))
+
+
+def may_be_long(message: object) -> bool:
+    """Return whether a message may be one that needs a turn; cheap, and on the safe side."""
+    return _weight(message) > _SHORT_WEIGHT
+
+
+def _weight(value: object) -> int:
+    """Return about how many values are written for this one; long texts count as more."""
+    if isinstance(value, str | bytes):
+        return 1 + len(value) // _VALUE_BYTES
+    if isinstance(value, tuple):
+        return len(value) if len(value) > _SHORT_WEIGHT else sum(map(_weight, value))
+    if is_dataclass(value):
+        return sum(_weight(getattr(value, one.name)) for one in fields(value))
+    return 1

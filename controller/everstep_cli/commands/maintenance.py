@@ -1,0 +1,106 @@
+"""Commands about maintenance windows: nodes that somebody is going to work on."""
+
+import click
+
+from everstep_cli.completion import node_names, window_names
+from everstep_cli.session import Ask, asks_controller
+from everstep_cli.views.maintenance import window_list, window_sheet
+from everstep_cli.when import TimeError, When, duration_ns, when
+from everstep_proto.generated import admin_pb2
+
+
+def _when(_: click.Context, __: click.Parameter, text: str) -> When:
+    try:
+        return when(text)
+    except TimeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _duration(_: click.Context, __: click.Parameter, text: str) -> int:
+    try:
+        return duration_ns(text)
+    except TimeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.group()
+def maintenance() -> None:
+    r"""Plan a time in which nodes are worked on.
+
+    Ten minutes before it (maintenance_lead_s) jobs begin to leave the nodes: each stops after a
+    step that can be restored and goes on with a spare, or with fewer nodes if it may. A job that
+    can do neither trains on until shortly before the beginning (maintenance_stop_s) and then waits
+    for the end; 'list' names it beforehand. No step is computed twice. Within the window nothing is
+    judged: the nodes may be silent, reboot, or come with other hardware. At its end they are
+    checked, and take ranks again. All of it is planned time in the ledger.
+
+    \b
+    Examples:
+      everstep maintenance add gpu-0042 gpu-0043 --from "in 2h" --for 90m --reason "new fans"
+      everstep maintenance list
+      everstep maintenance cancel m-3
+    """
+
+
+@maintenance.command()
+@click.argument("nodes", metavar="NODES...", nargs=-1, required=True, shell_complete=node_names)
+@click.option(
+    "--from",
+    "begin",
+    metavar="WHEN",
+    required=True,
+    callback=_when,
+    help="now, 'in 2h', or 2026-12-24T08:00; UTC, unless it says +01:00.",
+)
+@click.option(
+    "--for",
+    "lasts_ns",
+    metavar="DURATION",
+    required=True,
+    callback=_duration,
+    help="45m, 2h, '1h 30m' or 1d.",
+)
+@click.option("--reason", default="", help="Kept in the audit log, and shown.")
+@asks_controller
+def add(ask: Ask, nodes: tuple[str, ...], begin: When, lasts_ns: int, reason: str) -> None:
+    r"""Plan a window for NODES, and say what it will do to jobs.
+
+    \b
+    Examples:
+      everstep maintenance add gpu-0042 --from now --for 1h --reason "DIMM 3"
+      everstep maintenance add gpu-0042 --from 2026-12-24T08:00+01:00 --for "2h 30m"
+    """
+    request = admin_pb2.AddMaintenanceRequest(
+        nodes=nodes, begin_ns=begin.at_ns, in_ns=begin.in_ns, duration_ns=lasts_ns, reason=reason
+    )
+    window = ask.admin.add_maintenance(request)
+    ask.answer(window, *window_sheet(window, ask.now_ns))
+
+
+@maintenance.command("list")
+@click.option("--all", "every", is_flag=True, help="Those, too, that are over or were cancelled.")
+@asks_controller
+def list_windows(ask: Ask, every: bool) -> None:
+    r"""List the windows that are planned or have begun, and the jobs that they interrupt.
+
+    \b
+    Examples:
+      everstep maintenance list
+      everstep maintenance list --all --json | jq '.windows[] | select(.interrupts)'
+    """
+    reply = ask.admin.maintenance(every)
+    ask.answer(reply, *window_list(reply.windows, ask.now_ns))
+
+
+@maintenance.command()
+@click.argument("window", metavar="ID", shell_complete=window_names)
+@asks_controller
+def cancel(ask: Ask, window: str) -> None:
+    r"""Give a window up; one that has begun ends now, and its nodes are checked.
+
+    \b
+    Example:
+      everstep maintenance cancel m-3
+    """
+    reply = ask.admin.cancel_maintenance(window)
+    ask.answer(reply, *window_sheet(reply, ask.now_ns))

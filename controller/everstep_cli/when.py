@@ -1,0 +1,57 @@
+"""Times as people type them: "now", "in 2h", "2026-12-24T08:00Z"; and how long something lasts."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_S = 1_000_000_000
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
+# Longer words than this are no time, and the sentence about them stays readable.
+_LENGTH_MAX = 40
+
+
+class TimeError(ValueError):
+    """What was typed is no time; one sentence with an example."""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A time of the calendar, or one that is counted from now on the controller's clock."""
+
+    at_ns: int | None
+    in_ns: int = 0
+
+
+def when(text: str) -> When:
+    """Return a time. Raises TimeError."""
+    words = text.strip()
+    if words.lower() == "now":
+        return When(None)
+    if words.lower().startswith("in "):
+        return When(None, duration_ns(words[3:]))
+    try:
+        at = datetime.fromisoformat(words)
+    except ValueError as error:
+        raise TimeError(
+            f"{text[:_LENGTH_MAX]!r} is no time; say now, 'in 2h', or 2026-12-24T08:00 (UTC)"
+        ) from error
+    # Without an offset it is UTC, wherever it is typed: nodes and controller may be elsewhere.
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
+    return When(int(at.timestamp()) * _S)
+
+
+def duration_ns(text: str) -> int:
+    """Return how long "90m", "2h 30m" or "1d" is. Raises TimeError."""
+    words, total, position = text.strip(), 0.0, 0
+    while position < len(words):
+        part = _PART.match(words, position)
+        if part is None:
+            total = 0.0
+            break
+        total += float(part[1]) * _UNITS[part[2]]
+        position = part.end()
+    # What follows is written in 64 bits: no time of people's is near that.
+    if not 0 < total < 1e8:
+        raise TimeError(f"{text[:_LENGTH_MAX]!r} is no length of time; say 45m, 2h, '1h 30m' or 1d")
+    return round(total * _S)

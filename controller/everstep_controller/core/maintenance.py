@@ -1,0 +1,235 @@
+"""Maintenance windows: jobs leave the nodes before one begins, and nothing is judged within it."""
+
+from collections.abc import Iterator
+
+from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_controller.core import claims, jobs, nodes, outlook, planned
+from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
+from everstep_controller.core.moving import PLANNED_CAUSES
+from everstep_controller.core.node_lifecycle import NodeEvent
+from everstep_controller.core.state import (
+    MAINTENANCE,
+    JobRecord,
+    JobState,
+    NodeRecord,
+    NodeState,
+    OpenFinding,
+    State,
+)
+from everstep_controller.core.turn import Turn
+from everstep_controller.core.windows import Span, Window, WindowState, between, problem
+
+
+def problem_with(state: State, span: Span, now_ns: int) -> str:
+    """Return what is wrong with a window, in one sentence; empty for nothing."""
+    least_ns = state.settings.maintenance_min_ns
+    return problem(span, state.nodes, state.windows.values(), now_ns, least_ns)
+
+
+def ordered(turn: Turn, event: MaintenanceOrdered) -> None:
+    """Plan a window; one that was fine when it was asked for and is not any more is dropped."""
+    state, span = turn.state, Span(event.nodes, event.begin_ns, event.end_ns)
+    if problem_with(state, span, turn.now_ns):
+        return
+    state.windows_ordered += 1
+    window = Window(
+        f"m-{state.windows_ordered}",
+        span,
+        event.operator,
+        event.reason,
+        turn.now_ns,
+        lead_ns(state, span),
+    )
+    state.windows[window.id] = window
+    for name in span.nodes:
+        turn.announce(name, "MaintenancePlanned", f"{name}: {window.sentence()}")
+    _go_on(turn, window)
+
+
+def cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
+    """Give a window up: its nodes are as before, or come back now when it has begun."""
+    window = turn.state.windows.get(event.window)
+    if window is None or not window.open:
+        return
+    window.ended_by = event.operator
+    reason = f"maintenance {window.id} was cancelled by {event.operator}"
+    if window.state is WindowState.BEGUN:
+        _end(turn, window, reason)
+    else:
+        _give_back(turn, window, reason)
+    window.state = WindowState.CANCELLED
+    _tell(turn, window, "MaintenanceCancelled", reason)
+    turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
+
+
+def due(turn: Turn, name: str) -> None:
+    """Do what the time has come for of a window."""
+    window = turn.state.windows.get(name)
+    if window is None:
+        return
+    if window.open:
+        _go_on(turn, window)
+    else:
+        del turn.state.windows[name]
+
+
+def lead_ns(state: State, span: Span) -> int:
+    """Return how long before a window its nodes are drained.
+
+    It is the operator's time, or what a planned restart of a job there may take: to wait for a step
+    that can be restored, and what the longest one so far took from there.
+    """
+    there = (job for job in _jobs_on(state, span) if job.state is not JobState.ENDED)
+    restarts = [
+        incident.over_ns - incident.onset_ns
+        for job in there
+        for incident in job.incidents
+        if incident.over_ns and incident.cause in PLANNED_CAUSES
+    ]
+    needed_ns = state.settings.planned_ns + max(restarts) if restarts else 0
+    return max(state.settings.maintenance_lead_ns, needed_ns)
+
+
+def forecasts(state: State, window: Window) -> Iterator[tuple[str, str]]:
+    """Yield each job that a window still concerns, and what it does to it; "" for moving away."""
+    if not window.open:
+        return
+    leaving = {*state.draining, *window.span.nodes}
+    for job in _jobs_on(state, window.span):
+        can_move = bool(outlook.without(state, job, leaving)[0])
+        yield job.name, "" if can_move else _interrupted(job, window)
+
+
+def findings(state: State) -> Iterator[OpenFinding]:
+    """Yield a finding for each job that a window will interrupt."""
+    for window in state.windows.values():
+        for name, interruption in forecasts(state, window):
+            if interruption:
+                yield OpenFinding(_finding(window, name, interruption), window.ordered_ns)
+
+
+def windows_told(state: State) -> dict[str, str]:
+    """Say of each node that has a window which one is next, or which one it is in."""
+    waiting = sorted(
+        (window for window in state.windows.values() if window.open),
+        key=lambda window: window.span.begin_ns,
+        reverse=True,
+    )
+    return {name: window.sentence() for window in waiting for name in window.span.nodes}
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _go_on(turn: Turn, window: Window) -> None:
+    """Take a window as far as the time says, and have the core called for what follows."""
+    span, now_ns = window.span, turn.now_ns
+    settings = turn.state.settings
+    if window.state is WindowState.PLANNED and now_ns >= span.end_ns:
+        _missed(turn, window)
+        return
+    stop_ns = span.begin_ns - min(window.lead_ns, settings.maintenance_stop_ns)
+    if window.state is WindowState.PLANNED and now_ns >= span.begin_ns - window.lead_ns:
+        _drain(turn, window)
+    if window.state is WindowState.DRAINING and now_ns >= stop_ns and not window.vacated:
+        _vacate(turn, window)
+    if window.state is WindowState.DRAINING and now_ns >= span.begin_ns:
+        _begin(turn, window)
+    if window.state is WindowState.BEGUN and now_ns >= span.end_ns:
+        window.state = WindowState.OVER
+        _end(turn, window, f"maintenance {window.id} is over")
+        _tell(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
+    turn.set_timer(f"maintenance/{window.id}", _next_ns(turn, window, stop_ns) - now_ns)
+
+
+def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
+    span = window.span
+    if window.state is WindowState.PLANNED:
+        return span.begin_ns - window.lead_ns
+    if window.state is WindowState.DRAINING:
+        return span.begin_ns if window.vacated else stop_ns
+    if window.state is WindowState.BEGUN:
+        return span.end_ns
+    return turn.now_ns + turn.state.settings.job_retention_ns
+
+
+def _missed(turn: Turn, window: Window) -> None:
+    window.state = WindowState.OVER
+    _tell(turn, window, "MaintenanceMissed", f"{window.sentence()} passed while nobody was here")
+    turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
+
+
+def _drain(turn: Turn, window: Window) -> None:
+    window.state = WindowState.DRAINING
+    for node in _nodes(turn.state, window):
+        claims.drain(turn, node, MAINTENANCE, window.sentence())
+    for name, interruption in forecasts(turn.state, window):
+        if interruption:
+            turn.announce(name, "MaintenanceInterrupts", interruption)
+
+
+def _vacate(turn: Turn, window: Window) -> None:
+    window.vacated = True
+    for node in _nodes(turn.state, window):
+        claim = node.claim_of(MAINTENANCE)
+        if claim is not None:
+            claim.vacate = True
+            turn.nodes_changed.add(node.name)
+    for job in _jobs_on(turn.state, window.span):
+        planned.hurry(job)
+
+
+def _begin(turn: Turn, window: Window) -> None:
+    window.state = WindowState.BEGUN
+    for node in _nodes(turn.state, window):
+        node.absent, node.silent_to, node.confirmation = node.gone, [], None
+        turn.drop_timer(f"confirm/{node.name}")
+        claims.claim(turn, node, MAINTENANCE, window.sentence())
+        nodes.move(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
+
+
+def _end(turn: Turn, window: Window, reason: str) -> None:
+    """Have nodes checked; one that is away is lost, one whose stream just closed will be soon."""
+    for node in _nodes(turn.state, window):
+        away, node.absent = node.absent, False
+        back = NodeEvent.NOT_BACK if away else NodeEvent.MAINTENANCE_OVER
+        told = f"{reason}, and its agent is not back" if away else reason
+        nodes.move(turn, node, back, told)
+
+
+def _give_back(turn: Turn, window: Window, reason: str) -> None:
+    held = [n for n in _nodes(turn.state, window) if claims.unclaim(turn, n, MAINTENANCE, reason)]
+    if any(node.usable for node in held):
+        jobs.capacity_changed(turn)
+
+
+def _tell(turn: Turn, window: Window, word: str, message: str) -> None:
+    for name in window.span.nodes:
+        turn.announce(name, word, f"{name}: {message}")
+
+
+def _nodes(state: State, window: Window) -> list[NodeRecord]:
+    found = (state.nodes.get(name) for name in window.span.nodes)
+    return [node for node in found if node is not None and node.state is not NodeState.RETIRED]
+
+
+def _jobs_on(state: State, span: Span) -> list[JobRecord]:
+    there = frozenset(span.nodes)
+    running = (job for job in state.jobs.values() if job.state is not JobState.ENDED)
+    return [job for job in running if not there.isdisjoint(job.members)]
+
+
+def _interrupted(job: JobRecord, window: Window) -> str:
+    why = "it has no spare" if job.reform else "it has no spare and may not re-form"
+    return f"maintenance {window.id}, {between(window.span)}, will interrupt {job.name}: {why}"
+
+
+def _finding(window: Window, job: str, message: str) -> Finding:
+    return Finding(
+        component=f"controller/maintenance/{window.id}/{job}",
+        condition="MaintenanceInterrupts",
+        severity=Severity.INFO,
+        message=message,
+        suggested_action=SuggestedAction.WATCH,
+        rule=f"cleared by a spare, or by 'everstep maintenance cancel {window.id}'",
+    )

@@ -1,0 +1,94 @@
+"""What the core and people are told when the knowledge of a job's snapshots has changed."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from everstep_controller.core.cadence import Cadence
+from everstep_controller.core.events import BreakpointReached, Event, LayoutLearned
+from everstep_controller.core.state import JobRecord, State
+from everstep_controller.job_vault import Directive, JobVault
+
+# A row of progress stands for a second: what none has told after two, none will tell soon.
+_UNTOLD_S = 2.0
+
+
+class VaultPort(Protocol):
+    """How the service reaches nodes, core, people and time."""
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        """Send a directive; return whether the node is connected."""
+        ...
+
+    def post(self, event: Event) -> None:
+        """Journal an event and hand it to the core."""
+        ...
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """Tell people."""
+        ...
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call back after a while."""
+        ...
+
+    def now_ns(self) -> int:
+        """Return the time on the controller's timeline."""
+        ...
+
+
+class Before(NamedTuple):
+    """What was known before the last look."""
+
+    recoverable_step: int | None
+    cadence: Cadence
+
+
+class VaultNews:
+    """Tells what is new, each thing once."""
+
+    def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
+        self._state = state
+        self._port = port
+
+    def tell(self, vault: JobVault, record: JobRecord, before: Before) -> None:
+        """Tell what a look at the job's copies has brought."""
+        if vault.recoverable.step != before.recoverable_step or not vault.learned:
+            self._tell_layouts(vault)
+        if vault.cadence is not before.cadence:
+            self._port.tell(vault.job, "SnapshotCadence", f"{vault.job}: {vault.cadence.reason}")
+        self._tell_of_storage(vault, record)
+        self._tell_what_is_recoverable(vault, record)
+
+    def _tell_what_is_recoverable(self, vault: JobVault, record: JobRecord) -> None:
+        """Have the core know it soon: the next row of progress says it, where one comes."""
+        untold = vault.untold(record)
+        if untold is not None and vault.waits_for(untold.step):
+            self._port.post(untold)
+        elif untold is not None and not vault.telling:
+            vault.telling = True
+            self._port.later(_UNTOLD_S, lambda: self._tell_late(vault))
+
+    def _tell_late(self, vault: JobVault) -> None:
+        vault.telling = False
+        record = self._state().jobs.get(vault.job)
+        untold = None if record is None else vault.untold(record)
+        if untold is not None:
+            self._port.post(untold)
+
+    def _tell_layouts(self, vault: JobVault) -> None:
+        layouts = vault.unlearned()
+        if layouts and vault.layouts_told != (vault.generation, layouts):
+            vault.layouts_told = (vault.generation, layouts)
+            self._port.post(LayoutLearned(vault.job, vault.generation, layouts=layouts))
+
+    def _tell_of_storage(self, vault: JobVault, record: JobRecord) -> None:
+        failures = vault.persisting.failures
+        last = failures[max(failures)] if failures else ""
+        if last and last != vault.told:
+            self._port.tell(vault.job, "NotStored", f"step {max(failures)[1]}: {last}")
+        vault.told = last
+        if not record.closing or record.breakpoint_over:
+            return
+        sight = vault.sight(record, self._state(), self._port.now_ns())
+        if sentence := vault.persisting.over(sight):
+            self._port.post(BreakpointReached(vault.job, record.generation, sentence))

@@ -1,0 +1,85 @@
+"""A job on one node, in virtual time: what its loss costs with a spare, and without one."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from everstep_controller.core import events
+from everstep_controller.core.state import JobState
+from everstep_sim.cluster import Cluster, Shape
+
+_KILLED_S = 60
+_STEPS = 120
+
+
+def _nothing(cluster: Cluster, event: events.Event) -> None:
+    """Check nothing on the way."""
+
+
+def _run(seed: int, nodes: int, faults: Callable[[Cluster], None]) -> Cluster:
+    shape = Shape(nodes=nodes, nodes_min=1, nodes_max=1, steps=_STEPS)
+    cluster = Cluster(seed, shape, _nothing)
+    cluster.time.after(_KILLED_S, partial(faults, cluster))
+    cluster.run(1500)
+    return cluster
+
+
+def _member(cluster: Cluster) -> str:
+    assert cluster.job is not None
+    return cluster.job.members[0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_loss_of_its_node_costs_a_step_at_most(seed: int) -> None:
+    made = []
+
+    def lose(cluster: Cluster) -> None:
+        made.append(max(cluster.ranks.completed))
+        cluster.kill_node(_member(cluster))
+
+    job = _run(seed, 3, lose).job
+    assert job is not None
+    assert (job.state, job.succeeded) == (JobState.ENDED, True)
+    (incident,) = job.incidents
+    assert incident.step_restored is not None
+    assert made[0] - incident.step_restored <= 1
+    assert job.generation == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_a_spare_it_waits_with_one_plan_and_goes_on_with_the_node(seed: int) -> None:
+    def cut(cluster: Cluster) -> None:
+        name = _member(cluster)
+        cluster.cut_off(name)
+        cluster.time.after(400, partial(cluster.return_node, name))
+
+    job = _run(seed, 1, cut).job
+    assert job is not None
+    assert (job.state, job.succeeded, job.generation) == (JobState.ENDED, True, 2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_spare_that_came_too_late_waits_with_one_plan_for_the_node_that_has_the_state(
+    seed: int,
+) -> None:
+    seen: list[tuple[int, JobState]] = []
+
+    def cut(cluster: Cluster) -> None:
+        def look() -> None:
+            assert cluster.job is not None
+            seen.append((cluster.job.generation, cluster.job.state))
+
+        name = _member(cluster)
+        for node in cluster.fleet.nodes.values():
+            node.copies = [copy for copy in node.copies if copy.node == name]
+            if node.name != name:
+                cluster.vaults.report(node)
+        cluster.cut_off(name)
+        cluster.time.after(300, look)
+        cluster.time.after(400, partial(cluster.return_node, name))
+
+    job = _run(seed, 2, cut).job
+    assert seen == [(2, JobState.WAITING_CAPACITY)]
+    assert job is not None
+    assert (job.state, job.succeeded, job.generation) == (JobState.ENDED, True, 2)

@@ -1,0 +1,132 @@
+"""Whose long message is read next, and that what is held never exceeds the room."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep_agent.long_frames import (
+    SMALL_BYTES_MAX,
+    Request,
+    Room,
+    Shares,
+    Turn,
+    may_be_long,
+)
+from everstep_common.trainer_messages import Described, Entry, Restore, Restored, RestoredCopy
+from fakes.jumping_loop import simulate
+
+MIB = 1024 * 1024
+
+
+def test_the_owner_who_has_the_least_comes_first() -> None:
+    shares = Shares(8)
+    shares.take(Request("a", 2))
+    assert shares.next([Request("a", 1), Request("b", 1), Request("b", 2)]) == 1
+
+
+def test_who_has_half_of_the_room_waits_and_others_pass() -> None:
+    shares = Shares(8)
+    shares.take(Request("a", 4))
+    assert shares.next([Request("a", 1)]) is None
+    assert shares.next([Request("a", 1), Request("b", 4)]) == 1
+
+
+def test_no_small_message_overtakes_the_large_one_whose_turn_it_is() -> None:
+    shares = Shares(8)
+    for owner in ("a", "b"):
+        shares.take(Request(owner, 3))
+    assert shares.next([Request("a", 1), Request("c", 4), Request("b", 1)]) is None
+
+
+@settings(deadline=None)
+@given(
+    asked=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=20),
+    data=st.data(),
+)
+def test_everybody_has_his_turn_and_the_room_is_never_exceeded(
+    asked: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    shares = Shares(8)
+    waiting = [Request(*one) for one in asked]
+    inside: list[Request] = []
+    while waiting or inside:
+        while (place := shares.next(waiting)) is not None:
+            inside.append(waiting.pop(place))
+            shares.take(inside[-1])
+        assert shares.held_bytes == sum(one.size_bytes for one in inside) <= 8
+        assert inside, "somebody waits, and nobody is inside"
+        gone = inside.pop(data.draw(st.integers(0, len(inside) - 1)))
+        shares.give_back(gone.owner, gone.size_bytes)
+    assert shares.held_bytes == 0
+
+
+def test_a_turn_that_ends_lets_the_next_one_in() -> None:
+    async def scenario() -> None:
+        room = Room(4 * MIB, patience_s=1)
+        first = await room.turn("a", 2 * MIB)
+        second = asyncio.create_task(room.turn("a", 2 * MIB))
+        await asyncio.sleep(1)
+        assert (room.held_bytes, room.waiting) == (2 * MIB, 1)
+        first.end()
+        first.end()
+        (await second).end()
+        assert (room.held_bytes, room.waiting) == (0, 0)
+
+    simulate(scenario())
+
+
+def test_what_is_smaller_than_it_could_have_been_leaves_room_to_others() -> None:
+    async def scenario() -> None:
+        room = Room(8 * MIB, patience_s=1)
+        first = await room.turn("a", 4 * MIB)
+        first.shrink(MIB)
+        second = await room.turn("a", 3 * MIB)
+        assert room.held_bytes == 4 * MIB
+        second.end()
+        assert room.held_bytes == MIB
+
+    simulate(scenario())
+
+
+def test_a_short_message_needs_no_turn() -> None:
+    async def scenario() -> None:
+        room = Room(4 * MIB, patience_s=1)
+        await room.turn("a", 2 * MIB)
+        await room.turn("a", SMALL_BYTES_MAX)
+        assert room.held_bytes == 2 * MIB
+
+    simulate(scenario())
+
+
+@pytest.mark.parametrize("let_in", [False, True], ids=["it waits", "it was just let in"])
+def test_who_waits_no_more_holds_nothing(let_in: bool) -> None:
+    async def scenario() -> None:
+        room = Room(4 * MIB, patience_s=1)
+        turns = [await room.turn("a", 2 * MIB), await room.turn("b", 2 * MIB)]
+        waits = asyncio.create_task(room.turn("a", MIB))
+        await asyncio.sleep(1)
+        if let_in:
+            _end(turns)
+        waits.cancel()
+        await asyncio.wait([waits])
+        assert waits.cancelled()
+        _end(turns)
+        assert (room.held_bytes, room.waiting) == (0, 0)
+
+    simulate(scenario())
+
+
+def _end(turns: list[Turn]) -> None:
+    for turn in turns:
+        turn.end()
+
+
+def test_what_may_be_long_is_told_from_what_is_short() -> None:
+    few, many = [tuple(Entry(f"w{i}", i, 1) for i in range(count)) for count in (8, 5000)]
+    assert not may_be_long(Described(1, few))
+    assert may_be_long(Described(1, many))
+    assert may_be_long(Restored(1, (RestoredCopy(few, 1), RestoredCopy(many, 1))))
+    assert may_be_long(Described(1, (Entry("w" * MIB, 0, 1),)))
+    assert not may_be_long(Restore(("w",)))

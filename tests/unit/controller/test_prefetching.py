@@ -1,0 +1,125 @@
+"""What a spare fetches before a silent member is judged lost."""
+
+from everstep_controller.api import to_agent
+from everstep_controller.core.facts import ShardSource
+from everstep_controller.core.state import JobState, Launcher, NodeRecord, NodeState
+from everstep_controller.job_vault import Directive
+from everstep_controller.prefetching import Ahead, suspects
+from everstep_controller.spares import SpareMemory
+from unit.controller.test_vault_service import World
+
+
+def _world() -> World:
+    """The job of nodes a and b, whose step 5 is on both, with the spare c."""
+    world = World()
+    world.state.nodes["c"] = NodeRecord(
+        "c", NodeState.HEALTHY, connected=True, bulk_address="c:1", domain="c"
+    )
+    record = world.state.jobs["train"]
+    record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (0, 5), (1, 5))
+    assert world.directives["c"].ahead is None
+    return world
+
+
+def _silent(world: World, name: str, *, connected: bool = False) -> None:
+    node = world.state.nodes[name]
+    node.connected, node.silent_to = connected, ["d"]
+    world.service.look_at(name)
+    world.settle()
+
+
+def _ahead(world: World) -> Ahead:
+    ahead = world.directives["c"].ahead
+    assert ahead is not None
+    return ahead
+
+
+def test_the_spare_fetches_what_the_silent_member_had_from_who_else_has_it() -> None:
+    world = _world()
+    _silent(world, "b")
+    ahead = _ahead(world)
+    assert ahead.first_rank == 1
+    assert [(one.node, one.rank, one.step) for one in ahead.sources] == [("a", 1, 5)]
+
+
+def test_a_member_that_only_its_peers_miss_is_silent_too() -> None:
+    world = _world()
+    _silent(world, "b", connected=True)
+    assert [one.node for one in _ahead(world).sources] == ["a"]
+
+
+def test_it_is_the_step_that_the_plan_would_take_also_where_it_is_not_safe_yet() -> None:
+    world = _world()
+    world.report("a", (0, 5), (1, 5), (0, 6), (1, 6))
+    _silent(world, "b")
+    assert [one.step for one in _ahead(world).sources] == [6]
+    assert world.directives["a"].recoverable_step == 5
+
+
+def test_it_is_fetched_too_while_the_job_stops_because_the_other_ranks_failed() -> None:
+    world = _world()
+    world.state.jobs["train"].state = JobState.STOPPING
+    _silent(world, "b")
+    assert [(one.node, one.rank) for one in _ahead(world).sources] == [("a", 1)]
+
+
+def test_it_is_left_off_when_the_member_is_heard_again() -> None:
+    world = _world()
+    _silent(world, "b")
+    node = world.state.nodes["b"]
+    node.connected, node.silent_to = True, []
+    world.service.look_at("b")
+    world.settle()
+    told = world.directives["c"]
+    assert told.spare is not None
+    assert told.ahead is None
+
+
+def test_it_goes_on_when_the_member_is_judged_lost() -> None:
+    world = _world()
+    _silent(world, "b")
+    world.state.nodes["b"].state = NodeState.LOST
+    world.state.jobs["train"].state = JobState.STOPPING
+    world.service.forget_node("b")
+    world.settle()
+    assert _ahead(world).first_rank == 1
+
+
+def test_what_has_come_meanwhile_makes_it_no_other_order() -> None:
+    world = _world()
+    _silent(world, "b")
+    before = world.directives.pop("c")
+    world.report("c", (1, 5))
+    assert "c" not in world.directives
+    assert before.ahead is not None
+
+
+def test_nothing_is_fetched_when_the_other_half_is_silent_too() -> None:
+    world = _world()
+    for name in ("a", "b"):
+        world.state.nodes[name].silent_to = ["d"]
+    assert suspects(world.state.jobs["train"], world.state) == []
+
+
+def test_a_node_that_this_controller_has_not_heard_yet_is_not_silent() -> None:
+    world = _world()
+    world.state.term = 3
+    _silent(world, "b")
+    assert world.directives["c"].ahead is None
+
+
+def test_a_node_that_somebody_works_on_is_not_silent() -> None:
+    world = _world()
+    world.state.nodes["b"].state = NodeState.MAINTENANCE
+    _silent(world, "b")
+    assert world.directives["c"].ahead is None
+
+
+def test_the_order_names_ranks_copies_and_the_key() -> None:
+    source = ShardSource("a", "a:1", 1, 1, 5, "ff", 8, "aa")
+    told = Directive("train", 1, None, (), "", spare=SpareMemory(8, 1), ahead=Ahead(1, (source,)))
+    wire = to_agent.directive(told, None, 7, b"key").spare_memory
+    assert (wire.first_rank, wire.transfer_key) == (1, b"key")
+    assert [(one.node, one.rank, one.step) for one in wire.ahead] == [("a", 1, 5)]

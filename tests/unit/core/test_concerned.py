@@ -1,0 +1,154 @@
+"""Only the jobs that an event may have changed are looked at: looking at all changes nothing."""
+
+import random
+
+import pytest
+
+from everstep_controller.core import actions, concerned, events, jobs, planned
+from everstep_controller.core.core import Core
+from everstep_controller.core.facts import JobOnNode, Phase
+from everstep_controller.core.state import JobState
+from everstep_controller.core.turn import Turn
+from everstep_controller.journal.codec import encode
+from unit.core.test_decisions import XID, S, Story
+
+JOBS = ("a", "b", "c")
+# An event that the look takes for one that may concern every job.
+_ALL = events.AutomationResumed("nobody", "test")
+
+
+class Looking(Core):
+    """A core that looks at all jobs after each event, and at which nothing may change by that."""
+
+    def handle(self, event: events.Event, now_ns: int) -> list[actions.Action]:
+        done = super().handle(event, now_ns)
+        before = encode(self.state)
+        turn = Turn(self.state, now_ns)
+        if not isinstance(event, events.JobProgressed):
+            planned.look(turn, _ALL)
+        assert not turn.actions, f"{event} was not looked at for {turn.actions}"
+        assert encode(self.state) == before, event
+        return done
+
+
+class Fleet(Story):
+    """Three jobs on five nodes each, of two that they need and three that they want."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        super().__init__(nodes=0)
+        self.core = Looking(self.core.state)
+        self.nodes = [f"n{index}" for index in range(15)]
+        for node in self.nodes:
+            self.connect(node)
+        for index, job in enumerate(JOBS):
+            for node in self.nodes[index * 5 : index * 5 + 5]:
+                self.joined(job, node)
+
+    def joined(self, job: str, node: str) -> None:
+        self.tell(
+            events.LauncherJoined(
+                origin=self.origin(node), job=job, uid=1, token_sha256="t", nodes_min=2,
+                nodes_max=3, processes_per_node=1, reform=True, restarts_max=99, free_port=1,
+            )
+        )  # fmt: skip
+
+    def anything(self) -> None:
+        """Tell one thing that may happen."""
+        job, node = self.random.choice(JOBS), self.random.choice(self.nodes)
+        self.random.choice(
+            (self._operator, self._operator, self._stream, self._time, self._job, self._job)
+        )(job, node)
+
+    def _operator(self, job: str, node: str) -> None:
+        begin_ns = self.now_ns + 700 * S
+        window = f"m-{self.core.state.windows_ordered}"
+        self.tell(
+            self.random.choice(
+                (
+                    events.OperatorDrained(node, "ops", "fan"),
+                    events.OperatorIsolated(node, "ops", "smoke"),
+                    events.OperatorReleased(node, "ops", "good"),
+                    events.OperatorReleased(node, "ops", "good"),
+                    events.RestartOrdered(job, "ops", "code"),
+                    events.AutomationPaused(job, "ops", "look"),
+                    events.AutomationResumed(job, "ops"),
+                    events.MaintenanceCancelled(window, "ops"),
+                    events.MaintenanceOrdered(
+                        nodes=(node,), begin_ns=begin_ns, end_ns=begin_ns + 99 * S, operator="ann"
+                    ),
+                )
+            )
+        )
+
+    def _stream(self, job: str, node: str) -> None:
+        record = self.core.state.jobs[job]
+        known = (JobOnNode(job, record.generation, launcher=node in record.launchers),)
+        if self.random.random() < 0.3:
+            self.find(node, XID)
+        elif self.core.state.nodes[node].connected:
+            self.tell(events.NodeDisconnected(node))
+        else:
+            self.connect(node, boot=self.random.choice("12"), jobs=self.random.choice((known, ())))
+            if self.random.random() < 0.5:
+                self.joined(job, node)
+
+    def _time(self, job: str, node: str) -> None:
+        self.now_ns += self.random.choice((1, 20, 200)) * S
+        for name, at_ns in sorted(self.core.state.timers.items(), key=lambda pair: pair[1]):
+            if at_ns <= self.now_ns:
+                self.tell(events.TimerDue(name), 0)
+
+    def _job(self, job: str, node: str) -> None:
+        record = self.core.state.jobs[job]
+        if record.state is JobState.STOPPING:
+            for member in list(record.members):
+                stopped = events.GenerationStopped(
+                    self.origin(member), job, record.generation, 1, self.now_ns
+                )
+                self.tell(stopped)
+        elif record.state is JobState.REPLANNING:
+            step = record.recoverable_step
+            generation = record.generation
+            self.tell(events.RecoveryStepChosen(job=job, generation=generation, step=step))
+        elif record.state is JobState.RUNNING:
+            self._step(job)
+        else:
+            for member in list(record.members):
+                phase = events.PhaseReached(
+                    self.origin(member), job, record.generation, Phase.RESTORED, self.now_ns
+                )
+                self.tell(phase)
+
+    def _step(self, job: str) -> None:
+        record = self.core.state.jobs[job]
+        step = 0 if record.last_step is None else record.last_step + 1
+        row = events.JobProgressed(
+            job=job, generation=record.generation, first_step=step, end_ns=(self.now_ns + S // 10,),
+            stall_ns=(0,), recoverable_step=step,
+        )  # fmt: skip
+        self.tell(row)
+        self.tell(events.StepRecoverable(job, record.generation, step))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_no_job_is_missed(seed: int) -> None:
+    fleet = Fleet(seed)
+    for _ in range(150):
+        fleet.anything()
+
+
+def test_what_concerns_no_job_has_none_looked_at() -> None:
+    fleet = Fleet(0)
+    turn = Turn(fleet.core.state, fleet.now_ns)
+    heard = events.PeerReported("n0", "n1", silent=False)
+    assert concerned.jobs_concerned(turn, heard) == []
+    turn.nodes_changed.add("n7")
+    assert [job.name for job in concerned.jobs_concerned(turn, heard)] == ["b"]
+
+
+def test_a_node_that_comes_back_without_launchers_concerns_the_job_that_had_one_there() -> None:
+    fleet = Fleet(0)
+    turn = Turn(fleet.core.state, fleet.now_ns)
+    jobs.node_back(turn, fleet.core.state.nodes["n14"], {})
+    assert turn.jobs_changed == {"c"}
