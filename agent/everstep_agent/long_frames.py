@@ -15,6 +15,8 @@ SMALL_BYTES_MAX = 256 * 1024
 ROOM_BYTES_MIN = 2 * FRAME_BYTES_MAX
 # About how long a value is written at most, and how many of them are surely a short message.
 _VALUE_BYTES = 256
+# More jobs than a node has at once; one whose turn was so many jobs ago is as one that had none.
+_OWNERS_MAX = 1000
 _SHORT_WEIGHT = SMALL_BYTES_MAX // (2 * _VALUE_BYTES)
 
 
@@ -32,6 +34,9 @@ class Shares:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._held: Counter[str] = Counter()
+        # Numbers of their last turns, in order.
+        self._last_turns: dict[str, int] = {}
+        self._turns = 0
 
     @property
     def held_bytes(self) -> int:
@@ -41,8 +46,9 @@ class Shares:
     def next(self, waiting: Sequence[Request]) -> int | None:
         """Return the place in the queue of whose turn it is, or None while nobody can be let in.
 
-        The owner who has the least comes first, and no smaller message overtakes his: it would
-        wait for ever. Nobody gets more than half.
+        The owner who has the least comes first, of equals the one whose last turn is longest ago,
+        however many of another's have queued before; and no smaller message overtakes his: it
+        would wait for ever. Nobody gets more than half.
         """
         half = self._bytes_max // 2
         may = [
@@ -52,19 +58,27 @@ class Shares:
         ]
         if not may:
             return None
-        first = min(may, key=lambda place: self._held[waiting[place].owner])
+        first = min(may, key=lambda place: self._had(waiting[place].owner))
         fits = self.held_bytes + waiting[first].size_bytes <= self._bytes_max
         return first if fits else None
 
     def take(self, request: Request) -> None:
         """Give room to a message."""
         self._held[request.owner] += request.size_bytes
+        self._turns += 1
+        self._last_turns.pop(request.owner, None)
+        self._last_turns[request.owner] = self._turns
+        if len(self._last_turns) > _OWNERS_MAX:
+            del self._last_turns[next(iter(self._last_turns))]
 
     def give_back(self, owner: str, size_bytes: int) -> None:
         """So much of an owner's is not held any more."""
         self._held[owner] -= size_bytes
         if not self._held[owner]:
             del self._held[owner]
+
+    def _had(self, owner: str) -> tuple[int, int]:
+        return self._held[owner], self._last_turns.get(owner, 0)
 
 
 class Turn:

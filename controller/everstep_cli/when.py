@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 _S = 1_000_000_000
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
+# Nanoseconds are written in 64 bits, which end in 2262.
+_YEARS = range(1970, 2200)
 # Longer words than this are no time, and the sentence about them stays readable.
 _LENGTH_MAX = 40
 
@@ -33,12 +35,18 @@ def when(text: str) -> When:
     try:
         at = datetime.fromisoformat(words)
     except ValueError as error:
-        raise TimeError(
-            f"{text[:_LENGTH_MAX]!r} is no time; say now, 'in 2h', or 2026-12-24T08:00 (UTC)"
-        ) from error
+        raise _no_time(text) from error
+    if at.year not in _YEARS:
+        raise _no_time(text)
     # Without an offset it is UTC, wherever it is typed: nodes and controller may be elsewhere.
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
     return When(int(at.timestamp()) * _S)
+
+
+def _no_time(text: str) -> TimeError:
+    return TimeError(
+        f"{text[:_LENGTH_MAX]!r} is no time; say now, 'in 2h', or 2026-12-24T08:00 (UTC)"
+    )
 
 
 def duration_ns(text: str) -> int:

@@ -5,249 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.config import setting
-from everstep_common.findings import Mode
-from everstep_controller.core.facts import Settings
+from everstep_controller.core_settings import CoreSettings
 from everstep_proto.tls import TlsSettings, split_address
-
-_S = 1_000_000_000
-
-
-def default_journal() -> Path:
-    """Return the journal of a service, or of a user who may not write there."""
-    system = Path("/var/lib/everstep-controller")
-    if os.access(system if system.exists() else system.parent, os.W_OK):
-        return system / "journal.sqlite"
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "everstep-controller" / "journal.sqlite"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreSettings:
-    """How the controller decides; durations in seconds."""
-
-    mode: Mode = setting(
-        Mode.ADVISE,
-        help="How far automation may go: observe findings, advise what to do, or enforce it. A "
-        "new installation should advise until its findings are trusted.",
-    )
-    observe: tuple[str, ...] = setting(
-        (), help='Conditions ("XidFatal") that are only observed, whatever mode says.'
-    )
-    advise: tuple[str, ...] = setting((), help="Conditions on which the controller only advises.")
-    enforce: tuple[str, ...] = setting((), help="Conditions on which the controller acts.")
-    isolation_budget_nodes: int = setting(
-        2, unit="nodes", help="Working nodes that automation may isolate, at least."
-    )
-    isolation_budget_ratio: float = setting(
-        0.02, help="Share of the fleet that automation may isolate, where that is more nodes."
-    )
-    stream_silence_s: float = setting(
-        15.0,
-        unit="s",
-        help="A closed stream alone makes a node lost after this long; peers tell sooner. Long "
-        "enough for an agent's restart and a network's reconvergence.",
-    )
-    confirm_s: float = setting(
-        1.5,
-        unit="s",
-        help="How long peers may take to confirm a silence: three pings in a second, and slack.",
-    )
-    restart_grace_s: float = setting(
-        30.0,
-        unit="s",
-        help="After its own restart the controller waits this long for agents before it judges "
-        "silence: their reconnects are spread over 10 s.",
-    )
-    recovery_s: float = setting(
-        30.0,
-        unit="s",
-        help="How long 'everstep-controller recover' listens before it acts: agents reconnect "
-        "within 10 s, and one that is missed loses what it alone knew.",
-    )
-    self_suspicion_ratio: float = setting(
-        0.5, help="If more than this share of the fleet is silent, the fault is taken to be here."
-    )
-    self_suspicion_s: float = setting(
-        60.0, unit="s", help="For how long, before the controller believes what it sees."
-    )
-    forming_s: float = setting(
-        10.0,
-        unit="s",
-        help="How long a job waits for its wanted nodes once it has its fewest: launchers of one "
-        "start arrive within seconds.",
-    )
-    stop_grace_s: float = setting(
-        0.0,
-        unit="s",
-        help="How long processes may take after SIGTERM when a generation is stopped. A rank that "
-        "waits in a collective for a dead peer ends by SIGKILL only, so by default at once.",
-    )
-    probation_s: float = setting(
-        600.0, unit="s", help="How long a repaired or returned node is the last choice for ranks."
-    )
-    probation_steps: int = setting(
-        10,
-        unit="steps",
-        help="A job that crashes twice within this many steps of the state that it was restored "
-        "from goes on from an older state: a spoiled state shows within a few steps.",
-    )
-    evidence_s: float = setting(
-        60.0,
-        unit="s",
-        help="Findings of a node's hardware this long before or after ranks died there are taken "
-        "for the cause: a driver that hangs is a finding after a minute.",
-    )
-    strike_window_s: float = setting(
-        86_400.0,
-        unit="s",
-        help="A second death of a rank that nothing explains, on one node within this long, has "
-        "the node replaced and checked. By chance that is rare: Llama 3 saw one interruption in "
-        "about 260 node-days.",
-    )
-    breakpoint_s: float = setting(
-        120.0,
-        unit="s",
-        help="How long the end of a job with storage waits for its last step to be there: 100 GB "
-        "a node at 1 GB/s, and slack.",
-    )
-    memory_kept_s: float = setting(
-        1800.0,
-        unit="s",
-        help="How long agents keep what they hold of a job that failed (their jobs.memory_kept_s): "
-        "so long a new job of its name waits for a lost node that has some of it, and a job of "
-        "which no launcher is left for one to come back.",
-    )
-    snapshot_every_min: int = setting(
-        1, unit="steps", help="Jobs are snapshotted at every so many steps, at least."
-    )
-    snapshot_every_max: int = setting(
-        0,
-        unit="steps",
-        help="And at most; 0 leaves it to what a snapshot costs: every sqrt(2 w M) of training "
-        "(w: what a snapshot stalls it, M: mean time between the job's faults), but for the next "
-        "two.",
-    )
-    snapshot_cost_ignored_ratio: float = setting(
-        0.005,
-        help="A snapshot that stalls a job for less than this share of its step is taken at every "
-        "step: half a per cent is what one step more or less to repeat may cost. 0 leaves it to "
-        "the formula alone.",
-    )
-    snapshot_gap_max_s: float = setting(
-        60.0,
-        unit="s",
-        help="No more training than this lies between two snapshots, whatever they cost: a fault "
-        "that repeats more is felt by people. 0 leaves it to the formula alone.",
-    )
-    own_restarts: int = setting(
-        3,
-        help="How often the agent of a node that runs a whole job alone may restart it in place "
-        "while the controller is away. More without anybody who sees the fleet would hide what is "
-        "wrong with the node; 0 has such a job wait, as those on several nodes do.",
-    )
-    planned_s: float = setting(
-        300.0,
-        unit="s",
-        help="How long a planned restart (drain, update, growth) waits for the chosen step to be "
-        "recoverable, once the job is near it; then it is done at the newest one that is. A few "
-        "steps of a minute each, and slack.",
-    )
-    growth_wait_s: float = setting(
-        60.0,
-        unit="s",
-        help="A job on fewer nodes than it wants grows when others have waited for it this long: "
-        "nodes that come back one after the other cost one restart.",
-    )
-    growth_every_s: float = setting(
-        600.0,
-        unit="s",
-        help="And no more often than this: each growth is a restart, of a minute at worst.",
-    )
-    maintenance_lead_s: float = setting(
-        600.0,
-        unit="s",
-        help="How long before a maintenance window jobs begin to leave its nodes, at least: twice "
-        "planned_s. More where planned restarts have taken longer.",
-    )
-    maintenance_stop_s: float = setting(
-        120.0,
-        unit="s",
-        help="A job that cannot go on elsewhere trains until this long before the window, and then "
-        "stops after a step that can be restored: some steps, and their second copies.",
-    )
-    maintenance_min_s: float = setting(
-        60.0,
-        unit="s",
-        help="Shorter windows are refused: jobs would leave and come back for nothing.",
-    )
-    job_retention_s: float = setting(
-        7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
-    )
-
-    def settings(self) -> Settings:
-        """Return the same in the core's words."""
-        modes = {
-            **dict.fromkeys(self.observe, Mode.OBSERVE),
-            **dict.fromkeys(self.advise, Mode.ADVISE),
-            **dict.fromkeys(self.enforce, Mode.ENFORCE),
-        }
-        return Settings(
-            mode=self.mode,
-            condition_modes=tuple(sorted(modes.items())),
-            isolation_budget_nodes=self.isolation_budget_nodes,
-            isolation_budget_ratio=self.isolation_budget_ratio,
-            stream_silence_ns=round(self.stream_silence_s * _S),
-            confirm_ns=round(self.confirm_s * _S),
-            restart_grace_ns=round(self.restart_grace_s * _S),
-            recovery_ns=round(self.recovery_s * _S),
-            self_suspicion_ratio=self.self_suspicion_ratio,
-            self_suspicion_ns=round(self.self_suspicion_s * _S),
-            forming_ns=round(self.forming_s * _S),
-            stop_grace_ns=round(self.stop_grace_s * _S),
-            probation_ns=round(self.probation_s * _S),
-            probation_steps=self.probation_steps,
-            evidence_ns=round(self.evidence_s * _S),
-            strike_window_ns=round(self.strike_window_s * _S),
-            breakpoint_ns=round(self.breakpoint_s * _S),
-            memory_kept_ns=round(self.memory_kept_s * _S),
-            snapshot_every_min=self.snapshot_every_min,
-            snapshot_every_max=self.snapshot_every_max,
-            snapshot_cost_ignored_ratio=self.snapshot_cost_ignored_ratio,
-            snapshot_gap_ns_max=round(self.snapshot_gap_max_s * _S),
-            own_restarts=self.own_restarts,
-            planned_ns=round(self.planned_s * _S),
-            growth_wait_ns=round(self.growth_wait_s * _S),
-            growth_every_ns=round(self.growth_every_s * _S),
-            maintenance_lead_ns=round(self.maintenance_lead_s * _S),
-            maintenance_stop_ns=round(self.maintenance_stop_s * _S),
-            maintenance_min_ns=round(self.maintenance_min_s * _S),
-            job_retention_ns=round(self.job_retention_s * _S),
-        )
-
-    def problems(self) -> list[str]:
-        """Say what is wrong with the values."""
-        found = [
-            f"core.{name}: must be from 0 to 1, got {getattr(self, name)}"
-            for name in ("isolation_budget_ratio", "self_suspicion_ratio")
-            if not 0 <= getattr(self, name) <= 1
-        ]
-        found += [
-            f"core.{name}: must be above 0, got {getattr(self, name)}"
-            for name in _ABOVE_ZERO
-            if getattr(self, name) <= 0
-        ]
-        found += [
-            f"core.{name}: must not be below 0, got {getattr(self, name)}"
-            for name in _NOT_BELOW_ZERO
-            if getattr(self, name) < 0
-        ]
-        if 0 < self.snapshot_every_max < self.snapshot_every_min:
-            found.append("core.snapshot_every_max: must not be below snapshot_every_min")
-        listed = [*self.observe, *self.advise, *self.enforce]
-        twice = sorted({name for name in listed if listed.count(name) > 1})
-        found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]
-        return found
-
 
 _ABOVE_ZERO = (
     "stream_silence_s",
@@ -258,10 +17,13 @@ _ABOVE_ZERO = (
 )
 _NOT_BELOW_ZERO = (
     "restart_grace_s",
+    "self_suspicion_s",
     "forming_s",
     "stop_grace_s",
     "probation_s",
     "probation_steps",
+    "evidence_s",
+    "strike_window_s",
     "breakpoint_s",
     "memory_kept_s",
     "snapshot_every_max",
@@ -276,6 +38,15 @@ _NOT_BELOW_ZERO = (
     "maintenance_stop_s",
     "maintenance_min_s",
 )
+
+
+def default_journal() -> Path:
+    """Return the journal of a service, or of a user who may not write there."""
+    system = Path("/var/lib/everstep-controller")
+    if os.access(system if system.exists() else system.parent, os.W_OK):
+        return system / "journal.sqlite"
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "everstep-controller" / "journal.sqlite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +105,7 @@ class ControllerConfig:
         addresses = {"listen": self.listen, "metrics": self.metrics}
         exposed = {k: v for k, v in addresses.items() if v and not _address_problems(k, v)}
         found += self.tls.problems(exposed)
-        found += self.core.problems()
+        found += _core_problems(self.core)
         for name in (
             "events_retention_days",
             "announcements_retention_days",
@@ -358,3 +129,27 @@ def _address_problems(key: str, value: str) -> list[str]:
     if host and port.isdigit() and int(port) < 65536:
         return []
     return [f"{key}: expected host:port, got {value!r}"]
+
+
+def _core_problems(core: CoreSettings) -> list[str]:
+    found = [
+        f"core.{name}: must be from 0 to 1, got {getattr(core, name)}"
+        for name in ("isolation_budget_ratio", "self_suspicion_ratio")
+        if not 0 <= getattr(core, name) <= 1
+    ]
+    found += [
+        f"core.{name}: must be above 0, got {getattr(core, name)}"
+        for name in _ABOVE_ZERO
+        if getattr(core, name) <= 0
+    ]
+    found += [
+        f"core.{name}: must not be below 0, got {getattr(core, name)}"
+        for name in _NOT_BELOW_ZERO
+        if getattr(core, name) < 0
+    ]
+    if 0 < core.snapshot_every_max < core.snapshot_every_min:
+        found.append("core.snapshot_every_max: must not be below snapshot_every_min")
+    listed = [*core.observe, *core.advise, *core.enforce]
+    twice = sorted({name for name in listed if listed.count(name) > 1})
+    found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]
+    return found

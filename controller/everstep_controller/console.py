@@ -15,7 +15,7 @@ from everstep_controller.core.events import (
     OperatorIsolated,
     OperatorReleased,
 )
-from everstep_controller.core.maintenance import windows_told
+from everstep_controller.core.forecasts import windows_told
 from everstep_controller.core.state import CONTROLLER, FLEET, JobRecord, NodeRecord, OpenFinding
 from everstep_controller.explanation import explain
 from everstep_controller.injection_desk import InjectionDesk

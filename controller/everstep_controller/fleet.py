@@ -8,6 +8,7 @@ import grpc
 
 from everstep_common.version import VERSION
 from everstep_controller.api import from_agent, names, to_agent, vault_reports
+from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.facts import Origin
@@ -160,7 +161,7 @@ class Fleet:
             return
         now_ns = self._runtime.now_ns()
         origin = Origin(session.node, session.outbox, record.sequence)
-        context = from_agent.RecordContext(
+        context = RecordContext(
             origin, lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns)
         )
         if record.WhichOneof("body") == "progress":

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.cadence import Cadence, decide
-from everstep_controller.core.catalogue import Catalogue, Copy, News, Recoverable
+from everstep_controller.core.catalogue import Catalogue, Recoverable
 from everstep_controller.core.events import StepRecoverable
-from everstep_controller.core.facts import StepKey, StoredStep
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
 from everstep_controller.core.snapshot_numbers import View
@@ -15,57 +14,7 @@ from everstep_controller.core.state import JobRecord, JobState, State
 from everstep_controller.prefetching import Ahead, look_ahead
 from everstep_controller.replica_ring import replica_targets
 from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
-
-
-@dataclass(frozen=True, slots=True)
-class Standbys:
-    """What waits on a node to become ranks of a job."""
-
-    ready: int
-    making: int
-    memory_bytes: int
-    # Why there are none any more.
-    ended: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a node says of one job: complete lists, in place of those before."""
-
-    # Each copy under a name that no other copy has ever had; the next change is made in place.
-    copies: dict[bytes, Copy]
-    settled_generation: int
-    stored: tuple[StoredStep, ...] = ()
-    # Steps that could not be brought to storage, and why.
-    failures: tuple[tuple[StepKey, str], ...] = ()
-    # Copies that turned out bad since the last report.
-    bad_copies: int = 0
-    # How the list came about from the one before, which it was changed in place from.
-    news: News | None = None
-    standbys: Standbys | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Directive:
-    """What the vault of one node shall do for one job."""
-
-    job: str
-    generation: int
-    recoverable_step: int | None
-    dead_steps: tuple[int, ...]
-    replica_target: str
-    persist_steps: tuple[int, ...] = ()
-    publish: Publish | None = None
-    snapshot_every: int = 1
-    snapshot_from: int = 0
-    # Ranks of other nodes whose replicas here are persisted.
-    persist_replicas: tuple[int, ...] = ()
-    # The node waits as a spare: this, and nothing else, is said to it.
-    spare: SpareMemory | None = None
-    # It would take the place of a silent member, and fetches meanwhile.
-    ahead: Ahead | None = None
-    # The last snapshot of the generation is the first one not before this step; None for no end.
-    hold_after: int | None = None
+from everstep_controller.vault_messages import Directive, Report, Standbys
 
 
 @dataclass(slots=True)
@@ -163,9 +112,7 @@ class JobVault:
         wish = record.planned
         held = wish is not None and record.generation == self.generation
         self.hold_after = wish.after_step if wish is not None and held else None
-        ahead = look_ahead(record, state, self.catalogue)
-        if ahead or record.state in ACTIVE:  # else what is fetched may be what the plan will want
-            self.ahead = ahead
+        self._look_ahead(record, state)
         self._look_for_spares(record)
         # Every member that is there persists its own ranks.
         away = len(sight.connected) < len(self.members)
@@ -174,6 +121,13 @@ class JobVault:
     def directed(self) -> set[str]:
         """Return the nodes that are told what to do."""
         return self.holders.union(self._keepers(), self.spares, self.ahead)
+
+    def _look_ahead(self, record: JobRecord, state: State) -> None:
+        ahead = look_ahead(record, state, self.catalogue)
+        if not ahead and record.state not in ACTIVE:
+            # What is fetched may be what the plan will want, but of who has left the job.
+            ahead = {name: one for name, one in self.ahead.items() if name in record.launchers}
+        self.ahead = ahead
 
     def _keepers(self) -> tuple[str, ...]:
         return (*self.members, self.keeper) if self.keeper else self.members
@@ -193,7 +147,10 @@ class JobVault:
             if copies is not None and self.recoverable.step is not None:
                 size = copy_bytes_max(copies)
                 self.spare_memory = SpareMemory(size, record.processes_per_node)
-        self.spares = waiting if self.spare_memory is not None else frozenset()
+        if self.spare_memory is None:
+            # Without it, what a spare would be told is what members are told.
+            waiting, self.ahead = frozenset(), {}
+        self.spares = waiting
 
     def sight(self, record: JobRecord, state: State, now_ns: int) -> Sight:
         """Return what the bringing to storage is decided from."""

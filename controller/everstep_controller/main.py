@@ -17,9 +17,9 @@ from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
 from everstep_controller import replay
 from everstep_controller.api.server import ListenError
-from everstep_controller.collector import look_seldom
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.core import Core
+from everstep_controller.cycle_collector import look_seldom
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.lock import JournalLock, JournalLockedError

@@ -1,6 +1,6 @@
 """What operators ask for as maintenance: plan a window, see what it will do, give it up."""
 
-from everstep_controller.core import maintenance
+from everstep_controller.core import forecasts, maintenance
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.windows import Span, Window
 from everstep_controller.lookup import UnknownNameError, node_named
@@ -47,7 +47,8 @@ class MaintenanceDesk:
         """Give a window up, and return it."""
         window = self._named(name)
         if not window.open:
-            raise CannotPlanError(f"{name} is {window.state.value}: nothing is to be cancelled")
+            how = window.state.value
+            raise CannotPlanError(f"{name} is {how}; 'everstep maintenance list' has open ones")
         await self._runtime.submit(MaintenanceCancelled(name, operator))
         return self._line(self._named(name))
 
@@ -68,7 +69,7 @@ class MaintenanceDesk:
         return window
 
     def _line(self, window: Window) -> admin_pb2.MaintenanceWindow:
-        told = list(maintenance.forecasts(self._runtime.state, window))
+        told = list(forecasts.of_window(self._runtime.state, window))
         return admin_pb2.MaintenanceWindow(
             window=window.id,
             nodes=window.span.nodes,

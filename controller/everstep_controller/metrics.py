@@ -16,9 +16,9 @@ from everstep_common.version import VERSION
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobRecord, JobState, NodeState, State
 from everstep_controller.core.windows import WindowState
-from everstep_controller.job_vault import Standbys
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_controller.standby_metrics import standby_metrics
+from everstep_controller.vault_messages import Standbys
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.

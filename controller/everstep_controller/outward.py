@@ -22,9 +22,9 @@ from everstep_controller.core.sourcing import Sources, sources
 from everstep_controller.core.state import State
 from everstep_controller.drivers.isolator import Isolator
 from everstep_controller.fold import Turn
-from everstep_controller.job_vault import Directive
 from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
+from everstep_controller.vault_messages import Directive
 from everstep_controller.vault_service import VaultService, transfer_key
 
 
@@ -178,7 +178,6 @@ class Follower:
         self._halted = bool(state.halted)
         if isinstance(turn.event, NodeConnected | NodeDisconnected):
             self._peers_changed()
-        if isinstance(turn.event, NodeConnected | NodeDisconnected):
             self._hands.vault.look_at(turn.event.node)
         elif isinstance(turn.event, PeerReported | PeerJudged):
             self._hands.vault.look_at(turn.event.peer)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from everstep_common.findings import Finding, Severity, SuggestedAction
-from everstep_controller.core import maintenance
+from everstep_controller.core import forecasts
 from everstep_controller.core.state import CONTROLLER, OpenFinding, State
 from everstep_controller.journal.group_commit import JournalFull
 
@@ -14,7 +14,7 @@ Since = Callable[[str, str], int]
 def own_findings(state: State, full: JournalFull | None, since: Since) -> Iterator[OpenFinding]:
     """Yield the controller's own open findings; those of the core are in its state."""
     yield from state.findings.values()
-    yield from maintenance.findings(state)
+    yield from forecasts.findings(state)
     if full is not None:
         yield OpenFinding(_journal_full(full), since(CONTROLLER, "JournalFull"))
     if state.halted:

@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 from everstep_controller.core.cadence import Cadence
 from everstep_controller.core.events import BreakpointReached, Event, LayoutLearned
 from everstep_controller.core.state import JobRecord, State
-from everstep_controller.job_vault import Directive, JobVault
+from everstep_controller.job_vault import JobVault
+from everstep_controller.vault_messages import Directive
 
 # A row of progress stands for a second: what none has told after two, none will tell soon.
 _UNTOLD_S = 2.0

@@ -12,8 +12,9 @@ from everstep_controller.core.events import KeeperChosen, RecoveryStepChosen
 from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobState, State
-from everstep_controller.job_vault import JobVault, Report, Standbys
+from everstep_controller.job_vault import JobVault
 from everstep_controller.prefetching import question, reachable
+from everstep_controller.vault_messages import Report, Standbys
 from everstep_controller.vault_news import Before, VaultNews, VaultPort
 
 # Directing all members of a large job on each report would cost too much.

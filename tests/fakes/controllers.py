@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.findings import Mode
-from everstep_controller.config import ControllerConfig, CoreSettings
+from everstep_controller.config import ControllerConfig
 from everstep_controller.core.core import Core
 from everstep_controller.core.state import State
+from everstep_controller.core_settings import CoreSettings
 from everstep_controller.service import Controller, Options
 from everstep_proto.tls import TlsSettings
 

@@ -180,7 +180,18 @@ def test_an_environment_that_does_not_fit_is_left_to_an_ordinary_start(stage: _S
     assert candidate.ended
 
 
-def test_its_memory_is_known(stage: _Stage) -> None:
+def test_its_memory_is_known_when_it_has_been_measured(stage: _Stage) -> None:
     candidate = stage.standby(_command("train.py"), "json")
     stage.until(lambda: candidate.ready)
-    assert 1_000_000 < candidate.memory_bytes() < 1_000_000_000
+    assert candidate.memory_bytes == 0
+    assert 1_000_000 < candidate.measure() == candidate.memory_bytes < 1_000_000_000
+
+
+def test_what_the_kernel_does_not_tell_of_its_memory_is_nothing(
+    stage: _Stage, tmp_path: Path
+) -> None:
+    candidate = stage.standby(_command("train.py"))
+    folder = tmp_path / str(candidate.process.pid)
+    folder.mkdir()
+    (folder / "smaps_rollup").write_text("5500-7ffc ---p 00000000 00:00 0 [rollup]\n")
+    assert candidate.measure(tmp_path) == 0

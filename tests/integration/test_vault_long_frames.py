@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.long_frames import Rooms
+from everstep_agent.long_frames import SMALL_BYTES_MAX, Rooms
 from everstep_common import frames
 from everstep_common.trainer_messages import (
     TO_TRAINER,
@@ -17,6 +17,7 @@ from everstep_common.trainer_messages import (
     Committed,
     Describe,
     Entry,
+    Progress,
     Slot,
 )
 from integration.vault_world import (
@@ -136,6 +137,19 @@ async def test_a_message_that_trickles_ends_its_connection(tmp_path: Path) -> No
             async with asyncio.timeout(TIMEOUT_S):
                 assert await asyncio.get_running_loop().sock_recv(raw, 1) == b""
         await until(lambda: incoming.held_bytes == 0)
+
+
+@lived
+async def test_the_room_of_what_is_only_told_is_free_when_it_is_heard(tmp_path: Path) -> None:
+    told = frames.encode(Progress(1, 1, 0))[frames.HEADER_BYTES :].ljust(2 * SMALL_BYTES_MAX)
+    async with running(settings(tmp_path)) as node, launcher(node):
+        node.order(start_generation=plan(1))
+        async with hostile(node, 0) as raw:
+            incoming, loop = rooms(node).incoming, asyncio.get_running_loop()
+            await loop.sock_sendall(raw, frames.header(len(told)))
+            await until(lambda: incoming.held_bytes == len(told))
+            await loop.sock_sendall(raw, told)
+            await until(lambda: incoming.held_bytes == 0)
 
 
 @lived

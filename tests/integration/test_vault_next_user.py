@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.joining import take_in
 from everstep_agent.jobs.processes import Peer
 from everstep_agent.vault.bulk.dialing import Remote, connect
 from everstep_agent.vault.bulk.messages import Put, Sorry
@@ -78,7 +79,7 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
             await control.hear()
         job = _job(node)
         assert job.vault.holdings.size_bytes
-        job.join(join_message(), _STRANGER, _Deaf())
+        take_in(job, join_message(), _STRANGER, _Deaf())
         assert job.vault.holdings.size_bytes == 0
         assert job.vault.transfer_key == b""
         await node.outlet.until(lambda: node.outlet.copies() == set())
@@ -93,7 +94,7 @@ async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> No
             await save_and_store(node, rank, 1, b"a secret")
             assert _children() - before  # it waits for the next step
         job = _job(node)
-        job.join(join_message(), _STRANGER, _Deaf())
+        take_in(job, join_message(), _STRANGER, _Deaf())
         assert not job.storage.files.configured
         assert job.facts.storage is None
         async with asyncio.timeout(TIMEOUT_S):
@@ -115,7 +116,7 @@ async def test_a_process_of_the_last_job_gets_nothing_of_the_next_one(tmp_path: 
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             await control.hear()
         job = _job(node)
-        job.join(join_message(), _STRANGER, _Deaf())
+        take_in(job, join_message(), _STRANGER, _Deaf())
         node.order(start_generation=plan(1))
         # It is of the right generation and rank, of a job that is over.
         with pytest.raises(ConnectionError):

@@ -68,10 +68,13 @@ def test_what_is_no_connection_and_no_port_is_nothing(descriptor: int) -> None:
 
 def test_the_port_that_the_plan_has_told_stays_held() -> None:
     before = FreePort()
-    after = Kept(-1, os.dup(before.descriptor)).held_port()
+    left = os.dup(before.descriptor)
+    os.set_inheritable(left, True)
+    after = Kept(-1, left).held_port()
     before.release()
     assert after
     assert after.number == before.number
+    assert not os.get_inheritable(after.descriptor), "the ranks keep the port as well"
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", after.number))
     after.release()

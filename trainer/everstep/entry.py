@@ -27,6 +27,8 @@ the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep job NAME         one job: generations, ranks, snapshots
   everstep ettr JOB         where a job's time went
   everstep isolate NODE --reason TEXT    everstep release NODE
+  everstep drain NODE       jobs leave it at a step; also: everstep maintenance add NODE …
+  everstep job NAME restart --at-step N  with the script as it is now
   everstep pause --reason TEXT           everstep resume    automation stops, goes on
   everstep inject NODE xid:79            a fault on purpose, for drills
   everstep demo             the whole loop on this machine, in 90 seconds

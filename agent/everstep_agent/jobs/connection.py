@@ -79,16 +79,17 @@ class Connection:
         if fds and self._unread():
             # Descriptors on their way count against all that the agent may send, to anybody.
             raise frames.FrameError("descriptors go only to one that reads its answers")
-        if self._rooms is None or not may_be_long(message):
+        if self._rooms is None:
             await self._send(await slowly(encode_in_parts(message)), fds)
             return
         # How long it is is known when it is there.
-        room = self._rooms.outgoing
-        turn = await room.turn(self._owner, frames.FRAME_BYTES_MAX)
+        room, long = self._rooms.outgoing, may_be_long(message)
+        turn = await room.turn(self._owner, frames.FRAME_BYTES_MAX) if long else no_turn()
         try:
             parts = await slowly(encode_in_parts(message))
             turn.shrink(sum(map(len, parts)))
-            async with _in_time(room, "a long answer was not taken"):
+            # A short one, too: a long question that came after it holds room until it is taken.
+            async with _in_time(room, "an answer was not taken"):
                 await self._send(parts, fds)
         finally:
             turn.end()

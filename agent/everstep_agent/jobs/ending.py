@@ -25,7 +25,7 @@ def stop(job: NodeJob, order: fleet_pb2.StopGeneration, reason: str) -> None:
     job.save()
     if job.launcher:
         job.launcher.tell(messages.Stop(generation, order.grace_ns / 1e9, reason))
-    elif not job.running():
+    elif not job.processes.running():
         job.desk.spawn(stopped(job, generation, job.desk.boot_ns()), "stopped")
 
 

@@ -51,6 +51,7 @@ class EndedJobs:
         known = self._jobs.get(job)
         if known is not None:
             known.facts.wanted = False
+            known.save()
             self._reap_when_stored(known)
 
     def _reap_when_stored(self, job: NodeJob) -> None:

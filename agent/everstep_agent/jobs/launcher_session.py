@@ -72,7 +72,7 @@ class LauncherSession:
         job = self._job
         match message:
             case messages.Started():
-                job.started(message)
+                job.processes.started(message)
             case messages.Exited():
                 # Its last steps come before its end.
                 await hear_out(job, message.generation, message.rank)

@@ -12,6 +12,7 @@ from everstep_agent.jobs.desk import Desk, Household, open_desk
 from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
 from everstep_agent.jobs.facts import JobFacts, open_database
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.joining import join_again
 from everstep_agent.jobs.kept import EndedJobs
 from everstep_agent.jobs.metrics import Counts, JobsMetrics, jobs_metrics, no_metrics
 from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listen_unix
@@ -100,13 +101,13 @@ class NodeJobs:
         """Have memory ready for a job whose launcher waits here."""
         job = self._jobs.get(wanted.job)
         if job is not None:
-            job.wait_as_spare(wanted)
+            job.waiting.wait(wanted)
 
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""
         for job in self._jobs.values():
             if forgotten:
-                job.join_again()
+                join_again(job)
             job.report()
 
     # --- what the agent shows --------------------------------------------------------------------

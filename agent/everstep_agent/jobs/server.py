@@ -11,6 +11,7 @@ from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.joining import take_in
 from everstep_agent.jobs.launcher_session import LauncherSession
 from everstep_agent.jobs.processes import alive, peer_of
 from everstep_agent.jobs.records import left_record
@@ -132,7 +133,7 @@ class JobServer:
             return
         job = self._jobs.known_or_new(join.job)
         session = LauncherSession(connection, job)
-        job.join(join, peer, session)
+        take_in(job, join, peer, session)
         if away := self._jobs.controller_away():
             session.tell(messages.Notice(away))
         try:

@@ -36,11 +36,11 @@ class TrainerSession:
         job, rank = self._job, self._owner.rank
         process = identify(self._owner.pid)
         if process is not None:
-            job.watch(process)
+            job.processes.watch(process)
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
         await self._connection.send(messages.Attached(job.desk.site.node, step))
-        job.reach(fleet_pb2.PHASE_ATTACHED, rank, job.desk.boot_ns())
+        job.processes.reach(fleet_pb2.PHASE_ATTACHED, rank, job.desk.boot_ns())
         try:
             while True:
                 await self._serve_next()
@@ -57,7 +57,9 @@ class TrainerSession:
         message = await self._connection.receive(messages.FROM_TRAINER)
         if problem := number_problem(message):
             raise FrameError(problem)
-        if not self._hear(message):
+        if self._hear(message):
+            self._connection.take_turn().end()
+        else:
             await self._answering.begin(self._answer(message))
 
     def _hear(self, message: object) -> bool:
@@ -148,7 +150,7 @@ class TrainerSession:
     def _ready(self, message: messages.Ready) -> None:
         if not self._slots.over():
             rank = self._owner.rank
-            self._job.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+            self._job.processes.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
 
     def _rollback(self, message: messages.Rollback) -> None:
         if message.skip is not None and (problem := number_problem(message.skip)):

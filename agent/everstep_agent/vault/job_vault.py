@@ -12,7 +12,6 @@ from everstep_agent.vault.bulk.arrivals import Arrivals
 from everstep_agent.vault.cadence import Cadence, Hold
 from everstep_agent.vault.copies import (
     Carried,
-    CopyFacts,
     CopyKey,
     Layouts,
     Recoverable,
@@ -20,12 +19,10 @@ from everstep_agent.vault.copies import (
 )
 from everstep_agent.vault.files import FileTier
 from everstep_agent.vault.forecast import SLOTS_MIN
-from everstep_agent.vault.held import Holdings, RankMemory, Replica
-from everstep_agent.vault.memory import Region
+from everstep_agent.vault.held import Holdings, RankMemory
 from everstep_agent.vault.ongoing import Ongoing, Spawn
 from everstep_agent.vault.proving import prove
 from everstep_agent.vault.reserve import Owner, Wanted, make_way, new_regions, shelve
-from everstep_agent.vault.shelf import ShelvedMemory
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.slots import Grant, Slot, SlotState
 from everstep_agent.vault.slots_ahead import SlotsAhead
@@ -224,30 +221,6 @@ class JobVault:
     def verify(self, memory: RankMemory, slot: Slot) -> None:
         """Hash a committed copy in the background; with a hash from before, it must be the same."""
         self.ongoing.hashes(self._verify(memory, slot), memory.table.generation)
-
-    async def keep_replica(self, facts: CopyFacts, region: Region) -> None:
-        """Keep a verified copy that came from elsewhere; takes over the region."""
-        key = facts.key
-        shelved = ShelvedMemory(
-            job=self.job,
-            generation=key.generation,
-            rank=key.rank,
-            slot=-1,
-            state=SlotState.VERIFIED.value,
-            step=key.step,
-            root_hash=facts.root_hash,
-            entries=facts.entries,
-            replica=True,
-        )
-        try:
-            await slowly(self.layouts.learn(facts))
-            await self.site.shelf.keep(facts.entries)
-            name = await self.site.shelf.put(region.fd, shelved, self.site.workers)
-        except BaseException:
-            region.drop()
-            raise
-        self.holdings.add_replica(Replica(facts, region, name))
-        self.changed()
 
     def refuses(self, key: CopyKey) -> str | None:
         """Return why a replica is not taken, or None."""

@@ -39,7 +39,8 @@ async def allow(context: Context, roles: frozenset[Role]) -> Identity:
 async def reason_of(context: Context, reason: str) -> str:
     """Return a reason of bounded length, or end the call that has none."""
     if not reason.strip():
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a reason is needed")
+        said = "a reason is needed; say it with --reason"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
     return reason[:REASON_MAX]
 
 

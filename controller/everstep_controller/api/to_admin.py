@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from everstep_common.findings import Severity
 from everstep_controller.clock_map import ClockEstimate
 from everstep_controller.core.claims import mode_of
-from everstep_controller.core.maintenance import windows_told
+from everstep_controller.core.forecasts import windows_told
 from everstep_controller.core.planning import candidates
 from everstep_controller.core.state import (
     Incident,

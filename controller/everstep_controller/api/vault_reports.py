@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from everstep_controller.api.names import name
+from everstep_controller.api.record_context import TEXT_MAX
 from everstep_controller.core.catalogue import News
 from everstep_controller.core.copies import Copy, Tier
 from everstep_controller.core.facts import DataRange, StoredStep
-from everstep_controller.job_vault import Report, Standbys
+from everstep_controller.vault_messages import Report, Standbys
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
-_TEXT_MAX = 4096
 _RANGES_MAX = 1000
 
 
@@ -51,7 +51,7 @@ def _report(
         wire.settled_generation,
         stored=tuple(stored_step(step) for step in wire.stored),
         failures=tuple(
-            ((failure.generation, failure.step), failure.reason[:_TEXT_MAX])
+            ((failure.generation, failure.step), failure.reason[:TEXT_MAX])
             for failure in wire.persist_failures
         ),
         bad_copies=len(wire.bad_copies),
@@ -61,7 +61,7 @@ def _report(
 
 
 def _standbys(wire: fleet_pb2.Standbys) -> Standbys:
-    return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:_TEXT_MAX])
+    return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
 
 
 def stored_step(wire: fleet_pb2.StoredStep) -> StoredStep:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_controller.core import blaming, jobs, moving, orders, planning, probation
+from everstep_controller.core import blaming, jobs, moving, orders, probation, starting
 from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
 from everstep_controller.core.facts import JobOnNode
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
@@ -84,7 +84,7 @@ def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     job.phases, job.stopped, job.finished = {}, [], []
     job.holders[node] = job.generation
     job.launchers[node].stale_generation = 0
-    planning.rebase(
+    starting.rebase(
         job,
         RecoveryStepChosen(
             job=job.name,

@@ -1,9 +1,19 @@
 """Claims on nodes: who keeps a node from taking ranks, within which budget."""
 
+from bisect import insort
+
 from everstep_common.findings import Mode
 from everstep_controller.core import orders
-from everstep_controller.core.state import AUTOMATION, Claim, NodeRecord, NodeState, State
+from everstep_controller.core.state import (
+    AUTOMATION,
+    MAINTENANCE,
+    Claim,
+    NodeRecord,
+    NodeState,
+    State,
+)
 from everstep_controller.core.turn import Turn
+from everstep_controller.core.windows import WindowState, holding
 
 _ORDER = tuple(Mode)
 
@@ -59,9 +69,30 @@ def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
     held = node.claim_of(owner)
     if held is None:
         _put(turn, node, Claim(owner, reason, turn.now_ns, draining=True))
-        turn.state.draining = sorted({*turn.state.draining, node.name})
+        _note_draining(turn, node)
     elif held.draining:
         held.reason = reason
+
+
+def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = "") -> bool:
+    """Remove the claim of maintenance; return whether it is gone, and not another window's now."""
+    held = node.claim_of(MAINTENANCE)
+    following = holding(turn.state.windows.values(), node.name, besides=window)
+    if held is None or following is None:
+        return unclaim(turn, node, MAINTENANCE, reason)
+    held.reason, held.vacate = following.sentence(), following.vacated
+    held.draining = following.state is WindowState.DRAINING
+    if held.draining:
+        _note_draining(turn, node)
+    turn.nodes_changed.add(node.name)
+    turn.actions.append(orders.isolate(node.name, MAINTENANCE, held.reason))
+    return False
+
+
+def _note_draining(turn: Turn, node: NodeRecord) -> None:
+    known = turn.state.draining
+    if node.name not in known:
+        insort(known, node.name)
 
 
 def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:

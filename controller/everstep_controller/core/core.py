@@ -20,6 +20,7 @@ from everstep_controller.core import (
     planning,
     rollback,
     running,
+    starting,
     successors,
 )
 from everstep_controller.core.actions import Action, Announce, SetTimer
@@ -78,7 +79,6 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state.term += 1
     state.findings.pop("event rejected", None)
     for node in state.nodes.values():
-        turn.nodes_changed.add(node.name)
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
         if node.connected:
             node.connected = False
@@ -235,7 +235,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.StepRecoverable: planned.step_recoverable,
     events.KeeperChosen: running.keeper_chosen,
     events.LayoutLearned: running.layout_learned,
-    events.RecoveryStepChosen: planning.step_chosen,
+    events.RecoveryStepChosen: starting.step_chosen,
     events.BreakpointReached: ending.breakpoint_reached,
 }
 _WHILE_HALTED = frozenset(

@@ -1,23 +1,11 @@
 """Maintenance windows: jobs leave the nodes before one begins, and nothing is judged within it."""
 
-from collections.abc import Iterator
-
-from everstep_common.findings import Finding, Severity, SuggestedAction
-from everstep_controller.core import claims, jobs, nodes, outlook, planned
+from everstep_controller.core import claims, forecasts, jobs, node_moving, nodes, planned
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
-from everstep_controller.core.moving import PLANNED_CAUSES
 from everstep_controller.core.node_lifecycle import NodeEvent
-from everstep_controller.core.state import (
-    MAINTENANCE,
-    JobRecord,
-    JobState,
-    NodeRecord,
-    NodeState,
-    OpenFinding,
-    State,
-)
+from everstep_controller.core.state import MAINTENANCE, NodeRecord, NodeState, State
 from everstep_controller.core.turn import Turn
-from everstep_controller.core.windows import Span, Window, WindowState, between, problem
+from everstep_controller.core.windows import Span, Window, WindowState, holding, problem
 
 
 def problem_with(state: State, span: Span, now_ns: int) -> str:
@@ -38,7 +26,7 @@ def ordered(turn: Turn, event: MaintenanceOrdered) -> None:
         event.operator,
         event.reason,
         turn.now_ns,
-        lead_ns(state, span),
+        forecasts.lead_ns(state, span),
     )
     state.windows[window.id] = window
     for name in span.nodes:
@@ -55,7 +43,7 @@ def cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
     reason = f"maintenance {window.id} was cancelled by {event.operator}"
     if window.state is WindowState.BEGUN:
         _end(turn, window, reason)
-    else:
+    elif window.state is WindowState.DRAINING:
         _give_back(turn, window, reason)
     window.state = WindowState.CANCELLED
     _tell(turn, window, "MaintenanceCancelled", reason)
@@ -73,51 +61,6 @@ def due(turn: Turn, name: str) -> None:
         del turn.state.windows[name]
 
 
-def lead_ns(state: State, span: Span) -> int:
-    """Return how long before a window its nodes are drained.
-
-    It is the operator's time, or what a planned restart of a job there may take: to wait for a step
-    that can be restored, and what the longest one so far took from there.
-    """
-    there = (job for job in _jobs_on(state, span) if job.state is not JobState.ENDED)
-    restarts = [
-        incident.over_ns - incident.onset_ns
-        for job in there
-        for incident in job.incidents
-        if incident.over_ns and incident.cause in PLANNED_CAUSES
-    ]
-    needed_ns = state.settings.planned_ns + max(restarts) if restarts else 0
-    return max(state.settings.maintenance_lead_ns, needed_ns)
-
-
-def forecasts(state: State, window: Window) -> Iterator[tuple[str, str]]:
-    """Yield each job that a window still concerns, and what it does to it; "" for moving away."""
-    if not window.open:
-        return
-    leaving = {*state.draining, *window.span.nodes}
-    for job in _jobs_on(state, window.span):
-        can_move = bool(outlook.without(state, job, leaving)[0])
-        yield job.name, "" if can_move else _interrupted(job, window)
-
-
-def findings(state: State) -> Iterator[OpenFinding]:
-    """Yield a finding for each job that a window will interrupt."""
-    for window in state.windows.values():
-        for name, interruption in forecasts(state, window):
-            if interruption:
-                yield OpenFinding(_finding(window, name, interruption), window.ordered_ns)
-
-
-def windows_told(state: State) -> dict[str, str]:
-    """Say of each node that has a window which one is next, or which one it is in."""
-    waiting = sorted(
-        (window for window in state.windows.values() if window.open),
-        key=lambda window: window.span.begin_ns,
-        reverse=True,
-    )
-    return {name: window.sentence() for window in waiting for name in window.span.nodes}
-
-
 # -------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +68,7 @@ def _go_on(turn: Turn, window: Window) -> None:
     """Take a window as far as the time says, and have the core called for what follows."""
     span, now_ns = window.span, turn.now_ns
     settings = turn.state.settings
-    if window.state is WindowState.PLANNED and now_ns >= span.end_ns:
+    if window.state is not WindowState.BEGUN and now_ns >= span.end_ns:
         _missed(turn, window)
         return
     stop_ns = span.begin_ns - min(window.lead_ns, settings.maintenance_stop_ns)
@@ -154,8 +97,11 @@ def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
 
 
 def _missed(turn: Turn, window: Window) -> None:
+    reason = f"{window.sentence()} passed while nobody was here"
+    if window.state is WindowState.DRAINING:
+        _give_back(turn, window, reason)
     window.state = WindowState.OVER
-    _tell(turn, window, "MaintenanceMissed", f"{window.sentence()} passed while nobody was here")
+    _tell(turn, window, "MaintenanceMissed", reason)
     turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
 
 
@@ -163,7 +109,7 @@ def _drain(turn: Turn, window: Window) -> None:
     window.state = WindowState.DRAINING
     for node in _nodes(turn.state, window):
         claims.drain(turn, node, MAINTENANCE, window.sentence())
-    for name, interruption in forecasts(turn.state, window):
+    for name, interruption in forecasts.of_window(turn.state, window):
         if interruption:
             turn.announce(name, "MaintenanceInterrupts", interruption)
 
@@ -175,7 +121,7 @@ def _vacate(turn: Turn, window: Window) -> None:
         if claim is not None:
             claim.vacate = True
             turn.nodes_changed.add(node.name)
-    for job in _jobs_on(turn.state, window.span):
+    for job in forecasts.jobs_on(turn.state, window.span):
         planned.hurry(job)
 
 
@@ -183,23 +129,39 @@ def _begin(turn: Turn, window: Window) -> None:
     window.state = WindowState.BEGUN
     for node in _nodes(turn.state, window):
         node.absent, node.silent_to, node.confirmation = node.gone, [], None
+        if node.connected:
+            node.silent_since_ns = 0  # or a later fault would be dated back to this silence
         turn.drop_timer(f"confirm/{node.name}")
         claims.claim(turn, node, MAINTENANCE, window.sentence())
         nodes.move(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
+        node.reason = window.sentence()  # where the window before it ends now, no state changes
 
 
 def _end(turn: Turn, window: Window, reason: str) -> None:
-    """Have nodes checked; one that is away is lost, one whose stream just closed will be soon."""
+    """Have nodes checked; one that is away is lost, one whose stream just closed will be soon.
+
+    Jobs are told nothing: these nodes took no ranks before, and take none yet.
+    """
     for node in _nodes(turn.state, window):
+        following = holding(turn.state.windows.values(), node.name, besides=window.id)
+        if following is not None and following.span.begin_ns <= turn.now_ns:
+            continue  # it goes on, whichever of the two timers came due first
         away, node.absent = node.absent, False
         back = NodeEvent.NOT_BACK if away else NodeEvent.MAINTENANCE_OVER
         told = f"{reason}, and its agent is not back" if away else reason
-        nodes.move(turn, node, back, told)
+        node_moving.enter(turn, node, back, told)
 
 
 def _give_back(turn: Turn, window: Window, reason: str) -> None:
-    held = [n for n in _nodes(turn.state, window) if claims.unclaim(turn, n, MAINTENANCE, reason)]
-    if any(node.usable for node in held):
+    """Take back what draining the nodes has claimed; another window may still keep them."""
+    free = [
+        node
+        for node in _nodes(turn.state, window)
+        if (claim := node.claim_of(MAINTENANCE)) is not None
+        and claim.draining
+        and claims.end_maintenance(turn, node, reason, window=window.id)
+    ]
+    if any(node.usable for node in free):
         jobs.capacity_changed(turn)
 
 
@@ -211,25 +173,3 @@ def _tell(turn: Turn, window: Window, word: str, message: str) -> None:
 def _nodes(state: State, window: Window) -> list[NodeRecord]:
     found = (state.nodes.get(name) for name in window.span.nodes)
     return [node for node in found if node is not None and node.state is not NodeState.RETIRED]
-
-
-def _jobs_on(state: State, span: Span) -> list[JobRecord]:
-    there = frozenset(span.nodes)
-    running = (job for job in state.jobs.values() if job.state is not JobState.ENDED)
-    return [job for job in running if not there.isdisjoint(job.members)]
-
-
-def _interrupted(job: JobRecord, window: Window) -> str:
-    why = "it has no spare" if job.reform else "it has no spare and may not re-form"
-    return f"maintenance {window.id}, {between(window.span)}, will interrupt {job.name}: {why}"
-
-
-def _finding(window: Window, job: str, message: str) -> Finding:
-    return Finding(
-        component=f"controller/maintenance/{window.id}/{job}",
-        condition="MaintenanceInterrupts",
-        severity=Severity.INFO,
-        message=message,
-        suggested_action=SuggestedAction.WATCH,
-        rule=f"cleared by a spare, or by 'everstep maintenance cancel {window.id}'",
-    )

@@ -46,7 +46,7 @@ def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> Non
     if effect is NodeEffect.RELEASE:
         claims.unclaim(turn, node, AUTOMATION, reason)
         if _was_maintained(node):
-            claims.unclaim(turn, node, MAINTENANCE, reason)
+            claims.end_maintenance(turn, node, reason)
         retry_deferred(turn)
     elif effect is NodeEffect.START_PROBATION:
         turn.set_timer(f"probation/{node.name}", turn.state.settings.probation_ns)

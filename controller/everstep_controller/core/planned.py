@@ -5,6 +5,7 @@ so that a word said twice, or a controller that was away, changes nothing.
 """
 
 import math
+from statistics import median_high
 
 from everstep_controller.core import jobs, orders, planning
 from everstep_controller.core.concerned import jobs_concerned
@@ -17,6 +18,7 @@ from everstep_controller.core.turn import Turn
 # All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
 # step ask them each two (the agent's vault/cadence.py): before any has passed it.
 _LEAD_NS = 3_000_000_000
+_STEPS_LOOKED_AT = 9
 
 
 def look(turn: Turn, event: Event) -> None:
@@ -207,8 +209,9 @@ def _reached(job: JobRecord, step: int) -> bool:
 
 def _margin(job: JobRecord) -> int:
     """Return how many steps pass while all agents hear which one is the last."""
-    last = job.ledger.steps[-1] if job.ledger.steps else None
-    step_ns = 0 if last is None else last.end_ns - last.start_ns
+    # A single step says little: one that follows a long one is told late, and looks short.
+    recent = [step.end_ns - step.start_ns for step in job.ledger.steps[-_STEPS_LOOKED_AT:]]
+    step_ns = median_high(recent) if recent else 0
     return 2 + (math.ceil(_LEAD_NS / step_ns) if step_ns > 0 else 0)
 
 

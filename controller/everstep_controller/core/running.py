@@ -44,7 +44,8 @@ def _held_back(job: JobRecord, left: Phase | None) -> bool:
 
 
 def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
-    at_ns = min(job.reached_ns[phase], turn.now_ns)
+    # Journals of older versions have no such times.
+    at_ns = min(job.reached_ns.get(phase, turn.now_ns), turn.now_ns)
     if job.state is JobState.RUNNING:
         stages.restate(job.ledger, phase, at_ns)
     elif phase is Phase.STARTED:

@@ -61,6 +61,14 @@ class Window:
         return f"maintenance {self.id}, {between(self.span)} ({asked})"
 
 
+def holding(windows: Iterable[Window], node: str, besides: str = "") -> Window | None:
+    """Return the window that keeps a node from new ranks, besides one: the first to begin."""
+    held = (WindowState.DRAINING, WindowState.BEGUN)
+    found = (one for one in windows if one.state in held and one.id != besides)
+    there = (one for one in found if node in one.span.nodes)
+    return min(there, key=lambda one: one.span.begin_ns, default=None)
+
+
 def between(span: Span) -> str:
     """Return from when until when, in UTC."""
     return f"{shown(span.begin_ns)} to {shown(span.end_ns)}"

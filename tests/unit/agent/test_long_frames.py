@@ -40,6 +40,30 @@ def test_no_small_message_overtakes_the_large_one_whose_turn_it_is() -> None:
     assert shares.next([Request("a", 1), Request("c", 4), Request("b", 1)]) is None
 
 
+def test_two_owners_with_many_messages_do_not_keep_a_third_one_waiting() -> None:
+    shares = Shares(8)
+    waiting = [Request(owner, 4) for owner in "ababababab"]
+    for owner in "ab":
+        place = shares.next(waiting)
+        assert place is not None
+        assert waiting[place].owner == owner
+        shares.take(waiting.pop(place))
+    waiting.append(Request("c", 4))
+    shares.give_back("a", 4)
+    place = shares.next(waiting)
+    assert place is not None
+    assert waiting[place].owner == "c"
+
+
+def test_who_has_had_a_turn_is_forgotten_some_time() -> None:
+    shares = Shares(8)
+    for owner in ("early", *map(str, range(1000)), "late"):
+        shares.take(Request(owner, 1))
+        shares.give_back(owner, 1)
+    assert shares.next([Request("late", 1), Request("early", 1)]) == 1
+    assert shares.next([Request("early", 1), Request("new", 1)]) == 0
+
+
 @settings(deadline=None)
 @given(
     asked=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=20),

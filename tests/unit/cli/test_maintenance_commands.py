@@ -25,7 +25,10 @@ def test_a_time_is_counted_from_now_or_of_the_calendar_in_utc(text: str, found: 
     assert when(text) == found
 
 
-@pytest.mark.parametrize("text", ["", "2h", "in", "in 2", "tomorrow", "in -2h", "2026-13-01T00:00"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "2h", "in", "in 2", "tomorrow", "in -2h", "2026-13-01T00:00", "9999-12-31", "0001-01-01"],
+)
 def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(TimeError, match="say "):
         when(text)

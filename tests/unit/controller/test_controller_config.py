@@ -1,3 +1,4 @@
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from everstep_common.config import ConfigError, load
 from everstep_common.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.facts import Settings
+from everstep_controller.core_settings import CoreSettings
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 
@@ -40,6 +42,13 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     said = "\n".join(error.value.problems)
     for word in ("listen", "log_level", "samples_window", "self_suspicion", "A is in", "tls.key"):
         assert word in said
+
+
+@pytest.mark.parametrize("key", [one.name for one in fields(CoreSettings) if one.name[-2:] == "_s"])
+@pytest.mark.parametrize("value", ["-1", "inf", "nan"])
+def test_no_time_of_the_core_is_below_zero_or_endless(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"core.{key}"):
+        loaded(tmp_path, f"[core]\n{key} = {value}\n")
 
 
 def test_one_mistake_is_told_once(tmp_path: Path) -> None:

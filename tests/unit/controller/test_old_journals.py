@@ -1,12 +1,13 @@
 """Journals of versions before layouts, storage and probation are read, and decide the same."""
 
 import json
+import typing
 
 import pytest
 
 from everstep_controller.core import actions
 from everstep_controller.core.core import Core
-from everstep_controller.core.events import LayoutLearned, RecoveryStepChosen
+from everstep_controller.core.events import Event, LayoutLearned, RecoveryStepChosen
 from everstep_controller.core.facts import BranchPoint, ShardSource
 from everstep_controller.core.state import JobState, State
 from everstep_controller.journal import codec
@@ -137,3 +138,26 @@ def test_what_was_written_before_layouts_keeps_what_it_said() -> None:
     chosen = codec.decode_event("RecoveryStepChosen", json.dumps(_CHOSEN).encode())
     assert isinstance(chosen, RecoveryStepChosen)
     assert chosen.sources == (ShardSource("n0", "n0:1", 1, 0, 5, "aa", 8),)
+
+
+# By these names events were journaled; a class that gets another name, or goes, loses them.
+_KINDS = """
+AutomationPaused AutomationResumed BreakpointReached CheckFinished ControllerStarted EventRejected
+FindingCleared FindingRaised GenerationFinished GenerationStopped InjectionChanged InjectionCleared
+InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft LayoutLearned
+MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
+OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported PhaseReached RankExited
+RecoveryBegun RecoveryStepChosen RestartOrdered RestartedHere RollbackAsked SettingsApplied
+StepRecoverable TimerDue
+"""
+
+
+def test_every_kind_of_event_that_a_journal_may_hold_is_known_by_its_name() -> None:
+    kinds = {kind.__name__ for kind in typing.get_args(Event)}
+    assert set(_KINDS.split()) <= kinds
+
+
+@pytest.mark.parametrize("kind", _KINDS.split())
+def test_a_kind_that_is_known_is_refused_for_its_shape_only(kind: str) -> None:
+    with pytest.raises(codec.UnreadableError, match=f"^{kind}: "):
+        codec.decode_event(kind, b"7")

@@ -3,9 +3,9 @@
 from everstep_controller.api import to_agent
 from everstep_controller.core.facts import ShardSource
 from everstep_controller.core.state import JobState, Launcher, NodeRecord, NodeState
-from everstep_controller.job_vault import Directive
 from everstep_controller.prefetching import Ahead, suspects
 from everstep_controller.spares import SpareMemory
+from everstep_controller.vault_messages import Directive
 from unit.controller.test_vault_service import World
 
 
@@ -85,6 +85,32 @@ def test_it_goes_on_when_the_member_is_judged_lost() -> None:
     world.service.forget_node("b")
     world.settle()
     assert _ahead(world).first_rank == 1
+
+
+def test_a_spare_that_leaves_the_job_meanwhile_is_told_no_more_of_it() -> None:
+    world = _world()
+    _silent(world, "b")
+    record = world.state.jobs["train"]
+    record.state = JobState.STOPPING
+    del record.launchers["c"]
+    world.directives.clear()
+    world.service.connected("c", [])
+    world.service.connected("a", ["train"])
+    world.settle()
+    assert list(world.directives) == ["a"]
+
+
+def test_before_a_step_is_safe_a_spare_is_told_nothing() -> None:
+    world = World()
+    world.state.nodes["c"] = NodeRecord(
+        "c", NodeState.HEALTHY, connected=True, bulk_address="c:1", domain="c"
+    )
+    world.state.jobs["train"].launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5))
+    _silent(world, "b")
+    assert "a" in world.directives
+    assert "c" not in world.directives
 
 
 def test_what_has_come_meanwhile_makes_it_no_other_order() -> None:

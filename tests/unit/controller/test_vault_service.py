@@ -14,7 +14,7 @@ from everstep_controller.core.facts import BranchPoint, StepKey, Storage, Stored
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.persisting import Publish
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
-from everstep_controller.job_vault import Directive, Report
+from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService, transfer_key
 
 

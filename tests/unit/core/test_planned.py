@@ -109,6 +109,20 @@ def test_where_no_step_is_named_one_is_chosen_that_all_agents_hear_of_in_time() 
     assert planned.after_step > 3
 
 
+def test_one_step_that_looks_short_does_not_put_a_restart_far_away() -> None:
+    story = PlannedStory().begin()
+    story.train(*range(4, 12))
+    end_ns = story.job.ledger.steps[-1].end_ns + S // 1000
+    row = events.JobProgressed(
+        job="j", generation=1, first_step=12, end_ns=(end_ns,), stall_ns=(0,), recoverable_step=11
+    )
+    story.tell(row)
+    story.restart()
+    assert story.job.planned is not None
+    # 3 s of steps of 0.1 s each, and two more.
+    assert (story.job.planned.after_step or 0) == 12 + 30 + 2
+
+
 def test_the_time_of_a_planned_restart_is_planned_and_no_fault_was_detected() -> None:
     story = PlannedStory().begin()
     story.restart(at_step=4)

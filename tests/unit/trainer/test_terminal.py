@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -160,6 +161,23 @@ def test_no_disk_and_no_reader_stop_nothing() -> None:
     queue = OutputQueue(reader, overflow)
     queue.put(b"on we go")
     assert overflow.lost_bytes == len(b"on we go")
+
+
+def test_what_no_disk_takes_for_a_while_is_told_and_what_comes_after_is_found(
+    tmp_path: Path,
+) -> None:
+    overflow = Overflow(tmp_path, 1, bytes_max=100)
+    overflow.write(b"before" * 10)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        overflow.write(b"lost")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    overflow.write(b"after")
+    aside = Path(f"{overflow.path}.old")
+    assert (aside.read_bytes(), Path(overflow.path).read_bytes()) == (b"before" * 10, b"after")
+    assert overflow.place == f"{overflow.path} (before that, {aside}); no disk took 4 bytes"
 
 
 def test_a_job_that_ended_well_leaves_no_file_to_who_has_read_on(

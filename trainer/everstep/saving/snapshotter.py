@@ -131,13 +131,14 @@ class Snapshots:
     def _reserve_ahead(self, link: AgentLink, *, restored: bool) -> None:
         """Have the slots made while the first step computes: no recovery waits for memory."""
         shards = self._capture.views()
-        size_bytes: int | None = offsets(shards)[1]
+        _, size_bytes = offsets(shards)
         if isinstance(self._capture, Growing):
             # What is there before the first step is not all of it.
             ahead = self._capture.bytes_ahead()
-            size_bytes = max(ahead, size_bytes or 0) if ahead else size_bytes if restored else None
-        if size_bytes is not None:
-            self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
+            if ahead is None and not restored:
+                return
+            size_bytes = max(size_bytes, ahead or 0)
+        self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
 
     def _exchange(self, link: AgentLink) -> Exchange:
         return Exchange(link, self._reservation, self._policy, self._deadlines)

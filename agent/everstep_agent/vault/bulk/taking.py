@@ -13,6 +13,7 @@ from everstep_agent.vault.bulk.wire import BulkError, Wire
 from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.manifests import checked_in_parts
+from everstep_agent.vault.replicas import keep_replica
 from everstep_agent.vault.site import Site
 
 # What the controller takes in 32 bits, and what leaves room to count on in 64.
@@ -96,7 +97,7 @@ class Taking:
             reason = vault.refuses(facts.key)
             if reason:
                 return Sorry(reason)
-            await vault.keep_replica(facts, region.hold())
+            await keep_replica(vault, facts, region.hold())
             return Stored(root_hash)
         finally:
             region.drop()

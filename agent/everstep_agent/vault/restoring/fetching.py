@@ -14,6 +14,7 @@ from everstep_agent.vault.files import BadFileError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.recheck import frozen, immutable, root_hash
+from everstep_agent.vault.replicas import keep_replica
 from everstep_agent.vault.restoring.contents import file_name
 from everstep_agent.vault.restoring.sources import Source, Tier
 
@@ -51,7 +52,7 @@ class Fetching:
                 raise GoneError(here)
             facts, region = await self._bring(source, patient=patient)
             try:
-                await self._vault.keep_replica(facts, region.hold())
+                await keep_replica(self._vault, facts, region.hold())
             except BaseException:
                 region.drop()
                 raise

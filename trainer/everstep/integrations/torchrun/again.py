@@ -43,8 +43,9 @@ class Kept:
 
     def held_port(self) -> FreePort | None:
         """Return the port; None where none is held."""
-        with contextlib.suppress(OSError):
-            return FreePort(holder=socket.socket(fileno=self.port)) if self.port >= 0 else None
+        with contextlib.suppress(OSError, ValueError):
+            os.set_inheritable(self.port, False)  # a rank that kept it would keep the port taken
+            return FreePort(holder=socket.socket(fileno=self.port))
         return None
 
     def told_meanwhile(self) -> End | None:
@@ -81,6 +82,7 @@ class Again:
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # the one that lists them is closed again
                 os.set_inheritable(int(name), int(name) in stays)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+                stream.flush()
         os.execve(self.command[0], self.command, {**self.environ, **kept.environ()})

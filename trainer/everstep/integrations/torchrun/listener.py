@@ -142,9 +142,15 @@ class AgentListener:
         return self._again is not None and self._generation.finished
 
     def _begin_anew(self, start: Start) -> None:
-        if self._again is not None:
-            say(f"its ranks had ended well: torchrun begins anew for generation {start.generation}")
+        if self._again is None:
+            return
+        self._next = None
+        say(f"its ranks had ended well: torchrun begins anew for generation {start.generation}")
+        try:
             self._again.begin(Kept(self._link.descriptor, self._generation.port.descriptor))
+        except OSError as error:
+            sentence = f"torchrun cannot begin anew: {error}; start it again on this node"
+            self._end(JobOverError(sentence, succeeded=False))
 
     def _join(self) -> Join:
         given, generation = self._settings, self._generation

@@ -43,13 +43,14 @@ class Overflow:
         """Return where it is, for people."""
         aside = f" (before that, {self._aside})" if self._aside_size else ""
         dropped = f"; the oldest {self.dropped_bytes} bytes are gone" if self.dropped_bytes else ""
-        return f"{self.path}{aside}{dropped}"
+        lost = f"; no disk took {self.lost_bytes} bytes" if self.lost_bytes else ""
+        return f"{self.path}{aside}{dropped}{lost}"
 
     def write(self, data: bytes) -> None:
         """Keep it, if a disk takes it."""
         try:
             if self._fd < 0:
-                self._fd, self.path = self._open()
+                self._open()
             elif self._size + len(data) > self._half:
                 self._put_aside()
             self._size += len(data)
@@ -73,10 +74,16 @@ class Overflow:
         os.close(self._fd)
         self.dropped_bytes += self._aside_size
         self._aside_size, self._size, self._fd = self._size, 0, -1
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self.path, flags, 0o600)
+        self._open()
 
-    def _open(self) -> tuple[int, str]:
+    def _open(self) -> None:
+        if self.path:  # that of what was put aside, which is found by it
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(self.path, flags, 0o600)
+        else:
+            self._fd, self.path = self._made()
+
+    def _made(self) -> tuple[int, str]:
         prefix = f"{_PREFIX}{self._number}-"
         if self._folder is not None:
             with contextlib.suppress(OSError):

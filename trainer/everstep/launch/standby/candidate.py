@@ -65,6 +65,8 @@ class Candidate:
         self.ended = False
         # What could not be imported, when it is ready; how it ended, when it has ended.
         self.remark = ""
+        # When it was last measured.
+        self.memory_bytes = 0
         self._selector = selector
         self._changed = changed
         self._ready, ready = os.pipe()
@@ -84,13 +86,17 @@ class Candidate:
         modules = list(warm_up.modules)
         self._send({"modules": modules, "quiet": warm_up.quiet, "device": warm_up.device})
 
-    def memory_bytes(self, proc: Path = Path("/proc")) -> int:
-        """Return its share of memory (PSS): libraries are shared with the ranks. 0: unknown."""
+    def measure(self, proc: Path = Path("/proc")) -> int:
+        """Return its share of memory (PSS): libraries are shared with the ranks. 0: unknown.
+
+        The kernel walks all of its pages for that: milliseconds.
+        """
+        self.memory_bytes = 0
         with contextlib.suppress(OSError, ValueError, IndexError):
             text = (proc / str(self.process.pid) / "smaps_rollup").read_text()
-            line = next(line for line in text.splitlines() if line.startswith("Pss:"))
-            return int(line.split()[1]) * 1024
-        return 0
+            line = next((one for one in text.splitlines() if one.startswith("Pss:")), "")
+            self.memory_bytes = int(line.split()[1]) * 1024
+        return self.memory_bytes
 
     def become(self, environ: Mapping[str, str]) -> Taken | None:
         """Make it a rank; None when it cannot be told, and then it is ended."""

@@ -117,8 +117,8 @@ class StandbyPool:
         self.lesson.close()
 
     def memory_bytes(self) -> int:
-        """Return what they take together."""
-        return sum(one.memory_bytes() for one in self._candidates.values())
+        """Return what they took together when they were measured: no rank waits for that."""
+        return sum(one.memory_bytes for one in self._candidates.values())
 
     def _drop(self) -> None:
         self._due = []
@@ -173,7 +173,7 @@ class StandbyPool:
             self._report_news()
 
     def _fits(self, candidate: Candidate) -> bool:
-        size = candidate.memory_bytes()
+        size = candidate.measure()
         if size <= self._options.memory_bytes:
             return True
         limit = _shown(self._options.memory_bytes).replace(" ", "")

@@ -1,0 +1,23 @@
+"""Who is connected for a job, as far as the job has to know."""
+
+from typing import Protocol
+
+
+class Launcher(Protocol):
+    """A connected launcher."""
+
+    def tell(self, message: object) -> None:
+        """Send a message, in order."""
+        ...
+
+    def hang_up(self) -> None:
+        """End the connection."""
+        ...
+
+
+class Rank(Protocol):
+    """A connected training process."""
+
+    def hang_up(self) -> None:
+        """End the connection."""
+        ...

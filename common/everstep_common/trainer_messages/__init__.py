@@ -1,0 +1,135 @@
+"""What a job's launcher and training processes say to the agent of their node, and its answers.
+
+Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time.
+Trainer:   Attach → Attached | Refused, Describe → Described | NothingToRestore | RestoreFailed,
+           Restore → Restored | NothingToRestore | RestoreFailed, Reserve → Reserved | Refused,
+           Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
+           Progress and Rollback are not answered.
+One file for each of them, and one for what a process asks of the vault; all are imported from here.
+Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
+"""
+
+from everstep_common.trainer_messages.launcher import (
+    End,
+    Exited,
+    Finished,
+    Join,
+    Joined,
+    Leave,
+    Notice,
+    RankProcess,
+    Settled,
+    Standbys,
+    Start,
+    Started,
+    StepSeen,
+    Stop,
+    Stopped,
+    Storage,
+)
+from everstep_common.trainer_messages.refusal import Refused
+from everstep_common.trainer_messages.trainer import (
+    AskSkipped,
+    Attach,
+    Attached,
+    DataRange,
+    Progress,
+    Ready,
+    Rollback,
+    Skipped,
+)
+from everstep_common.trainer_messages.vault import (
+    Begin,
+    Commit,
+    Committed,
+    Describe,
+    Described,
+    Entry,
+    NothingToRestore,
+    Reserve,
+    Reserved,
+    Restore,
+    Restored,
+    RestoredCopy,
+    RestoreFailed,
+    Skip,
+    Slot,
+    Unplanned,
+)
+
+__all__ = [
+    "FROM_LAUNCHER",
+    "FROM_TRAINER",
+    "TO_LAUNCHER",
+    "TO_TRAINER",
+    "AskSkipped",
+    "Attach",
+    "Attached",
+    "Begin",
+    "Commit",
+    "Committed",
+    "DataRange",
+    "Describe",
+    "Described",
+    "End",
+    "Entry",
+    "Exited",
+    "Finished",
+    "Join",
+    "Joined",
+    "Leave",
+    "NothingToRestore",
+    "Notice",
+    "Progress",
+    "RankProcess",
+    "Ready",
+    "Refused",
+    "Reserve",
+    "Reserved",
+    "Restore",
+    "RestoreFailed",
+    "Restored",
+    "RestoredCopy",
+    "Rollback",
+    "Settled",
+    "Skip",
+    "Skipped",
+    "Slot",
+    "Standbys",
+    "Start",
+    "Started",
+    "StepSeen",
+    "Stop",
+    "Stopped",
+    "Storage",
+    "Unplanned",
+]
+
+FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Standbys, Finished, Leave)
+TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Settled, Notice)
+FROM_TRAINER = (
+    Attach,
+    Describe,
+    Restore,
+    Ready,
+    Reserve,
+    Begin,
+    Commit,
+    Progress,
+    Rollback,
+    AskSkipped,
+)
+TO_TRAINER = (
+    Attached,
+    Refused,
+    Described,
+    Restored,
+    NothingToRestore,
+    RestoreFailed,
+    Reserved,
+    Slot,
+    Skip,
+    Unplanned,
+    Committed,
+    Skipped,
+)

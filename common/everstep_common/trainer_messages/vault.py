@@ -1,0 +1,142 @@
+"""What a training process asks of the vault, to save its state and to restore it."""
+
+from dataclasses import dataclass
+
+# --- trainer to agent ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One logical shard inside a slot; ``name`` is unique in the job's state."""
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+    # A dtype of safetensors ("F32", "BF16", "U8" …), or the trainer's own word for another one.
+    format: str = ""
+    shape: tuple[int, ...] = ()
+    # The tensor that it is a part of; "": the shard is a whole tensor of this name.
+    tensor: str = ""
+    # Where it begins in the whole tensor, and the whole tensor's shape; () for a whole tensor.
+    begins: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
+    # xxh3-128 that the trainer took of its own memory before the copy; b"" when it took none.
+    digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Ask which shards the plan's restore step has: of this rank's own copy, or of ``everyone``."""
+
+    everyone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Ask for the state of the plan's restore step; no names ask for every shard."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Ask for slots of at least this many bytes."""
+
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Ask for a slot to copy the state after ``step`` into."""
+
+    step: int
+    # How long the answer may wait for a free slot: 0 skips, None leaves it to the agent.
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The copy is complete."""
+
+    step: int
+    slot: int
+    epoch: int
+    entries: tuple[Entry, ...]
+    # The entries are those of the last copy that was committed on this connection; none are sent.
+    as_before: bool = False
+
+
+# --- agent to trainer ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The shards of the state after ``step``, each once; offsets mean nothing here."""
+
+    step: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredCopy:
+    """One verified read-only descriptor of the answer, and the shards to take from it."""
+
+    entries: tuple[Entry, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The state after ``step``; descriptor i of the frame is read-only memory of ``copies[i]``."""
+
+    step: int
+    copies: tuple[RestoredCopy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToRestore:
+    """The plan starts from the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFailed:
+    """No verified copy of some shard could be reached; the process should exit with an error."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Descriptor i of the frame is slot i: sealed, pre-faulted memory of ``slot_bytes``."""
+
+    slots: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Copy into this slot, then commit with this epoch."""
+
+    slot: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """No slot is free; this step is not snapshotted. It is counted and shown."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unplanned:
+    """This step is not one of those that are snapshotted; the next one is ``next_step``."""
+
+    next_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The agent owns the copy now."""
+
+    step: int

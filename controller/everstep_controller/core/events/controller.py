@@ -1,0 +1,47 @@
+"""Events of the controller itself."""
+
+from dataclasses import dataclass
+
+from everstep_controller.core.facts import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStarted:
+    """A controller process begins; the term grows by one."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsApplied:
+    """The configuration that holds from now on."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class TimerDue:
+    """A timer that the core set came due."""
+
+    timer: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventRejected:
+    """An event made the core raise; the state is what it was before it."""
+
+    sequence: int
+    kind: str
+    error: str
+    node: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryBegun:
+    """An operator ordered to rebuild what the journal lost from what the agents know."""
+
+    operator: str
+
+
+ControllerEvent = ControllerStarted | SettingsApplied | TimerDue | EventRejected | RecoveryBegun

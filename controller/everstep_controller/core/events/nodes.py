@@ -1,0 +1,106 @@
+"""What agents tell of their nodes, and of each other."""
+
+from dataclasses import dataclass, field
+
+from everstep_common.findings import Finding, FindingKey
+from everstep_controller.core.facts import (
+    InjectionState,
+    Inventory,
+    JobOnNode,
+    Origin,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConnected:
+    """An agent opened its stream and said Hello."""
+
+    node: str
+    boot_id: str
+    agent_version: str
+    outbox: str
+    highest_term: int
+    host: str
+    domain: str = ""
+    bulk_address: str = ""
+    liveness_address: str = ""
+    inventory: Inventory = field(default_factory=Inventory)
+    jobs: tuple[JobOnNode, ...] = ()
+    open_findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDisconnected:
+    """An agent's stream ended."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReported:
+    """A node says that a peer went silent, or is heard again."""
+
+    node: str
+    peer: str
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerJudged:
+    """A node answers whether a peer is alive."""
+
+    node: str
+    peer: str
+    confirm_id: str
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRaised:
+    """A node reports a finding."""
+
+    origin: Origin
+    finding: Finding
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindingCleared:
+    """A node reports the healthy counterpart of a finding."""
+
+    origin: Origin
+    key: FindingKey
+    evidence: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinished:
+    """A node answers a RunCheck order."""
+
+    origin: Origin
+    order_id: str
+    passed: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionChanged:
+    """A node says what became of an injection."""
+
+    origin: Origin
+    injection: str
+    state: InjectionState
+    message: str
+
+
+AgentEvent = (
+    NodeConnected
+    | NodeDisconnected
+    | PeerReported
+    | PeerJudged
+    | FindingRaised
+    | FindingCleared
+    | CheckFinished
+    | InjectionChanged
+)

@@ -1,0 +1,119 @@
+"""What operators order."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorIsolated:
+    """An operator claims a node."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReleased:
+    """An operator gives a node back and says that it is good again."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorDrained:
+    """An operator wants no new ranks on a node, and those there moved at a step boundary."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceOrdered:
+    """An operator will work on nodes for a while."""
+
+    nodes: tuple[str, ...]
+    begin_ns: int
+    end_ns: int
+    operator: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceCancelled:
+    """An operator will not work on nodes, or has finished before the time."""
+
+    window: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartOrdered:
+    """An operator wants a job restarted after a step; None leaves the step to the controller."""
+
+    job: str
+    operator: str
+    reason: str
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationPaused:
+    """No automatic decision for this node or job; "fleet" for everything."""
+
+    subject: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationResumed:
+    """Automation goes on."""
+
+    subject: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectionOrdered:
+    """An operator wants a fault made on a node, for a while."""
+
+    node: str
+    spec: str
+    duration_ns: int
+    operator: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionCleared:
+    """An operator ends an injection, or all of a node for an empty id."""
+
+    node: str
+    injection: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorForgotJob:
+    """An operator has the memory dropped that is kept of a job that has ended."""
+
+    job: str
+    operator: str
+
+
+OperatorEvent = (
+    OperatorIsolated
+    | OperatorReleased
+    | OperatorDrained
+    | MaintenanceOrdered
+    | MaintenanceCancelled
+    | RestartOrdered
+    | AutomationPaused
+    | AutomationResumed
+    | InjectionOrdered
+    | InjectionCleared
+    | OperatorForgotJob
+)

@@ -1,0 +1,72 @@
+"""What is known of a job's snapshots, where the core has to know it."""
+
+from dataclasses import dataclass
+
+from everstep_controller.core.facts import ShardSource, StoredStep
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecoverable:
+    """A step is recoverable without any one node, and no row of progress has said so.
+
+    Told while steps are slow or none is made, and at once when a planned restart waits for it.
+    """
+
+    job: str
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperChosen:
+    """A node that waits as a spare is to keep the replicas of a job that runs on one node."""
+
+    job: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutLearned:
+    """All parts of a generation's state, told when all its ranks have committed a step.
+
+    ``shards`` is what journals before layouts have in their place.
+    """
+
+    job: str
+    generation: int
+    shards: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryStepChosen:
+    """The catalogue's answer to ChooseRecoveryStep.
+
+    ``step`` is None when the job has no snapshot; ``lost`` is a sentence when it had some and none
+    can be restored.
+    """
+
+    job: str
+    generation: int
+    step: int | None
+    sources: tuple[ShardSource, ...] = ()
+    lost: str = ""
+    reason: str = ""
+    # The generation that made the step; 0 in older journals, whose sources say it.
+    step_generation: int = 0
+    # What there is of it in storage.
+    stored: StoredStep | None = None
+    # The best tier that has all of it; empty in older journals.
+    tier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakpointReached:
+    """The last step of a job that shall end is in storage, or will not come there."""
+
+    job: str
+    generation: int
+    message: str
+
+
+VaultEvent = StepRecoverable | KeeperChosen | LayoutLearned | RecoveryStepChosen | BreakpointReached
