@@ -7,6 +7,7 @@ from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.cadence import Cadence, decide
 from everstep_controller.core.catalogue import Catalogue, Recoverable
 from everstep_controller.core.events import StepRecoverable
+from everstep_controller.core.facts import ShardSource
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
 from everstep_controller.core.snapshot_numbers import View
@@ -49,6 +50,8 @@ class JobVault:
     ahead: Mapping[str, Ahead] = field(default_factory=dict)
     # The spare that keeps the replicas of a job on one node; empty where members keep them.
     keeper: str = ""
+    # What the generation began from, for the keeper, which no plan tells.
+    begun_from: tuple[ShardSource, ...] = ()
     standbys: dict[str, Standbys] = field(default_factory=dict)
     bad_copies: int = 0
     hold_after: int | None = None
@@ -138,6 +141,7 @@ class JobVault:
         if len(self.members) == 1 and runs:
             self.keeper = keeper_of(record, state, self.keeper, self.holders)
             self.targets = {self.members[0]: self.keeper} if self.keeper else {}
+            self.begun_from = record.sources
 
     def _look_for_spares(self, record: JobRecord) -> None:
         waiting = spares_of(record).difference(self.holders, (self.keeper,))
@@ -220,4 +224,5 @@ class JobVault:
             self.cadence.start,
             self.stand_ins.get(node, ()),
             hold_after=self.hold_after,
+            sources=self.begun_from if node == self.keeper else (),
         )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_controller.core.catalogue import Copy, News
-from everstep_controller.core.facts import StepKey, StoredStep
+from everstep_controller.core.facts import ShardSource, StepKey, StoredStep
 from everstep_controller.core.persisting import Publish
 from everstep_controller.prefetching import Ahead
 from everstep_controller.spares import SpareMemory
@@ -58,3 +58,5 @@ class Directive:
     ahead: Ahead | None = None
     # The last snapshot of the generation is the first one not before this step; None for no end.
     hold_after: int | None = None
+    # What the generation began from: the node keeps its replicas, and no plan has told it.
+    sources: tuple[ShardSource, ...] = ()

@@ -91,6 +91,37 @@ def test_the_only_copies_of_what_a_generation_begins_from_are_replicated_before_
     asyncio.run(life())
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_spare_that_no_plan_told_takes_what_a_generation_began_from(
+    tmp_path: Path, *, told: bool
+) -> None:
+    async def life() -> None:
+        async with (
+            running(settings(tmp_path / "b"), "node-2") as peer,
+            running(settings(tmp_path / "c"), "node-3") as keeper,
+            launcher(peer) as control,
+        ):
+            async with (
+                running(settings(tmp_path / "a"), "node-1") as first,
+                training(first) as rank,
+            ):
+                await _committed_and_replicated(first, peer, rank, 4)
+            began_from = (peer.source(peer, 4),)
+            keeper.direct(2, sources=began_from if told else ())
+            peer.order(start_generation=plan(2, began_from, step=4))
+            peer.direct(2, target=keeper)
+            assert isinstance(await control.hear(), Start)
+            if told:
+                await keeper.outlet.until(lambda: (1, 0, 4, True) in keeper.outlet.copies())
+            async with trainer(peer, generation=2) as rank:
+                await rank.save(5, b"state after 5")
+                # Untold, it refuses step 4; the steps of the generation do not wait for that.
+                await keeper.outlet.until(lambda: (2, 0, 5, True) in keeper.outlet.copies())
+                assert ((1, 0, 4, True) in keeper.outlet.copies()) is told
+
+    asyncio.run(life())
+
+
 def test_the_own_copy_of_a_rank_whose_replica_is_lost_travels_again(tmp_path: Path) -> None:
     async def life() -> None:
         async with (

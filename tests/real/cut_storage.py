@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from everstep_cli.demo import janitor
@@ -100,21 +100,27 @@ def _cut_and_heal(
     cuts: Network, fleet: RealFleet, watch: LatestWatch, way: str, children: str
 ) -> None:
     (old,) = fleet.job().members
-    stutter = Stutter(fleet, old)
-    if children == "stopped":
-        stutter.start()
-        fleet.until("a stopped storage process", _PATIENCE_S, lambda: stutter.stopped > 0)
-    (cuts.deafen if way == "deaf" else cuts.mute)(old)
-    before = _computed(fleet)[0]
-    fleet.until("both sides train", _PATIENCE_S, lambda: _both_train(fleet, before))
-    fleet.until("the new side stores", _PATIENCE_S, lambda: _stored(watch, 2))
-    cuts.heal()
-    if children == "stopped":
-        stutter.end()
+    with _stuttering(fleet, old) if children == "stopped" else nullcontext():
+        (cuts.deafen if way == "deaf" else cuts.mute)(old)
+        before = _computed(fleet)[0]
+        fleet.until("both sides train", _PATIENCE_S, lambda: _both_train(fleet, before))
+        fleet.until("the new side stores", _PATIENCE_S, lambda: _stored(watch, 2))
+        cuts.heal()
     fleet.until("the old side is stopped", _PATIENCE_S, lambda: _stopped(fleet, old))
     reached = watch.newest.target[1]
     fleet.until("the new side goes on", _PATIENCE_S, lambda: watch.newest.target[1] >= reached + 15)
     assert fleet.job().state == "running"
+
+
+@contextmanager
+def _stuttering(fleet: RealFleet, name: str) -> Iterator[None]:
+    stutter = Stutter(fleet, name)
+    stutter.start()
+    try:
+        fleet.until("a stopped storage process", _PATIENCE_S, lambda: stutter.stopped > 0)
+        yield
+    finally:
+        stutter.end()
 
 
 def _computed(fleet: RealFleet) -> tuple[int, int]:

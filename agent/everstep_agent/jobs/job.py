@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from everstep_agent.jobs.alone import Alone, Hands
 from everstep_agent.jobs.alone_rules import OwnFacts
@@ -18,6 +18,7 @@ from everstep_agent.jobs.storing import Storing
 from everstep_agent.jobs.waiting import Waiting
 from everstep_agent.vault.bell import Bell
 from everstep_agent.vault.cadence import Cadence
+from everstep_agent.vault.copies import Carried
 from everstep_agent.vault.directions import (
     cadence_from_wire,
     carried_from_wire,
@@ -80,10 +81,13 @@ class NodeJob:
         vault.stopped = facts.stopped
         plan = facts.plan
         if plan.generation:
-            vault.begin_generation(plan.generation, carried_from_wire(plan, self.desk.site.node))
+            vault.begin_generation(plan.generation, self._carried(plan.sources))
             self._expect(plan)
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
+
+    def _carried(self, sources: Iterable[fleet_pb2.ShardSource]) -> Carried:
+        return carried_from_wire(sources, self.desk.site.node)
 
     def _expect(self, plan: fleet_pb2.StartGeneration) -> None:
         self.processes.expect(plan)
@@ -118,8 +122,7 @@ class NodeJob:
         facts.ended = facts.past = facts.wanted = False
         facts.owner_token_sha256 = facts.token_sha256 or facts.owner_token_sha256
         self._expect(plan)
-        begins_from = carried_from_wire(plan, self.desk.site.node)
-        self.vault.begin_generation(plan.generation, begins_from)
+        self.vault.begin_generation(plan.generation, self._carried(plan.sources))
         self.save()
         self.waiting.over()
         self.restorer.prefetch(plan)
@@ -179,6 +182,8 @@ class NodeJob:
         self.vault.cadence = self.facts.cadence
         self.vault.hold = hold_from_wire(directive)
         self.vault.direct(recoverable, target_from_wire(directive))
+        if directive.sources:
+            self.vault.begin_generation(directive.generation, self._carried(directive.sources))
         self.freshness.told(recoverable, self.desk.boot_ns())
 
     # --- what becomes of its launcher ------------------------------------------------------------

@@ -1,13 +1,15 @@
 """What the controller's words mean to a vault. Pure."""
 
+from collections.abc import Iterable
+
 from everstep_agent.vault.cadence import Hold, Rule
 from everstep_agent.vault.copies import Carried, CopyKey, Recoverable, Target, carried
 from everstep_proto.generated import fleet_pb2
 
 
-def carried_from_wire(plan: fleet_pb2.StartGeneration, node: str) -> Carried:
-    """Return what a plan begins from, as the node sees it."""
-    named = ((CopyKey(one.generation, one.rank, one.step), one.node) for one in plan.sources)
+def carried_from_wire(sources: Iterable[fleet_pb2.ShardSource], node: str) -> Carried:
+    """Return what a generation begins from, as the node sees it."""
+    named = ((CopyKey(one.generation, one.rank, one.step), one.node) for one in sources)
     return carried(named, node)
 
 

@@ -8,7 +8,7 @@ import logging
 import random
 
 from everstep_agent.vault.bulk.client import MismatchError, put
-from everstep_agent.vault.bulk.dialing import Remote
+from everstep_agent.vault.bulk.dialing import RefusedError, Remote
 from everstep_agent.vault.copies import CopyKey, Target
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.ongoing import Spawn
@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 # A copy that arrives changed twice is not sent a third time: memory or network is broken.
 _MISMATCHES_MAX = 2
+# What a generation began from is not worth more attempts than this at a node that does not take it:
+# the steps of the generation itself wait behind it.
+_REFUSALS_MAX = 5
 
 
 class Replicator:
@@ -67,7 +70,7 @@ class Replicator:
 
     async def _replicate(self, key: CopyKey) -> None:
         self._vault.ongoing.moving(key.generation)
-        mismatches = attempt = 0
+        mismatches = refusals = attempt = 0
         try:
             while self._wanted(key):
                 target = self._vault.target
@@ -84,8 +87,12 @@ class Replicator:
                         self._done.add((key, target))
                         return
                 except OSError as error:
+                    refusals += isinstance(error, RefusedError)
                     self._vault.site.counts.replication_failures += 1
                     logger.info("replica of %s to %s: %s", key, target.node, error or "no answer")
+                    if refusals == _REFUSALS_MAX and key in self._vault.carried.only_here:
+                        self._done.add((key, target))
+                        return
                 await self._pause(key, attempt)
                 attempt += 1
         finally:

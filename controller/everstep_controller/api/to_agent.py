@@ -160,6 +160,7 @@ def directive(
         persist_replicas=what.persist_replicas,
         holds=what.hold_after is not None,
         hold_after=what.hold_after or 0,
+        sources=[_source(source) for source in what.sources],
     )
     if target is not None and target.bulk_address:
         wire.replica_target.CopyFrom(_peer(target))

@@ -2465,6 +2465,7 @@ class VaultDirective(_message.Message):
     PERSIST_REPLICAS_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
     HOLD_AFTER_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2507,6 +2508,10 @@ class VaultDirective(_message.Message):
     def persist_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ranks whose replicas here go to storage too, because the node that wrote them cannot bring them there."""
 
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
+        """What the generation began from, for a spare that keeps its replicas: no plan has told it."""
+
     def __init__(
         self,
         *,
@@ -2526,10 +2531,11 @@ class VaultDirective(_message.Message):
         persist_replicas: _abc.Iterable[_builtins.int] | None = ...,
         holds: _builtins.bool = ...,
         hold_after: _builtins.int = ...,
+        sources: _abc.Iterable[Global___ShardSource] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "replica_target", b"replica_target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "hold_after", b"hold_after", "holds", b"holds", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "hold_after", b"hold_after", "holds", b"holds", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

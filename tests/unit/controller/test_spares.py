@@ -1,7 +1,7 @@
 from everstep_controller.api.to_agent import directive
 from everstep_controller.core.copies import Copy
 from everstep_controller.core.events import KeeperChosen
-from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.facts import BranchPoint, ShardSource
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.state import (
     JobRecord,
@@ -147,6 +147,15 @@ def test_a_job_on_one_node_has_its_replicas_kept_by_a_spare() -> None:
     assert world.directives["a"].replica_target == "b"
     assert world.directives["b"].spare is None
     assert KeeperChosen("train", "b") in world.events
+
+
+def test_the_spare_hears_from_what_the_generation_began_and_members_from_their_plan() -> None:
+    world = _of_one_node("b")
+    source = ShardSource("a", "a:1", 1, 0, 5, "00" * 16, 100)
+    world.state.jobs["train"].sources = (source,)
+    world.report("a", (0, 5))
+    assert world.directives["b"].sources == (source,)
+    assert world.directives["a"].sources == ()
 
 
 def test_a_step_of_it_is_recoverable_when_the_spare_has_it() -> None:
