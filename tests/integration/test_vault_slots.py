@@ -92,6 +92,18 @@ async def test_a_trainer_waits_for_a_slot_as_long_as_it_wants(
 
 
 @lived
+async def test_training_does_not_wait_for_a_slot_while_the_controller_is_away(
+    tmp_path: Path,
+) -> None:
+    chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
+    world = Surroundings(stored_fds={}, controller_away_s=lambda: 0.1)
+    async with running(chosen, world=world) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        assert isinstance(await rank.ask(Begin(3)), Skip)
+
+
+@lived
 async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
     async with (
         running(settings(tmp_path, begin_wait_max_s=0.05)) as node,

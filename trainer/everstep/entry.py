@@ -26,6 +26,7 @@ the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep jobs             every job and the step it has reached
   everstep job NAME         one job: generations, ranks, snapshots
   everstep ettr JOB         where a job's time went
+  everstep snapshots JOB    every step that could be restored, and where it is
   everstep isolate NODE --reason TEXT    everstep release NODE
   everstep drain NODE       jobs leave it at a step; also: everstep maintenance add NODE …
   everstep job NAME restart --at-step N  with the script as it is now

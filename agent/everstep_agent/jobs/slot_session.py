@@ -142,14 +142,15 @@ class SlotSession:
 
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
         # Only a newer recoverable step frees slots. While the controller is away none comes, and
-        # training must not wait for it at every step, whatever bound the trainer has set.
+        # training must not wait for it, whatever bound the trainer has set.
         vault, clock = self._job.vault, asyncio.get_running_loop().time
         starved_by, reason = self._starved
         hold = vault.hold
         last = hold is not None and hold.wants(self._owner.generation, message.step)
         starved = starved_by == vault.recoverable and not last
         wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
-        wait_s = 0.0 if starved else wait_s
+        if starved or (self._job.desk.away_s() > 0 and not last):
+            wait_s = 0.0
         ends = clock() + wait_s
         answer = await vault.begin(memory, message.step, wait_s)
         if isinstance(answer, Grant):

@@ -39,7 +39,7 @@ def jobs(ask: Ask) -> None:
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
 @click.argument("action", metavar="[forget|restart]", default="", shell_complete=_actions)
-@click.option("--at-step", type=click.IntRange(min=0), help="Last step before the restart.")
+@click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before the restart.")
 @click.option("--reason", default="", help="Of a restart: kept in the audit log.")
 @asks_controller
 def job(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:

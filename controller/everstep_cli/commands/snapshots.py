@@ -11,7 +11,7 @@ from everstep_cli.views.snapshots import copy_lines, snapshot_sheet
 @click.command()
 @click.argument("name", metavar="JOB", shell_complete=job_names)
 @click.option("--copies", is_flag=True, help="List single copies instead, each on a line.")
-@click.option("--step", type=click.IntRange(0), help="With --copies: only of this step.")
+@click.option("--step", type=click.IntRange(0, 2**63 - 1), help="With --copies: only of this step.")
 @click.option(
     "--node", default="", help="With --copies: only on this node.", shell_complete=node_names
 )

@@ -19,6 +19,8 @@ from everstep_controller.core.turn import Turn
 # step ask them each two (the agent's vault/cadence.py): before any has passed it.
 _LEAD_NS = 3_000_000_000
 _STEPS_LOOKED_AT = 9
+# A step is chosen anew, and all agents told, only when it is this many times as far as need be.
+_FAR_MARGINS = 2
 
 
 def look(turn: Turn, event: Event) -> None:
@@ -51,7 +53,8 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     step = event.at_step
     if step is not None and job.last_step is not None and step < job.last_step:
         step = None  # passed while the word was on its way
-    _want(turn, job, Planned("restart", event.operator, event.reason, 0, 0, step))
+    wish = Planned("restart", event.operator, event.reason, 0, 0, step, named=step is not None)
+    _want(turn, job, wish)
 
 
 def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
@@ -82,7 +85,8 @@ def hurry(job: JobRecord) -> None:
     newest = -1 if job.last_step is None else job.last_step
     if wish is not None and wish.after_step is not None:
         far = wish.after_step > newest + _margin(job)
-        wish.after_step = None if far else wish.after_step
+        if far:
+            wish.after_step, wish.named = None, False
 
 
 # -------------------------------------------------------------------------------------------------
@@ -94,16 +98,22 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
     wish.generation, wish.ordered_ns = job.generation, turn.now_ns
     if known is not None and _says_the_same(known, wish):
         return
-    if known is not None and wish.after_step is None:
-        wish.after_step = known.after_step
+    if known is not None and wish.after_step is None and not _takes_back(known, wish):
+        wish.after_step, wish.named = known.after_step, known.named
     elif known is not None:
         turn.drop_timer(f"planned/{job.name}")
     job.planned = wish
     turn.announce(job.name, f"{wish.kind.title()}Planned", f"{job.name}: {sentence(job, wish)}")
 
 
+def _takes_back(known: Planned, wish: Planned) -> bool:
+    """Return whether an operator who named a step says now that any will do."""
+    return known.named and not wish.named and known.kind == wish.kind == "restart"
+
+
 def _says_the_same(known: Planned, wish: Planned) -> bool:
     same = (known.kind, known.by, known.reason) == (wish.kind, wish.by, wish.reason)
+    same = same and not _takes_back(known, wish)
     return same and wish.after_step in (None, known.after_step)
 
 
@@ -190,8 +200,9 @@ def _look(turn: Turn, job: JobRecord) -> None:
             _stop(turn, job, "it makes no snapshots")
         return
     newest = -1 if job.last_step is None else job.last_step
-    if wish.after_step is None:
+    if wish.after_step is None or _too_far(job, wish, newest):
         wish.after_step = newest + _margin(job)
+        turn.drop_timer(f"planned/{job.name}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {sentence(job, wish)}")
     if _reached(job, wish.after_step):
         _stop(turn, job, f"step {job.recoverable_step} is recoverable")
@@ -199,6 +210,16 @@ def _look(turn: Turn, job: JobRecord) -> None:
     timer = f"planned/{job.name}"
     if timer not in turn.state.timers and wish.after_step <= newest + _margin(job):
         turn.set_timer(timer, turn.state.settings.planned_ns)
+
+
+def _too_far(job: JobRecord, wish: Planned, newest: int) -> bool:
+    """Return whether a nearer step would do.
+
+    The first steps of a generation are told late, at once, and look shorter than they were, so that
+    a step chosen by them is far away.
+    """
+    assert wish.after_step is not None
+    return not wish.named and wish.after_step - newest > _FAR_MARGINS * _margin(job)
 
 
 def _reached(job: JobRecord, step: int) -> bool:

@@ -123,6 +123,40 @@ def test_one_step_that_looks_short_does_not_put_a_restart_far_away() -> None:
     assert (story.job.planned.after_step or 0) == 12 + 30 + 2
 
 
+def test_a_step_chosen_by_steps_told_late_comes_nearer_when_they_show_their_length() -> None:
+    story = PlannedStory().begin()
+    end_ns = story.job.ledger.steps[-1].end_ns
+    for step in range(4, 12):
+        end_ns += S // 1000
+        row = events.JobProgressed(
+            job="j", generation=1, first_step=step, end_ns=(end_ns,), stall_ns=(0,),
+            recoverable_step=step,
+        )  # fmt: skip
+        story.tell(row)
+    story.restart()
+    assert story.job.planned is not None
+    chosen = story.job.planned.after_step or 0
+    assert chosen > 1000
+    story.train(*range(12, 20))
+    assert 19 < (story.job.planned.after_step or 0) < 60
+
+
+def test_an_operator_who_named_a_step_far_away_can_take_it_back() -> None:
+    story = PlannedStory().begin()
+    story.restart(at_step=1_000_000)
+    story.restart()
+    assert story.job.planned is not None
+    assert (story.job.planned.after_step or 0) < 100
+
+
+def test_a_step_that_an_operator_named_stays() -> None:
+    story = PlannedStory().begin()
+    story.restart(at_step=5000)
+    story.train(*range(4, 20))
+    assert story.job.planned is not None
+    assert story.job.planned.after_step == 5000
+
+
 def test_the_time_of_a_planned_restart_is_planned_and_no_fault_was_detected() -> None:
     story = PlannedStory().begin()
     story.restart(at_step=4)

@@ -71,6 +71,8 @@ class Planned:
     ordered_ns: int
     # The last step before it; None until it is chosen.
     after_step: int | None = None
+    # An operator named that step.
+    named: bool = False
 
 
 @dataclass(slots=True)
