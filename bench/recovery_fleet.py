@@ -127,6 +127,12 @@ class Fleet:
         with self._admin() as admin:
             return admin.ledger(JOB)
 
+    def faults_told(self) -> list[int]:
+        """Return when the controller stopped the job for a fault, each time."""
+        with self._admin() as admin:
+            told = list(admin.events(JOB, 1000, follow=False))
+        return [event.at_ns for event in told if event.reason == "JobFault"]
+
     def node_of(self, pid: int) -> str:
         """Return the node on which a process runs."""
         for name, launcher in self.launchers.items():

@@ -34,7 +34,7 @@ class Outcome:
 
     recovery: Recovery
     why_not: str = ""
-    # Seconds by category of the ledger, and until the controller knew of it, where there is one.
+    # Seconds by category of the ledger, and until the controller stopped the job for it.
     stages: Mapping[str, float] = field(default_factory=dict)
     detected_s: float = 0.0
 
@@ -140,9 +140,9 @@ def _with_ledger(fleet: Fleet, found: Recovery, fault_ns: int) -> Outcome:
     incident = fleet.ledger().incidents[-1]
     stages = {cost.name: cost.time_ns / 1e9 for cost in incident.costs}
     # The controller's timeline is the wall clock of this machine, the ranks' the boot clock.
-    onset_ns = incident.onset_ns - (time.time_ns() - boot_ns())
-    detected_s = (onset_ns - fault_ns) / 1e9 + stages.get("inc.detect", 0.0)
-    return Outcome(found, "", stages, detected_s)
+    since_ns = fault_ns + time.time_ns() - boot_ns()
+    told = [at_ns for at_ns in fleet.faults_told() if at_ns >= since_ns]
+    return Outcome(found, "", stages, (min(told) - since_ns) / 1e9 if told else 0.0)
 
 
 def _over(fleet: Fleet) -> bool:

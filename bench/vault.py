@@ -17,6 +17,7 @@ PARTS = {
     "stall": "vault_stall",
     "overlap": "vault_overlap",
     "replication": "vault_replication",
+    "tls": "vault_replication_tls",
     "hashing": "vault_hashing",
     "restore": "vault_restore",
     "persist": "vault_persist",

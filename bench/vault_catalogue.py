@@ -18,6 +18,7 @@ from table import Row, arguments, row, show
 from vault_commit import JOB, RANKS, STEPS, TOGETHER, Steps, moments, report
 
 from everstep_agent.vault_reports import VaultReports
+from everstep_common.lessons import Lesson
 from everstep_controller.api.vault_reports import changed, vault_report
 from everstep_controller.core.choosing import Question, choose
 from everstep_controller.core.copies import Copy
@@ -41,6 +42,10 @@ class Port:
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
         self.directives = 0
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        """See VaultPort."""
+        return True
 
     def direct(self, node: str, directive: Directive) -> bool:
         """See VaultPort."""

@@ -1,7 +1,8 @@
 """An agent's jobs and vault in a process of their own; the benchmark plays the controller.
 
-Arguments: folder, name of the node, slots of a rank. One command a line on standard input, each
-answered by a line of JSON: what a controller would send, and what it would hear.
+Arguments: folder, name of the node, slots of a rank, folder of certificates (or "": without TLS).
+One command a line on standard input, each answered by a line of JSON: what a controller would send,
+and what it would hear.
 """
 
 import asyncio
@@ -13,9 +14,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
+from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.recheck import root_hash
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
-from integration.vault_world import KEY, Client, Node, launcher, plan, running, settings
+from everstep_proto.tls import TlsSettings
+from integration.vault_world import KEY, Client, Kept, Node, launcher, plan, running, settings
 
 _PATIENCE_S = 60.0
 _LOOK_S = 0.002
@@ -56,6 +61,8 @@ class Commands:
                 return await self._start(int(generation), sources)
             case ["fetch", generation, *sources]:
                 return await self._fetch(int(generation), sources)
+            case ["hash", step]:
+                return await self._hash(int(step))
             case _:
                 raise ValueError(f"not a command: {words}")
 
@@ -84,6 +91,23 @@ class Commands:
         step = fleet_pb2.ShardSource.FromString(bytes.fromhex(sources[0])).step
         await self._until(lambda: self._copies(step, replica=True))
         return time.monotonic() - began
+
+    async def _hash(self, step: int) -> float:
+        """Return the seconds that a copy of its own takes to be verified once more."""
+        (copy,) = self._copies(step)
+        vault = self._node.jobs.known_or_new("demo").vault
+        held = vault.holdings.pin(CopyKey(copy.generation, copy.rank, copy.step))
+        if held is None:
+            raise RuntimeError(f"the copy of step {step} is gone")
+        try:
+            began = time.monotonic()
+            found = await root_hash(vault.site.workers, held.region, held.facts.size_bytes)
+            took_s = time.monotonic() - began
+        finally:
+            held.release()
+        if found != copy.root_hash:
+            raise RuntimeError(f"the copy of step {step} is bad")
+        return took_s
 
     def _copies(self, step: int, *, replica: bool = False) -> list[fleet_pb2.Copy]:
         report = self._node.outlet.reports.get("demo")
@@ -122,10 +146,12 @@ class Commands:
         return True
 
 
-async def main(folder: Path, name: str, slots: int) -> None:
+async def main(folder: Path, name: str, slots: int, certificates: str) -> None:
     """Serve until standard input ends."""
+    chosen = settings(folder, slots_per_rank=slots, bulk_tls=bool(certificates))
+    world = Surroundings(stored_fds={}, keeper=Kept(), tls=_tls(Path(certificates), name))
     async with (
-        running(settings(folder, slots_per_rank=slots), name) as node,
+        running(chosen, name, world) as node,
         launcher(node) as control,
     ):
         commands = Commands(node, control)
@@ -134,5 +160,11 @@ async def main(folder: Path, name: str, slots: int) -> None:
             print(json.dumps(await commands.take(words)), flush=True)
 
 
+def _tls(folder: Path, name: str) -> TlsSettings:
+    return TlsSettings(
+        ca=folder / "ca.pem", certificate=folder / f"{name}.pem", key=folder / f"{name}.key"
+    )
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))

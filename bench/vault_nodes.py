@@ -86,10 +86,15 @@ class BenchNode:
 
 
 @contextlib.contextmanager
-def bench_node(name: str, slots: int = 3, *, spare: bool = False) -> Iterator[BenchNode]:
-    """Start a node with generation 1 of its job, or one that only waits as a spare of it."""
+def bench_node(
+    name: str, slots: int = 3, *, spare: bool = False, certificates: Path | None = None
+) -> Iterator[BenchNode]:
+    """Start a node with generation 1 of its job, or one that only waits as a spare of it.
+
+    With a folder of ``certificates``, its copies travel inside TLS.
+    """
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
-        words = (folder, name, str(slots))
+        words = (folder, name, str(slots), str(certificates or ""))
         command: list[str | Path] = [sys.executable, _HERE / "vault_node.py", *words]
         with running(command) as process:
             talk = Talk(process)

@@ -6,6 +6,7 @@ finding a place for it, sending, hashing what came, and storing what is known of
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from processes import cpu_s
 from vault_figures import Figure, Series, Target
@@ -19,13 +20,17 @@ _WARM = 4
 
 
 class Replication:
-    """Two nodes, and a rank on the first."""
+    """Two nodes, and a rank on the first. With certificates, copies travel inside TLS."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._from = stack.enter_context(bench_node("node-1"))
-        self._to = stack.enter_context(bench_node("node-2"))
+    def __init__(
+        self, stack: ExitStack, size_bytes: int = _BYTES, certificates: Path | None = None
+    ) -> None:
+        self._from, self._to = (
+            stack.enter_context(bench_node(name, certificates=certificates))
+            for name in ("node-1", "node-2")
+        )
         self._rank: Talk = stack.enter_context(
-            bench_rank("vault_state_rank.py", self._from.environment(1), _BYTES, _TENSORS)
+            bench_rank("vault_state_rank.py", self._from.environment(1), size_bytes, _TENSORS)
         )
         self._to.talk.ask("recoverable", 0)  # this is how it learns the transfer key
 

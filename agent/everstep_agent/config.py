@@ -206,6 +206,8 @@ class AgentConfig:
                 )
         wellformed = {key: value for key, value in addresses.items() if key not in malformed}
         found += self.tls.problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
+        if self.jobs.bulk_tls and not self.tls.enabled:
+            found.append(_NO_CERTIFICATE)
         return found + self.jobs.problems() + self.signals.problems()
 
 
@@ -220,6 +222,10 @@ _POSITIVE = (
     "reconnect_max_s",
     "outbox_records_max",
     "disk_deadline_s",
+)
+_NO_CERTIFICATE = (
+    "jobs.bulk_tls: needs a certificate of this node: set ca, certificate and key in the table "
+    "[tls] (docs/operations.md, Certificates), or set jobs.bulk_tls = false"
 )
 
 

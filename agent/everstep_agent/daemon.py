@@ -101,10 +101,12 @@ class Daemon:
         self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
         around = Surroundings(
+            tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
         )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
+        self._uplink.on_away = self._jobs.on_away
         highest = int(remembered.notes.get("highest_term", "0"))
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
         self._dropped_before = 0

@@ -5,10 +5,14 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.logs import configure_logging
 from everstep_common.version import VERSION
+
+if TYPE_CHECKING:
+    from everstep_agent.config import AgentConfig
 
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 
@@ -45,7 +49,7 @@ def _main(words: list[str]) -> int:
     options = _parser().parse_args(words)
     # The holder needs none of this, and stays small.
     from everstep_agent.config import AgentConfig
-    from everstep_agent.daemon import DaemonError, run
+    from everstep_agent.daemon import DaemonError
     from everstep_agent.data_folder import FolderInUseError
 
     try:
@@ -54,13 +58,23 @@ def _main(words: list[str]) -> int:
         return _wrong(error)
     configure_logging(config.log_level, config.log_style)
     try:
-        asyncio.run(run(config))
+        _serve(config)
     except ConfigError as error:
         return _wrong(error)
     except (DaemonError, FolderInUseError) as error:
         print(f"everstep-agent: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _serve(config: "AgentConfig") -> None:
+    """Run until stopped. Raises ConfigError, DaemonError and FolderInUseError."""
+    from everstep_agent.daemon import run
+    from everstep_agent.vault.bulk.secrecy import Secrecy
+
+    if config.jobs.bulk_tls:  # with one that no other node takes, it would begin in vain
+        Secrecy(config.tls, config.node_name)
+    asyncio.run(run(config))
 
 
 def _wrong(error: ConfigError) -> int:

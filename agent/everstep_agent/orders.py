@@ -30,6 +30,10 @@ class Jobs(Protocol):
         """Have memory ready for a job whose spare this node is."""
         ...
 
+    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+        """Have standbys of a job whose spare this node is import what its ranks do."""
+        ...
+
     def on_connected(self, forgotten: bool) -> None:
         """Tell the controller what this node holds; ``forgotten``: and who takes part in what."""
         ...
@@ -129,13 +133,8 @@ class Orders:
         match message.WhichOneof("body"):
             case "order":
                 self._order(message.order)
-            case "vault":
-                if self._terms.admits(message.vault.term, f"vault of job {message.vault.job}"):
-                    self._to.jobs.on_directive(message.vault)
-            case "spare_memory":
-                wanted = message.spare_memory
-                if self._terms.admits(wanted.term, f"spare memory of job {wanted.job}"):
-                    self._to.jobs.on_spare_memory(wanted)
+            case "vault" | "spare_memory" | "spare_lesson" as kind:
+                self._about_job(kind, message)
             case "peers":
                 self._to.peers.watch(message.peers)
             case "confirm":
@@ -144,6 +143,22 @@ class Orders:
                 logger.warning(
                     "ignored: a message of kind %s, which this version does not know", other
                 )
+
+    def _about_job(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
+        jobs = self._to.jobs
+        if kind == "vault" and self._admits(message.vault, "vault"):
+            jobs.on_directive(message.vault)
+        elif kind == "spare_memory" and self._admits(message.spare_memory, "spare memory"):
+            jobs.on_spare_memory(message.spare_memory)
+        elif kind == "spare_lesson" and self._admits(message.spare_lesson, "lesson"):
+            jobs.on_spare_lesson(message.spare_lesson)
+
+    def _admits(
+        self,
+        told: fleet_pb2.VaultDirective | fleet_pb2.SpareMemory | fleet_pb2.SpareLesson,
+        what: str,
+    ) -> bool:
+        return self._terms.admits(told.term, f"{what} of job {told.job}")
 
     def _order(self, order: fleet_pb2.Order) -> None:
         kind = order.WhichOneof("body")

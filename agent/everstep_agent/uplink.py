@@ -17,6 +17,7 @@ from everstep_common.clock import StampClock
 from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import TlsSettings, aio_channel
+from everstep_proto.web_server import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Uplink:
         self.trouble = ""
         self.streams = 0
         self._away_since_s: float | None = None
+        self.on_away: Callable[[], None] = lambda: None
         outbox.on_record(self._wake.set)
 
     def vault_report(self, report: fleet_pb2.VaultReport) -> None:
@@ -137,8 +139,8 @@ class Uplink:
                     logger.warning("controller %s: %s", self._settings.controller, said)
             finally:
                 if self.connected:
-                    self._away_since_s = loop.time()
-                self.connected = False
+                    self._away_since_s, self.connected = loop.time(), False
+                    self.on_away()
             # Not at Welcome: two agents of one name would end each other's streams at full speed.
             if loop.time() - began_s > _STEADY_S:
                 said = ""
@@ -235,10 +237,8 @@ class Uplink:
         if self._kernel and self._kernel_is_new:
             self._kernel_is_new = False
             return AgentMessage(kernel=self._kernel)
-        if batch := self._samples:
-            self._samples = None
-            return AgentMessage(samples=batch)
-        return None
+        batch, self._samples = self._samples, None
+        return AgentMessage(samples=batch) if batch else None
 
 
 _Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
@@ -246,5 +246,5 @@ _Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
+        return in_words(error.code().name, error.details() or "")
     return str(error) or type(error).__name__

@@ -20,6 +20,8 @@ class VaultReports:
     def __init__(self) -> None:
         self._waiting: dict[str, fleet_pb2.VaultReport] = {}
         self._told: dict[str, _Told] = {}
+        # Large, and the same in report after report.
+        self._lessons: dict[str, fleet_pb2.Lesson] = {}
         self._changes = False
 
     def put(self, report: fleet_pb2.VaultReport) -> None:
@@ -36,13 +38,14 @@ class VaultReports:
     def begin(self, *, changes: bool) -> None:
         """A stream begins, on which nothing was told; ``changes``: its controller takes them."""
         self._told.clear()
+        self._lessons.clear()
         self._changes = changes
 
     def take(self) -> fleet_pb2.VaultReport | None:
         """Return what is to be sent next; it counts as told."""
         if not self._waiting:
             return None
-        report = self._waiting.pop(next(iter(self._waiting)))
+        report = self._without_known_lesson(self._waiting.pop(next(iter(self._waiting))))
         if not self._changes:
             return report
         before = self._told.pop(report.job, None)
@@ -50,6 +53,18 @@ class VaultReports:
         if now:
             self._told[report.job] = now
         return report if before is None else _change(report, before, now)
+
+    def _without_known_lesson(self, report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
+        if not report.HasField("lesson"):
+            self._lessons.pop(report.job, None)  # the next job of the name may have the same
+            return report
+        known, self._lessons[report.job] = self._lessons.get(report.job), report.lesson
+        if known != report.lesson:
+            return report
+        without = fleet_pb2.VaultReport()
+        without.CopyFrom(report)
+        without.ClearField("lesson")
+        return without
 
 
 def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_pb2.VaultReport:
@@ -62,5 +77,6 @@ def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_p
         persist_failures=report.persist_failures,
         change=True,
         standbys=report.standbys if report.HasField("standbys") else None,
+        lesson=report.lesson if report.HasField("lesson") else None,
         gone=[copy for told, copy in before.items() if told not in now],
     )

@@ -16,7 +16,7 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: |$)")
 _CALLED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration)(?:: |$)"
 )
-_CHAINED = (
+CHAINED = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
@@ -37,7 +37,7 @@ def last_chain(lines: Sequence[str]) -> tuple[str, ...]:
     chain: list[str] = []
     chained = False
     for line in _told(lines):
-        if line in _CHAINED:
+        if line in CHAINED:
             chained = True
             continue
         if not chained:
@@ -54,7 +54,7 @@ def _told(lines: Sequence[str]) -> Iterator[str]:
     for line in (_PREFIX.sub("", plain(line), count=1) for line in lines):
         if _HEADER.match(line):
             inside = True
-        elif line in _CHAINED:
+        elif line in CHAINED:
             yield line
         elif line.startswith(" ") and not thrown:
             after_frame = True

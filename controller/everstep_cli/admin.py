@@ -89,6 +89,10 @@ class Operator(Protocol):
         """Restart a job after a step; None leaves the step to the controller."""
         ...
 
+    def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
+        """Take the planned restart of a job back."""
+        ...
+
     def add_maintenance(
         self, request: admin_pb2.AddMaintenanceRequest
     ) -> admin_pb2.MaintenanceWindow:

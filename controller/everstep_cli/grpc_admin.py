@@ -9,9 +9,9 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.admin import AdminError, UnknownNameError, UnusableError
+from everstep_cli.admin import AdminError, UnknownNameError
 from everstep_cli.connection import Connection
-from everstep_cli.grpc_trouble import status, unreachable
+from everstep_cli.grpc_trouble import sentence
 from everstep_cli.printable import make_printable
 from everstep_common.config import ConfigError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
@@ -167,6 +167,11 @@ class GrpcAdmin:
         )
         return self._ask(job, lambda: self._stub.RestartJob(request, timeout=self._timeout_s))
 
+    def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
+        """See Operator."""
+        request = admin_pb2.CancelRestartRequest(job=job, operator=getpass.getuser(), reason=reason)
+        return self._ask(job, lambda: self._stub.CancelRestart(request, timeout=self._timeout_s))
+
     def add_maintenance(
         self, request: admin_pb2.AddMaintenanceRequest
     ) -> admin_pb2.MaintenanceWindow:
@@ -224,29 +229,15 @@ class GrpcAdmin:
             raise self._sentence(error, name) from error
 
     def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
-        code, details = status(error)
-        if code is grpc.StatusCode.NOT_FOUND:
-            return UnknownNameError(f"{details or f'no {name!r} here'}; {self._nearest(name)}")
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return AdminError(unreachable(self._connection, code, details))
-        if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
-            return AdminError(
-                f"{details or 'not allowed'}; ask again with the certificate of an operator: "
-                "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
-            )
-        if code is grpc.StatusCode.FAILED_PRECONDITION and details:
-            return AdminError(details)
-        if code is grpc.StatusCode.INVALID_ARGUMENT:
-            return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
-        return AdminError(f"{details or code.name}; try 'everstep version'")
+        return sentence(self._connection, error, name, self._nearest)
 
     def _nearest(self, name: str) -> str:
         try:
             nodes = self._stub.ListNodes(admin_pb2.ListNodesRequest(), timeout=_HINT_S).nodes
             jobs = self._stub.ListJobs(admin_pb2.ListJobsRequest(), timeout=_HINT_S).jobs
         except grpc.RpcError:
-            return "try 'everstep nodes' and 'everstep jobs'"
+            return "'everstep nodes' lists nodes, 'everstep jobs' jobs"
         known = [*(node.node for node in nodes), *(job.job for job in jobs)]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        return f"{hint}'everstep nodes' and 'everstep jobs' list the names"
+        return f"{hint}'everstep nodes' lists nodes, 'everstep jobs' jobs"

@@ -1,8 +1,12 @@
 """Calls that failed: what gRPC says of them, as sentences that name the next command."""
 
+from collections.abc import Callable
+
 import grpc
 
+from everstep_cli.admin import AdminError, UnknownNameError, UnusableError
 from everstep_cli.connection import Connection
+from everstep_proto.web_server import is_web_server
 
 # What gRPC says of a failed handshake; the last is a server with TLS to a client without.
 _DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
@@ -15,6 +19,37 @@ def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     if code is None or details is None:
         return grpc.StatusCode.UNKNOWN, str(error)
     return code(), details() or ""
+
+
+def sentence(
+    connection: Connection, error: grpc.RpcError, name: str, nearest: Callable[[str], str]
+) -> AdminError:
+    """Return what to tell of a failed call about a name; ``nearest`` says which names there are."""
+    code, details = status(error)
+    if is_web_server(details):
+        return AdminError(
+            f"what answers at {connection.address} is no controller but a web server, or the port "
+            "of its /metrics; name its gRPC port with --controller HOST:PORT (7433 as shipped)"
+        )
+    if code is grpc.StatusCode.NOT_FOUND:
+        return UnknownNameError(f"{details or f'no {name!r} here'}; {nearest(name)}")
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return AdminError(unreachable(connection, code, details))
+    if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+        return AdminError(
+            f"{details or 'not allowed'}; ask again with the certificate of an operator: "
+            "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return AdminError(
+            f"the controller at {connection.address} does not know this command, for it is of "
+            "another version; compare with 'everstep version'"
+        )
+    if code is grpc.StatusCode.FAILED_PRECONDITION and details:
+        return AdminError(details)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
+    return AdminError(f"{details or code.name}; try 'everstep version'")
 
 
 def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> str:

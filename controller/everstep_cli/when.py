@@ -9,6 +9,8 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
 # Nanoseconds are written in 64 bits, which end in 2262.
 _YEARS = range(1970, 2200)
+# What follows is written in 64 bits, and no time of people's is near that.
+_MOST_S = 1000 * 86_400
 # Longer words than this are no time, and the sentence about them stays readable.
 _LENGTH_MAX = 40
 
@@ -31,7 +33,10 @@ def when(text: str) -> When:
     if words.lower() == "now":
         return When(None)
     if words.lower().startswith("in "):
-        return When(None, duration_ns(words[3:]))
+        ahead = words[3:].strip()
+        if ahead.startswith("-"):
+            raise TimeError(f"{_shown(text)} is past; say now, or 'in 2h'")
+        return When(None, duration_ns(ahead))
     try:
         at = datetime.fromisoformat(words)
     except ValueError as error:
@@ -41,12 +46,6 @@ def when(text: str) -> When:
     # Without an offset it is UTC, wherever it is typed: nodes and controller may be elsewhere.
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
     return When(int(at.timestamp()) * _S)
-
-
-def _no_time(text: str) -> TimeError:
-    return TimeError(
-        f"{text[:_LENGTH_MAX]!r} is no time; say now, 'in 2h', or 2026-12-24T08:00 (UTC)"
-    )
 
 
 def duration_ns(text: str) -> int:
@@ -59,7 +58,16 @@ def duration_ns(text: str) -> int:
             break
         total += float(part[1]) * _UNITS[part[2]]
         position = part.end()
-    # What follows is written in 64 bits: no time of people's is near that.
-    if not 0 < total < 1e8:
-        raise TimeError(f"{text[:_LENGTH_MAX]!r} is no length of time; say 45m, 2h, '1h 30m' or 1d")
+    if total >= _MOST_S:
+        raise TimeError(f"{_shown(text)} is too long, the most is {_MOST_S // _UNITS['d']}d")
+    if not total:
+        raise TimeError(f"{_shown(text)} is no length of time; say 45m, 2h, '1h 30m' or 1d")
     return round(total * _S)
+
+
+def _no_time(text: str) -> TimeError:
+    return TimeError(f"{_shown(text)} is no time; say now, 'in 2h', or 2026-12-24T08:00 (UTC)")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LENGTH_MAX else f"{text[:_LENGTH_MAX]}…")

@@ -120,6 +120,7 @@ class Console:
             state=subject.state.value,
             answer=explain(subject, state.paused.get(name) or state.paused.get(FLEET, "")),
             decisions=[to_admin.event(line) for line in self._lines(name, _DECISIONS)],
+            incident=to_admin.newest_incident(subject, self._runtime.now_ns()),
         )
 
     def jobs(self) -> admin_pb2.ListJobsReply:

@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.cadence import Cadence, decide
+from everstep_controller.core.cadence import decide
 from everstep_controller.core.catalogue import Catalogue, Recoverable
 from everstep_controller.core.events import StepRecoverable
 from everstep_controller.core.facts import ShardSource
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
+from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.snapshot_numbers import View
 from everstep_controller.core.state import JobRecord, JobState, State
 from everstep_controller.prefetching import Ahead, look_ahead
@@ -35,6 +36,8 @@ class JobVault:
     learned: frozenset[str] = frozenset()
     # What the journal was told of them, and of which generation.
     layouts_told: tuple[int, tuple[str, ...]] = (-1, ())
+    # Of which generation people were told that ranks save different bytes under one name.
+    differing_told: int = -1
     choice: ChooseRecoveryStep | None = None
     refresh_waits: bool = False
     sent: dict[str, Directive] = field(default_factory=dict)
@@ -101,6 +104,11 @@ class JobVault:
         self.targets = replica_targets(self.members, domains)
         self.spare_memory, self.keeper = None, ""
         return True
+
+    def adopt_cadence(self, record: JobRecord) -> None:
+        """Go on with what was decided before a restart."""
+        if record.cadence.changed_ns > self.cadence.changed_ns:
+            self.cadence = record.cadence
 
     def refresh(self, record: JobRecord, state: State, now_ns: int) -> None:
         """Decide anew what is recoverable, persisted and snapshotted."""

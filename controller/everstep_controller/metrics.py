@@ -176,8 +176,8 @@ _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
     ("generation", "Generation of a job.", lambda job: job.generation),
     (
         "step",
-        "Last step that all ranks completed; -1 before the first.",
-        lambda job: _or(job.last_step),
+        "Newest step that all ranks completed; -1 before the first.",
+        lambda job: _or(job.completed_step),
     ),
     (
         "recoverable_step",

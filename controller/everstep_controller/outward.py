@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from everstep_common.lessons import Lesson
 from everstep_controller.api import to_agent
 from everstep_controller.api.sessions import Sessions
 from everstep_controller.core import actions
@@ -114,6 +115,12 @@ class VaultLink:
         target = state.nodes.get(directive.replica_target)
         key = transfer_key(self._secret, directive.job)
         return self._sessions.send(node, to_agent.directive(directive, target, state.term, key))
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        """See VaultPort."""
+        state = self._state()
+        message = to_agent.spare_lesson(job, lesson, state.term)
+        return not state.halted and self._sessions.send(node, message)
 
     def post(self, event: Event) -> None:
         """See VaultPort."""

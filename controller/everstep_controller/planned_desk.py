@@ -1,7 +1,7 @@
 """What operators ask for as planned work: drain a node, restart a job at a step boundary."""
 
-from everstep_controller.core import outlook
-from everstep_controller.core.events import OperatorDrained, RestartOrdered
+from everstep_controller.core import cancelling, outlook
+from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import FLEET, JobRecord, JobState
 from everstep_controller.lookup import job_named, node_named
@@ -48,6 +48,23 @@ class PlannedDesk:
         if why := paused.get(job.name) or paused.get(FLEET):
             plan += f"; it waits, for automation is paused: {why}"
         return admin_pb2.RestartJobReply(job=job.name, plan=plan)
+
+    async def cancel(
+        self, request: admin_pb2.CancelRestartRequest, operator: str
+    ) -> admin_pb2.CancelRestartReply:
+        """Take a planned restart back, and return what is still planned. Raises CannotPlanError."""
+        state = self._runtime.state
+        job = job_named(state, request.job)
+        if problem := cancelling.problem_with(state, job):
+            raise CannotPlanError(problem)
+        await self._runtime.submit(RestartCancelled(job.name, operator, request.reason))
+        left = outlook.pending(state, job)
+        if left is not None and left.kind == "restart":  # it has begun while this was on its way
+            raise CannotPlanError(cancelling.problem_with(state, job) or state.halted)
+        plan = f"{job.name} goes on as it is"
+        if left is not None:
+            plan = f"{outlook.sentence(job, left)}; to undo that: {outlook.undo(state, job, left)}"
+        return admin_pb2.CancelRestartReply(job=job.name, plan=plan)
 
 
 def _problem(job: JobRecord, step: int | None) -> str:

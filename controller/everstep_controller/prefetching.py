@@ -89,7 +89,8 @@ def _takers(record: JobRecord, state: State, silent: Sequence[str]) -> Mapping[s
         if node.name not in silent
     ]
     domains = {name: state.nodes[name].domain for name in record.members}
-    replaced = placing.seat(record.members, domains, able, record.nodes_max).replaced
+    seating = placing.seat(record.members, domains, able, record.nodes_max, record.replica_nodes)
+    replaced = seating.replaced
     return {name: spare for name, spare in replaced.items() if name in silent}
 
 

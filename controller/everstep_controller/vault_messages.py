@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from everstep_common.lessons import Lesson
 from everstep_controller.core.catalogue import Copy, News
 from everstep_controller.core.facts import ShardSource, StepKey, StoredStep
 from everstep_controller.core.persisting import Publish
@@ -35,6 +36,8 @@ class Report:
     # How the list came about from the one before, which it was changed in place from.
     news: News | None = None
     standbys: Standbys | None = None
+    # What its ranks have loaded; None: nothing new.
+    lesson: Lesson | None = None
 
 
 @dataclass(frozen=True, slots=True)

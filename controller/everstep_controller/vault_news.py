@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from everstep_controller.core.cadence import Cadence
-from everstep_controller.core.events import BreakpointReached, Event, LayoutLearned
+from everstep_common.lessons import Lesson
+from everstep_controller.core.events import BreakpointReached, CadenceChosen, Event, LayoutLearned
+from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.state import JobRecord, State
 from everstep_controller.job_vault import JobVault
 from everstep_controller.vault_messages import Directive
@@ -18,6 +19,10 @@ class VaultPort(Protocol):
 
     def direct(self, node: str, directive: Directive) -> bool:
         """Send a directive; return whether the node is connected."""
+        ...
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        """Tell a node what ranks of a job load; return whether it is connected."""
         ...
 
     def post(self, event: Event) -> None:
@@ -55,7 +60,9 @@ class VaultNews:
         """Tell what a look at the job's copies has brought."""
         if vault.recoverable.step != before.recoverable_step or not vault.learned:
             self._tell_layouts(vault)
+            self._tell_differing(vault)
         if vault.cadence is not before.cadence:
+            self._port.post(CadenceChosen(vault.job, vault.cadence))
             self._port.tell(vault.job, "SnapshotCadence", f"{vault.job}: {vault.cadence.reason}")
         self._tell_of_storage(vault, record)
         self._tell_what_is_recoverable(vault, record)
@@ -82,6 +89,16 @@ class VaultNews:
             vault.layouts_told = (vault.generation, layouts)
             self._port.post(LayoutLearned(vault.job, vault.generation, layouts=layouts))
 
+    def _tell_differing(self, vault: JobVault) -> None:
+        """Say it once a generation: the loss of a node could cost a rank what only it had."""
+        step = vault.recoverable.step
+        if step is None or vault.differing_told == vault.generation:
+            return
+        ranks = vault.catalogue.differing(vault.generation, step)
+        if ranks is not None:
+            vault.differing_told = vault.generation
+            self._port.tell(vault.job, "SnapshotsDiffer", _differing(vault.job, step, *ranks))
+
     def _tell_of_storage(self, vault: JobVault, record: JobRecord) -> None:
         failures = vault.persisting.failures
         last = failures[max(failures)] if failures else ""
@@ -93,3 +110,11 @@ class VaultNews:
         sight = vault.sight(record, self._state(), self._port.now_ns())
         if sentence := vault.persisting.over(sight):
             self._port.post(BreakpointReached(vault.job, record.generation, sentence))
+
+
+def _differing(job: str, step: int, one: int, other: int) -> str:
+    return (
+        f"{job}: ranks {one} and {other} saved different bytes of step {step} under the same "
+        "names. Each gets its own back while a copy of it is left, and any of them after that or "
+        "in another number of ranks: put the rank in the name of what is a rank's own"
+    )

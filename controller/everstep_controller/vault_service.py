@@ -9,11 +9,14 @@ from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.catalogue import Catalogue, Copy
 from everstep_controller.core.choosing import choose
 from everstep_controller.core.events import KeeperChosen, RecoveryStepChosen
+from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobState, State
 from everstep_controller.job_vault import JobVault
+from everstep_controller.lessons import Lessons
 from everstep_controller.prefetching import question, reachable
+from everstep_controller.spares import spares_of
 from everstep_controller.vault_messages import Report, Standbys
 from everstep_controller.vault_news import Before, VaultNews, VaultPort
 
@@ -29,6 +32,7 @@ class VaultService:
         self._state = state
         self._port = port
         self._news = VaultNews(state, port)
+        self._lessons = Lessons(port.teach)
         self._vaults: dict[str, JobVault] = {}
 
     def held(self, job: str, node: str) -> Mapping[bytes, Copy]:
@@ -40,6 +44,7 @@ class VaultService:
         """Take what a node says of a job."""
         vault = self._vault(job)
         vault.take(node, report)
+        self._lessons.heard(job, report.lesson)
         if not vault.holders and job not in self._state().jobs:
             del self._vaults[job]
             return
@@ -49,6 +54,7 @@ class VaultService:
     def connected(self, node: str, jobs: Iterable[str]) -> None:
         """A stream opened: jobs that its agent does not know have no copies there."""
         known = set(jobs)
+        self._lessons.connected(node)
         for job, vault in self._vaults.items():
             vault.sent.pop(node, None)
             if job not in known:
@@ -82,8 +88,10 @@ class VaultService:
         record = self._state().jobs.get(job)
         if record is None:
             self._vaults.pop(job, None)
+            self._lessons.forget(job)
             return
         if record.state is JobState.ENDED:
+            self._lessons.forget(job)
             self._vault(job).end()
             return
         self._vault(job).adopt_plan(record, self._state())
@@ -154,12 +162,15 @@ class VaultService:
             vault.adopt_plan(record, state)
         if not vault.members or record is None:
             return
+        vault.adopt_cadence(record)
         before, keeper = Before(vault.recoverable.step, vault.cadence), vault.keeper
         vault.refresh(record, state, self._port.now_ns())
         if vault.keeper not in ("", keeper):
             # Before it can hold anything.
             self._port.post(KeeperChosen(job, vault.keeper))
         self._direct_all(vault)
+        if record.state in ACTIVE:
+            self._lessons.tell(job, spares_of(record))
         self._news.tell(vault, record, before)
 
     def _direct_all(self, vault: JobVault) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from everstep_common.lessons import Lesson
 from everstep_controller.core import actions, events
 from everstep_controller.core.catalogue import Copy, Tier
 from everstep_controller.core.facts import ShardSource
@@ -162,6 +163,10 @@ class _Port:
 
     def __init__(self, vaults: Vaults) -> None:
         self._vaults = vaults
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        """See VaultPort."""
+        return True
 
     def direct(self, node: str, directive: Directive) -> bool:
         """See VaultPort."""

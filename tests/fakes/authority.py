@@ -1,5 +1,6 @@
 """A certificate authority for tests, which writes its certificates to files."""
 
+from datetime import datetime
 from pathlib import Path
 
 import trustme
@@ -15,9 +16,13 @@ class Authority:
         self._folder = folder
         self._ca.cert_pem.write_to_path(str(folder / "ca.pem"))
 
-    def issue(self, name: str, role: str, file: str = "") -> TlsSettings:
+    def issue(
+        self, name: str, role: str, file: str = "", ends: datetime | None = None
+    ) -> TlsSettings:
         """Write a certificate and return the settings that use it."""
-        issued = self._ca.issue_cert("localhost", common_name=name, organization_unit_name=role)
+        issued = self._ca.issue_cert(
+            "localhost", common_name=name, organization_unit_name=role, not_after=ends
+        )
         stem = self._folder / (file or name)
         certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))

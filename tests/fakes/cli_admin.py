@@ -18,6 +18,9 @@ class FakeAdmin:
     def __init__(self, trouble: AdminError | None = None) -> None:
         self.told: list[tuple[str, ...]] = []
         self.connections: list[Connection] = []
+        self.planned: admin_pb2.PlannedLine | None = None
+        # A window of its nodes has begun.
+        self.maintained = False
         self._trouble = trouble
 
     @contextmanager
@@ -83,7 +86,11 @@ class FakeAdmin:
         self._fail()
         if name != "demo":
             raise UnknownNameError(f"no job named {name!r}; did you mean 'demo'?")
-        return JOB
+        shown = admin_pb2.JobDetail()
+        shown.CopyFrom(JOB)
+        if self.planned is not None:
+            shown.planned.CopyFrom(self.planned)
+        return shown
 
     def ledger(self, job: str) -> admin_pb2.Ledger:
         self._fail()
@@ -125,6 +132,11 @@ class FakeAdmin:
         self.job(job)
         return admin_pb2.RestartJobReply(job=job, plan="a restart at a step boundary is planned")
 
+    def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
+        self.told.append(("cancel restart", job, reason))
+        self.job(job)
+        return admin_pb2.CancelRestartReply(job=job, plan=f"{job} goes on as it is")
+
     def add_maintenance(
         self, request: admin_pb2.AddMaintenanceRequest
     ) -> admin_pb2.MaintenanceWindow:
@@ -143,11 +155,17 @@ class FakeAdmin:
 
     def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
         self._fail()
-        return admin_pb2.ListMaintenanceReply(windows=[cli_fleet.window()] if every else [])
+        window = cli_fleet.window()
+        window.state = "begun" if self.maintained else window.state
+        shown = [window] if every or self.maintained else []
+        return admin_pb2.ListMaintenanceReply(windows=shown)
 
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         self.told.append(("release", node, reason))
-        return self.node(node)
+        detail = self.node(node)
+        if self.maintained:
+            detail.summary.claims.add(owner="maintenance", reason="maintenance m-3")
+        return detail
 
     def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
         self.told.append(("pause", subject, reason))

@@ -21,8 +21,12 @@ class Relay:
         self.spoil: Callable[[bytes], bytes | None] = lambda piece: piece
         # How long each piece waits on its way.
         self.pace_s = 0.0
+        # The smallest piece that ``spoil`` sees: none of frames, as a rule.
+        self.data_bytes = _DATA_BYTES
         self.connections = 0
         self.address = ""
+        # Who listens on the way, to all that passes.
+        self.overhear: Callable[[bytes], object] = lambda piece: None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection until it ends."""
@@ -41,8 +45,9 @@ class Relay:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(_PIECE_BYTES):
+            self.overhear(piece)
             passed: bytes | None = piece
-            if len(piece) >= _DATA_BYTES:
+            if len(piece) >= self.data_bytes:
                 passed = self.spoil(piece)
             if passed is None:
                 self.cut()

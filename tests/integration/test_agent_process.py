@@ -89,6 +89,41 @@ def test_an_agent_tells_what_this_machine_is_and_ends_cleanly_on_sigterm(tmp_pat
     asyncio.run(scenario())
 
 
+def _sockets(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*.sock") if path.is_socket()}
+
+
+def test_an_agent_that_is_stopped_leaves_no_socket_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet, _agent(_configure(tmp_path, fleet.port)) as agent:
+            own = {"agent.sock", "health.sock", "nvhcd.sock"}
+            await fleet.until(lambda: own <= _sockets(tmp_path / "run"))
+            agent.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(agent.wait(), 30) == 0
+        assert _sockets(tmp_path / "run") == set()
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_that_is_stopped_leaves_a_socket_that_took_the_place_of_its_own(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet, _agent(_configure(tmp_path, fleet.port)) as agent:
+            path = tmp_path / "run" / "health.sock"
+            await fleet.until(lambda: path.name in _sockets(path.parent))
+            # Both sockets are made by then, and nothing of the start is still to come.
+            await fleet.until(lambda: fleet.hellos)
+            path.unlink()
+            with socket.socket(socket.AF_UNIX) as another:
+                another.bind(str(path))
+                agent.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(agent.wait(), 30) == 0
+                assert _sockets(path.parent) == {path.name}
+
+    asyncio.run(scenario())
+
+
 def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent(
     tmp_path: Path,
 ) -> None:

@@ -44,6 +44,9 @@ class Recorder:
     def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
         self.directives.append(wanted.job)
 
+    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+        self.directives.append(told.job)
+
     def on_connected(self, forgotten: bool) -> None:
         self.connected += 1
         self.forgotten.append(forgotten)
@@ -207,6 +210,22 @@ def test_a_controller_that_falls_silent_is_connected_to_anew() -> None:
             rig = Rig(fleet.port, silence_s=0.2)
             async with _running(rig):
                 await fleet.until(lambda: rig.uplink.streams >= 3)
+
+    run(scenario())
+
+
+def test_whoever_waits_for_the_controllers_word_hears_when_its_stream_ends() -> None:
+    async def scenario() -> None:
+        fleet, connected = TinyFleet(), list[bool]()
+        async with serving(fleet) as served:
+            rig = Rig(served.port)
+            rig.uplink.on_away = lambda: connected.append(rig.uplink.connected)
+            async with _running(rig):
+                await served.until(lambda: rig.uplink.connected)
+                assert connected == []
+                rig.uplink.renew()
+                await served.until(lambda: rig.uplink.streams >= 2)
+                assert connected == [False]
 
     run(scenario())
 

@@ -41,6 +41,20 @@ def test_a_script_that_fails_twice_at_the_same_step_is_stopped_and_its_exception
 
 
 @pytest.mark.timeout(180)
+def test_a_script_that_exits_twice_before_its_first_step_is_stopped_with_its_last_words() -> None:
+    with running_fleet("node-1", "node-2") as fleet:
+        fleet.launch_script([str(_SCRIPT), "refuses"])
+        fleet.until("the end", 90, lambda: _ended(fleet))
+        assert fleet.admin.job(JOB).restarts == 1
+        reason = fleet.job().reason
+        assert "exited 1 (no configuration for this cluster), the same as generation 1" in reason
+        assert "the script ends itself" in reason
+        assert {child.process.poll() for child in fleet.launchers.values()} == {1}
+        assert {node.state for node in fleet.admin.nodes().nodes} == {"healthy"}
+        assert fleet.replay().returncode == 0
+
+
+@pytest.mark.timeout(180)
 def test_data_that_makes_a_loss_nan_is_left_out_after_a_rollback() -> None:
     with running_fleet("node-1", "node-2") as fleet:
         fleet.launch_script([str(_SCRIPT), "bad-data"])

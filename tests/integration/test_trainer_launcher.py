@@ -175,6 +175,18 @@ def test_a_user_who_interrupts_leaves_the_job(
     assert not alive(processes[0])
 
 
+def test_a_node_that_is_sent_away_by_itself_leaves_the_job_to_the_others(tmp_path: Path) -> None:
+    options = ["--on-sigterm", "leave"]
+    with joined_job(tmp_path, sys.executable, "-c", WAIT, options=options) as job:
+        processes = job.start(1, ranks=2)
+        job.launcher.send_signal(signal.SIGTERM)
+        _, errors = job.launcher.communicate(timeout=20)
+
+    assert job.launcher.returncode == 143
+    assert errors.splitlines()[-1] == "everstep: this node left job test on SIGTERM"
+    assert not any(map(alive, processes.values()))
+
+
 def test_old_orders_do_nothing_and_a_stop_is_answered_again(tmp_path: Path) -> None:
     with joined_job(tmp_path, sys.executable, "-c", WAIT) as job:
         job.start(3, ranks=1)

@@ -9,22 +9,12 @@ import pytest
 import everstep
 from everstep_common.trainer_messages import Start, Stop, Stopped
 from everstep_proto.generated import fleet_pb2
+from integration.trainer_rank import environ, free_slots
 from integration.vault_world import Node, launcher, plan, running, settings
 
 STEPS = 8
 # Several pieces, and pages that a copy of another step would show in.
 SIZE = 40 * 1024 * 1024
-
-
-def environ(node: Node, generation: int) -> dict[str, str]:
-    return {
-        "EVERSTEP_SOCKET": str(node.settings.socket_path),
-        "EVERSTEP_JOB": "demo",
-        "EVERSTEP_GENERATION": str(generation),
-        "EVERSTEP_TOKEN": "secret",
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-    }
 
 
 def train(node: Node, **choice: object) -> int:
@@ -47,17 +37,6 @@ def resume(node: Node) -> tuple[int | None, np.ndarray]:
     run = everstep.init(environ(node, 2))
     step = run.snapshots({"w": state, "none": np.zeros(0)}).restore()
     return step, state
-
-
-async def free_slots(node: Node) -> None:
-    """Do the controller's part: what is verified here is recoverable, and frees older steps."""
-    newest = -1
-    while True:
-        steps = [step for _, _, step, _ in node.outlet.copies()]
-        if (last := max(steps, default=-1)) > newest:
-            newest = last
-            node.direct(1, newest)
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("choice", [{}, {"overlap": True}, {"hash": "trainer", "overlap": True}])

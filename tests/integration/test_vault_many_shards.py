@@ -9,6 +9,7 @@ from everstep_common.trainer_messages import (
     Committed,
     Describe,
     Described,
+    DescribedPart,
     Entry,
     Refused,
     Restore,
@@ -101,3 +102,32 @@ async def test_who_was_never_committed_cannot_be_committed_again(tmp_path: Path)
     async with running(settings(tmp_path)) as node, training(node) as rank:
         assert isinstance(await commit(rank, 1, (), same=True), Refused)
         assert await commit(rank, 1, (Entry("w", 0, 8),), same=False) == Committed(1)
+
+
+@lived
+async def test_a_list_that_is_long_is_told_in_parts_in_the_order_of_the_names(
+    tmp_path: Path,
+) -> None:
+    entries = manifest(SHARDS)[::-1]
+    async with running(settings(tmp_path)) as node, launcher(node):
+        node.order(start_generation=plan(1))
+        async with trainer(node, SHARDS * SHARD_BYTES) as rank:
+            assert await commit(rank, 1, entries, same=False) == Committed(1)
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 1)
+        node.order(start_generation=plan(2, (node.source(node, 1),), step=1))
+        async with trainer(node, 0, generation=2) as rank:
+            names = await _told_in_parts(rank, begin=0)
+            assert names == sorted(entry.name for entry in entries)
+        async with trainer(node, 0, generation=2) as rank:
+            assert await _told_in_parts(rank, begin=9000) == names[9000:]
+
+
+async def _told_in_parts(rank: Client, begin: int) -> list[str]:
+    names: list[str] = []
+    while True:
+        part = await rank.ask(Describe(everyone=True, begin=begin + len(names)))
+        assert isinstance(part, DescribedPart), part
+        assert part.step == 1
+        names += [entry.name for entry in part.entries]
+        if not part.left:
+            return names

@@ -104,6 +104,29 @@ async def test_training_does_not_wait_for_a_slot_while_the_controller_is_away(
 
 
 @lived
+async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_away(
+    tmp_path: Path,
+) -> None:
+    away_s = [0.0]
+    # Only the end of the stream can end the wait.
+    chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
+    world = Surroundings(stored_fds={}, controller_away_s=lambda: away_s[0])
+    async with running(chosen, world=world) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        await rank.tell(Begin(3))
+        # What the rank tells after its question is heard while that waits.
+        await rank.tell(Progress(2, 1, 0))
+        await node.outlet.until(lambda: bool(node.outlet.bodies("progress")))
+        away_s[0] = 0.1
+        node.jobs.on_away()
+        answer = await rank.hear()
+        assert isinstance(answer, Skip)
+        assert "while the controller is away" in answer.reason
+
+
+@lived
 async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
     async with (
         running(settings(tmp_path, begin_wait_max_s=0.05)) as node,

@@ -20,9 +20,11 @@ from everstep_common.trainer_messages import (
     Committed,
     Describe,
     Described,
+    DescribedPart,
     Entry,
     Join,
     Joined,
+    Lesson,
     NothingToRestore,
     Progress,
     Ready,
@@ -80,9 +82,13 @@ class TrainerAgent:
         self.from_trainer: queue.Queue[object] = queue.Queue()
         # What the launcher said last of its standbys: it says that at any time.
         self.standbys = Standbys()
+        # What it said that its ranks have loaded.
+        self.lesson: Lesson | None = None
         self.refuse_restore = ""
         self.skip_reason = ""
         self.refuse_reserve = ""
+        # What the controller says of a launcher that has just joined.
+        self.after_join: object | None = None
         # The first step that is wanted.
         self.planned_from = 0
         # What is heard and never answered.
@@ -170,9 +176,12 @@ class TrainerAgent:
             self._launcher = connection
             accepted = message.token == self.vault.token
             answer = Joined("node-1") if accepted else Refused("this is not the job's token")
-            connection.sendall(encode(answer))
+            then = b"" if self.after_join is None else encode(self.after_join)
+            connection.sendall(encode(answer) + then)
         if isinstance(message, Standbys):
             self.standbys = message
+        elif isinstance(message, Lesson):
+            self.lesson = message
         else:
             self.from_launcher.put(message)
 
@@ -180,8 +189,8 @@ class TrainerAgent:
         match message:
             case Attach():
                 return self._attach(message), []
-            case Describe():
-                return self._describe(), []
+            case Describe(begin=begin):
+                return self._describe(begin), []
             case Restore(names):
                 return self._restore(names)
             case Reserve(size_bytes):
@@ -238,11 +247,16 @@ class TrainerAgent:
             shards[entry.name] = (copy, entry, rank.slot_bytes)
         return Committed(commit.step)
 
-    def _describe(self) -> object:
+    def _describe(self, begin: int | None) -> object:
         step = self.vault.restore_step
         if step is None:
             return NothingToRestore()
-        return Described(step, tuple(entry for _, entry, _ in self.vault.saved[step].values()))
+        entries = tuple(entry for _, entry, _ in self.vault.saved[step].values())
+        if begin is None:
+            return Described(step, entries)
+        # As if two shards filled a message.
+        page = sorted(entries, key=lambda entry: entry.name)[begin : begin + 2]
+        return DescribedPart(step, tuple(page), len(entries) - begin - len(page))
 
     def _restore(self, names: tuple[str, ...]) -> tuple[object, list[int]]:
         step = self.vault.restore_step

@@ -91,7 +91,7 @@ def booted(folder: Path, name: str) -> Iterator[Box]:
             )
         try:
             box = Box(eventually(lambda: _first_child(process.pid)), root)
-            eventually(lambda: box.bus.exists() or None)
+            eventually(lambda: box.bus.exists() or None, 120.0)
             yield box
         finally:
             process.send_signal(signal.SIGTERM)

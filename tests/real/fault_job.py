@@ -2,7 +2,7 @@
 
 Each generation writes its losses to a file of its own, each rank its process id and the port of
 its rendezvous. Ranks wait where the file ``hold`` says: at "start", "rendezvous", "restore" or
-"warm-up".
+"warm-up"; and before the step after the one that the file ``gate`` names, if there is one.
 """
 
 import argparse
@@ -30,6 +30,13 @@ def hold(folder: Path, point: str) -> None:
         time.sleep(0.01)
 
 
+def pass_gate(folder: Path, step: int) -> None:
+    """Wait until a test lets the ranks take this step."""
+    told = folder / "gate"
+    while told.exists() and step > int(told.read_text(encoding="ascii")):
+        time.sleep(0.01)
+
+
 def main(options: argparse.Namespace) -> None:
     folder = Path(os.environ["LOSSES"])
     told = f"{os.getpid()} {os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -49,6 +56,7 @@ def main(options: argparse.Namespace) -> None:
     hold(folder, "warm-up")
     with (folder / f"{run.generation}.tsv").open("a", buffering=1) as losses:
         for step in range(0 if restored is None else restored + 1, options.steps):
+            pass_gate(folder, step)
             total = group.sum_rows(shards)
             # The logistic map: a bit that is wrong anywhere shows everywhere after some steps.
             mixed = (shards + total / SHARDS + 0.01 * step) % 1.0

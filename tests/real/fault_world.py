@@ -61,7 +61,8 @@ class FaultWorld:
         """Return when the newest generation has made some steps that are recoverable."""
         self.reached(3)
 
-    def _recoverable(self) -> int:
+    def recoverable(self) -> int:
+        """Return the newest step that is recoverable without any one node; -1: none."""
         with suppress(AdminError):
             sheet = self.fleet.admin.job(JOB)
             return sheet.recoverable_step if sheet.has_recoverable else -1
@@ -73,7 +74,7 @@ class FaultWorld:
 
     def reached(self, step: int) -> None:
         """Return when this step, or a later one, is recoverable without any one node."""
-        self.until(f"step {step}", lambda: self._recoverable() >= step)
+        self.until(f"step {step}", lambda: self.recoverable() >= step)
 
     def computed(self, step: int) -> None:
         """Return when a rank has computed this step."""

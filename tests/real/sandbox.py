@@ -16,6 +16,10 @@ _FUSE = (
     "-o fd=3,rootmode=40000,user_id=0,group_id=0 x /tmp/everstep-fuse.$$ "
     "&& umount --lazy /tmp/everstep-fuse.$$; code=$?; rmdir /tmp/everstep-fuse.$$; exit $code"
 )
+_POD = (
+    "exec unshare --pid --fork --mount --mount-proc --uts --ipc --cgroup sh -c "
+    "'mount -t tmpfs tmpfs /run && mount -o remount,bind,ro / && ! touch /everstep-pod 2>/dev/null'"
+)
 
 
 @cache
@@ -45,3 +49,8 @@ def denies_containers() -> str:
 def denies_fuse() -> str:
     """Return why no FUSE file system can be mounted; empty when one can."""
     return denied(_FUSE)
+
+
+def denies_pods() -> str:
+    """Return why nothing can be run as a container is; empty when it can."""
+    return denied(_POD)

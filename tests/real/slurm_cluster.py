@@ -51,9 +51,12 @@ UnkillableStepTimeout=15
 SchedulerParameters=batch_sched_delay=1,sched_interval=2,bf_interval=2
 SlurmdParameters=config_overrides
 """
+# The first version where there is one: of a machine with both, Slurm takes no other.
+_VERSION = "v1" if Path("/sys/fs/cgroup/freezer").is_dir() else "v2"
+_GROUPS = f"CgroupPlugin=cgroup/{_VERSION}\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
 _NODE = (
     "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4 Sockets=1 "
-    "CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN\n"
+    "CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN"
 )
 
 
@@ -76,15 +79,21 @@ class SlurmCluster:
     household: Household
     environ: Mapping[str, str]
     ports: Mapping[str, int]
+    # More lines for slurm.conf, which come first; a key that is there already is replaced.
+    lines: Sequence[str] = ()
     daemons: dict[str, Child] = field(default_factory=dict)
 
     def start(self, controller_port: int, task_prolog: str) -> None:
         """Start everything, and return when all nodes are idle."""
         user = pwd.getpwuid(os.geteuid()).pw_name
-        nodes = "".join(_NODE.format(name=name, port=port) for name, port in self.ports.items())
-        conf = _CONF.format(port=controller_port, user=user, folder=self.folder)
-        partition = f"PartitionName=all Nodes={','.join(self.ports)} Default=YES State=UP\n"
-        (self.folder / "slurm.conf").write_text(conf + nodes + partition)
+        conf = _CONF.format(port=controller_port, user=user, folder=self.folder).splitlines()
+        conf += [_NODE.format(name=name, port=port) for name, port in self.ports.items()]
+        conf += [f"PartitionName=all Nodes={','.join(self.ports)} Default=YES State=UP"]
+        given = {_key(line) for line in self.lines}
+        lines = [*self.lines, *(line for line in conf if _key(line) not in given)]
+        (self.folder / "slurm.conf").write_text("".join(f"{line}\n" for line in lines))
+        if any("/cgroup" in line for line in lines):
+            (self.folder / "cgroup.conf").write_text(_GROUPS)
         for name in ("state", *(f"spool/{node}" for node in self.ports)):
             (self.folder / name).mkdir(parents=True)
         prolog = self.folder / "task_prolog"
@@ -161,16 +170,27 @@ class SlurmCluster:
         self.daemons[name] = self.household.start(f"slurm-{name}", line, self.environ)
 
 
+def _key(line: str) -> str:
+    """Return what a line is about: a parameter, or one node or partition."""
+    name, _, value = line.partition("=")
+    return f"{name}={value.split()[0]}" if name in ("NodeName", "PartitionName") else name
+
+
 @contextmanager
 def running_cluster(
-    household: Household, folder: Path, nodes: Sequence[str], task_prolog: str
+    household: Household,
+    folder: Path,
+    nodes: Sequence[str],
+    task_prolog: str,
+    lines: Sequence[str] = (),
 ) -> Iterator[SlurmCluster]:
     """Yield a cluster whose nodes are idle. ``task_prolog``: what its lines export, tasks have."""
     environ = {"PATH": _path(), "SLURM_CONF": str(folder / "slurm.conf")}
     folder.mkdir()
     with ExitStack() as ports:
         own, *others = (ports.enter_context(reserved_port()) for _ in ("controller", *nodes))
-        cluster = SlurmCluster(folder, household, environ, dict(zip(nodes, others, strict=True)))
+        known = dict(zip(nodes, others, strict=True))
+        cluster = SlurmCluster(folder, household, environ, known, lines)
         try:
             cluster.start(own, task_prolog)
             yield cluster

@@ -1,38 +1,19 @@
 """JAX arrays, which never change: saved and restored through an object that holds the newest."""
 
 import importlib
-import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Protocol, cast
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
+from everstep.integrations.jax import Pytree
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import StateError
+from everstep.state.views import RestoreError, StateError
 from fakes.shard_store import ShardStore
 
 jax = importlib.import_module("jax")
 jnp = importlib.import_module("jax.numpy")
-
-
-class Held(Protocol):
-    """What docs/snapshots.md tells users of JAX to write."""
-
-    tree: object
-
-    def state_dict(self) -> Mapping[str, object]: ...
-    def load_state_dict(self, state: Mapping[str, object]) -> None: ...
-
-
-def documented() -> Callable[[object], Held]:
-    text = (Path(__file__).parents[2] / "docs" / "snapshots.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(import jax\n.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    names: dict[str, object] = {}
-    exec(example, names)
-    return cast("Callable[[object], Held]", names["Held"])
 
 
 def params(seed: int) -> dict[str, object]:
@@ -57,24 +38,37 @@ def _loss(w: object, x: object) -> object:
 
 
 def test_an_array_alone_is_refused_with_what_to_do() -> None:
-    with pytest.raises(StateError, match="it cannot be restored in place; hand over an object"):
+    words = "cannot be restored in place; hand over an object.*integrations.jax.Pytree"
+    with pytest.raises(StateError, match=words):
         capture_of({"w": jnp.zeros(3)}, Place()).views()
+    with pytest.raises(StateError, match=f"'params' of the state is immutable.*{words}"):
+        capture_of({"params": {"layers": [jnp.zeros(3)]}}, Place())
 
 
 def test_a_held_tree_goes_on_from_its_snapshot_bit_for_bit() -> None:
     x = jnp.arange(32.0).reshape(2, 16)
-    hold = documented()
-    held = hold(params(1))
+    held = Pytree(params(1))
     for _ in range(3):
         held.tree = update(held.tree, x)
     store = ShardStore()
     store.save(0, capture_of({"params": held}, Place()))
     wanted = update(held.tree, x)
 
-    again = hold(params(2))
+    again = Pytree(params(2))
     store.restore(0, capture_of({"params": again}, Place()))
     found = update(again.tree, x)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert one.dtype == other.dtype
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
         assert isinstance(one, jax.Array)
+
+
+def test_leaves_of_another_tree_are_refused() -> None:
+    store = ShardStore()
+    store.save(0, capture_of({"params": Pytree({"w": jnp.zeros(3), "n": 4})}, Place()))
+    again = Pytree({"w": jnp.ones(3), "n": 0})
+    store.restore(0, capture_of({"params": again}, Place()))
+    assert again.tree == {"w": again.tree["w"], "n": 4}  # type: ignore[index]
+    for other in ({"v": jnp.zeros(3), "n": 4}, {"w": jnp.zeros(4), "n": 4}):
+        with pytest.raises(RestoreError, match=r"only in one of the two trees|a leaf of shape"):
+            store.restore(0, capture_of({"params": Pytree(other)}, Place()))

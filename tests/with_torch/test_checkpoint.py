@@ -8,6 +8,7 @@ import torch.distributed as dist
 from everstep.checkpoint import VaultReader, VaultWriter
 from everstep.state.views import RestoreError, StateError
 from fakes.shard_store import ShardStore, StoreRun
+from with_torch.few_tensors import load_few, save_few
 from with_torch.training import checkpoint, load_checkpoint, train
 from with_torch.world import merged, run_world
 
@@ -23,6 +24,22 @@ def test_what_one_world_saves_another_loads(
     whole = run_world(size, tmp_path, train, kind, 1, 0)[0][2]
     for new_size in sorted({size, 2}):
         assert all(run_world(new_size, tmp_path, load_checkpoint, other, store, whole))
+
+
+def test_a_rank_that_torch_gives_nothing_to_save_takes_part_all_the_same(tmp_path: Path) -> None:
+    runs = run_world(4, tmp_path, save_few)
+    store = merged([run.store for run in runs])
+    # Torch has given a tensor each to two ranks; the agent takes no copy without a shard.
+    assert sorted(map(list, store.copies.values())) == [
+        ["a"],
+        ["b"],
+        ["rank-2/#nothing"],
+        ["rank-3/#nothing"],
+    ]
+    for size in (4, 3, 1):
+        assert all(run_world(size, tmp_path, load_few, store))
+    described = VaultReader(StoreRun(0, store, step=4)).read_metadata()
+    assert set(described.state_dict_metadata) == {"a", "b"}
 
 
 def test_the_step_is_read_from_the_id_that_torchtitan_gives(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def examples(path: str) -> list[str]:
 
 
 # That for JAX is run by tests/with_jax.
-GUIDE = [one for one in examples("docs/snapshots.md") if "import jax" not in one]
+GUIDE = [one for one in examples("docs/snapshots.md") if "integrations.jax" not in one]
 TRAINING = [*examples("README.md"), *(one for one in GUIDE if "train(step)" in one)]
 (GOING_BACK,) = (one for one in GUIDE if "run.report" in one)
 READING = [one for one in GUIDE if "train(step)" not in one and one is not GOING_BACK]

@@ -12,7 +12,7 @@ Outside a job (without ``everstep run``) the same lines work and do nothing.
 
 from everstep.agent_link import RefusedError
 from everstep.loss import BadStepError
-from everstep.process import snapshots, step
+from everstep.process import report, snapshots, step
 from everstep.run import Run, init
 from everstep.saving.digest import DigestError
 from everstep.saving.snapshotter import SnapshotError, Snapshots
@@ -38,6 +38,7 @@ __all__ = [
     "StateError",
     "__version__",
     "init",
+    "report",
     "snapshots",
     "step",
 ]

@@ -10,32 +10,41 @@ from everstep_common.version import VERSION
 
 _GROUP = "everstep.commands"
 _EXIT_USAGE = 2
-_HELP = """\
+HELP = """\
 everstep keeps a training job stepping through the failures of a GPU cluster.
+
+see it on this machine (pip install 'everstep[all]'):
+  everstep demo             the whole loop, with three failures, in about a minute
 
 on every node of a job:
   everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 train.py …
                             start this node's ranks, as torchrun does, and replace what fails
 
-the cluster (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
+what there is (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep nodes            every node, its health and what it is claimed for
   everstep node NAME        one node: hardware, findings, ranks
-  everstep why NAME         why a node is in its state, with the evidence
+  everstep why NAME         why a node or job is in its state, with the evidence
   everstep findings         what is wrong now
   everstep events --follow  what happens
   everstep jobs             every job and the step it has reached
-  everstep job NAME         one job: generations, ranks, snapshots
-  everstep ettr JOB         where a job's time went
+  everstep job NAME         one job: generations, ranks, what is planned
   everstep snapshots JOB    every step that could be restored, and where it is
-  everstep isolate NODE --reason TEXT    everstep release NODE
-  everstep drain NODE       jobs leave it at a step; also: everstep maintenance add NODE …
-  everstep job NAME restart --at-step N  with the script as it is now
-  everstep pause --reason TEXT           everstep resume    automation stops, goes on
-  everstep inject NODE xid:79            a fault on purpose, for drills
-  everstep demo             the whole loop on this machine, in 90 seconds
+  everstep ettr JOB         where a job's time went
+
+what you order (most take --reason TEXT, which is kept):
+  everstep drain NODE       jobs leave it at a step boundary
+  everstep maintenance add NODE --from "in 2h" --for 1h       also: list, cancel ID
+  everstep isolate NODE     jobs leave it at once             everstep release NODE
+  everstep pause            automation stops                  everstep resume
+  everstep inject NODE xid:79                                 a fault on purpose, for drills
+  everstep job NAME restart --at-step N   with the script as it is now; --cancel takes it back
+  everstep job NAME forget  give back the memory that is kept of a job that has ended
+
+  everstep version          the versions of this command and of the controller
+  everstep completion bash  the script that completes commands and names in your shell
 
 daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller')
-'everstep COMMAND --help' tells more about one command, 'everstep --version' the version."""
+'everstep COMMAND --help' tells more about one command, with examples."""
 
 
 def main() -> int:
@@ -48,7 +57,7 @@ def main() -> int:
 
         return run(arguments[1:])
     if arguments[:1] in ([], ["--help"], ["-h"], ["help"]):
-        return _show(_HELP)
+        return _show(HELP)
     if arguments == ["--version"]:
         return _show(f"everstep {VERSION}")
     # The demo starts agents and a controller, so it needs their packages as well.

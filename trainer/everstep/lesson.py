@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-# Descriptor of a memory file that the launcher reads; of the first rank of a node only.
+# Descriptor of a memory file that the launcher reads; each rank has its own.
 VARIABLE = "EVERSTEP_LESSON"
 NAME = "everstep-lesson"
 _BYTES_MAX = 4 * 1024 * 1024
@@ -34,31 +34,26 @@ class Lesson:
             # A script may have closed what it did not open, and opened something else there.
             if NAME not in os.readlink(proc / "fd" / str(descriptor)):
                 return
-            lesson = {"modules": _modules(), "environ": _changed(proc / "environ")}
+            # Not only what has changed since the start: a standby was started with what its
+            # script sets.
+            lesson = {"modules": _modules(), "environ": dict(os.environ)}
             content = json.dumps(lesson).encode()
             if len(content) <= _BYTES_MAX:
                 os.pwrite(descriptor, content, 0)
+                os.ftruncate(descriptor, len(content))  # the one before may have been longer
 
 
 def _modules() -> list[str]:
     """Return what was imported, in order; not what lies beside the script, which may change."""
     beside = sys.path[0] if sys.path else ""
-    return [name for name, module in list(sys.modules.items()) if _is_installed(module, beside)]
+    return [name for name, module in list(sys.modules.items()) if _is_elsewhere(module, beside)]
 
 
-def _is_installed(module: ModuleType | None, beside: str) -> bool:
+def _is_elsewhere(module: ModuleType | None, beside: str) -> bool:
     spec = getattr(module, "__spec__", None)
     if spec is None or spec.name != getattr(module, "__name__", ""):
         return False
     origin = spec.origin or ""
     # A virtual environment often lies in the project's own folder.
     installed = "site-packages" in origin or "dist-packages" in origin
-    return installed or not (beside and origin.startswith(beside))
-
-
-def _changed(start: Path) -> dict[str, str]:
-    """Return the variables that differ from those that the process was started with."""
-    was = set(start.read_bytes().split(b"\0"))
-    return {
-        name: value for name, value in os.environ.items() if f"{name}={value}".encode() not in was
-    }
+    return installed or not (beside and origin.startswith(beside.rstrip(os.sep) + os.sep))

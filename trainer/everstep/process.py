@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Collection
+from typing import SupportsFloat
 
+from everstep.loss import LossPolicy, OnBad
 from everstep.run import Run, init
 from everstep.saving.policy import Hasher, OnFull
 from everstep.saving.snapshotter import Snapshots
@@ -49,6 +51,29 @@ def snapshots(
         equal=equal,
         replaceable=replaceable,
     )
+
+
+def report(
+    step: int | None = None,
+    *,
+    loss: SupportsFloat,
+    on_nan: OnBad,
+    on_spike: OnBad = "ignore",
+    spike_ratio: float = 0.0,
+    skip_batches: int = 0,
+) -> None:
+    """Tell the loss of ``step``, or of the one in hand, before its snapshot; see `Run.report`.
+
+    The others say what is done about a bad one, as in `init`; say the same each time. Raises
+    BadStepError, ValueError.
+    """
+    run = _process.run()
+    run.judge_losses_by(
+        LossPolicy(
+            on_nan=on_nan, on_spike=on_spike, spike_ratio=spike_ratio, skip_batches=skip_batches
+        )
+    )
+    run.report(step, loss=loss)
 
 
 def step(step: int) -> None:

@@ -1,5 +1,6 @@
 """A training process's place in its job, and what it tells the agent of its node."""
 
+import contextlib
 import logging
 import os
 import time
@@ -60,6 +61,7 @@ class Run:
         self._link = link
         self._losses = LossWatch(losses or LossPolicy())
         self._skipped: tuple[DataRange, ...] | None = None
+        self._completed: int | None = None
         self._snapshots: Snapshots | None = None
         self._lines = Sparing(logger)
         self._lesson = Lesson(environ)
@@ -87,6 +89,8 @@ class Run:
 
     def step(self, step: int) -> None:
         """Tell that ``step`` is complete; call after its snapshot. Never waits, never raises."""
+        with contextlib.suppress(StepError):
+            self._completed = step_number(step)
         link = self._link
         if link is None or not link.attach_quickly():
             return
@@ -130,12 +134,14 @@ class Run:
         """
         return share_of(global_batch, micro_batch, self.rank, self.world_size)
 
-    def report(self, step: int, *, loss: SupportsFloat, spike: bool = False) -> None:
+    def report(self, step: int | None = None, *, loss: SupportsFloat, spike: bool = False) -> None:
         """Tell the loss of ``step``, before its snapshot; ``spike``: it is one by your own rule.
 
-        Raises BadStepError, where `init` was told to, for one that is no number or a spike; with
-        "rollback" the job then goes on from a state before this step.
+        Without ``step`` it is the one after that which `step` told last. Raises BadStepError, where
+        `init` was told to, for a loss that is no number or a spike; with "rollback" the job then
+        goes on from a state before this step.
         """
+        step = self._step_in_hand() if step is None else step
         verdict = self._losses.judge(step, float(loss), spike=spike)
         if verdict is None or verdict.then == "ignore":
             return
@@ -144,6 +150,15 @@ class Run:
                 return  # outside a job there is nothing to go back to
             self._ask_back(self._link, step, verdict.sentence)
         raise BadStepError(verdict.sentence)
+
+    def judge_losses_by(self, policy: LossPolicy) -> None:
+        """Let `report` do what this policy says, from now on."""
+        if policy != self._losses.policy:
+            self._losses = LossWatch(policy)
+
+    def _step_in_hand(self) -> int:
+        before = self.restore_step if self._completed is None else self._completed
+        return 0 if before is None else before + 1
 
     def _ask_back(self, link: AgentLink, step: int, reason: str) -> None:
         batches = self._losses.policy.skip_batches

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from everstep.state.nothing import is_nothing
 from everstep.state.regions import Region, whole
 from everstep.state.tensors import as_memory, dtype_of
 from everstep.state.views import Copies, Found, Restoration, RestoreError
@@ -64,7 +65,8 @@ class VaultReader(StorageReader):
             raise RestoreError("there is no step to restore: see run.restore_step")
         metadata = Metadata(state_dict_metadata={})
         for entry in described.entries:
-            self._add(entry, metadata)
+            if not is_nothing(entry.name):
+                self._add(entry, metadata)
         return metadata
 
     def set_up_storage_reader(

@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from everstep.state.arrays import buffer_view
+from everstep.state.nothing import nothing_of
 from everstep.state.parts import Part, Place, Replicas
 from everstep.state.regions import Region
 from everstep.state.tensors import dense, format_of, tensor_view
@@ -38,6 +39,11 @@ class Saver(Protocol):
 class SavingRun(Protocol):
     """What of an `everstep.Run` saves."""
 
+    @property
+    def rank(self) -> int:
+        """Return which of the job's processes this is."""
+        ...
+
     def snapshots(self, state: Capture, /, *, raises: bool) -> Saver:
         """Return the snapshots of ``state``."""
         ...
@@ -47,14 +53,14 @@ class VaultWriter(StorageWriter):
     """Saves what a plan gives this rank as a snapshot; keep one for the whole of a run.
 
     The step is what `at` says, else the last number of the ``checkpoint_id`` ("step-100"). A
-    step that cannot be saved is counted and logged, as with `Run.snapshots`; with ``raises`` it
-    raises SnapshotError.
+    step that cannot be saved, for whatever reason, is counted and logged, as with `Run.snapshots`;
+    with ``raises`` it raises SnapshotError. No rank restores it: it lacks this one's part.
     """
 
     def __init__(self, run: SavingRun, *, raises: bool = False) -> None:
-        self._items: tuple[ShardView, ...] = ()
+        self._items = _Items(run.rank)
         self._step: int | None = None
-        self._snapshots = run.snapshots(_Items(lambda: self._items), raises=raises)
+        self._snapshots = run.snapshots(self._items, raises=raises)
 
     def at(self, step: int) -> "VaultWriter":
         """Return this writer, for the state after ``step``."""
@@ -81,16 +87,22 @@ class VaultWriter(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """See StorageWriter: copy to the agent's memory and commit this rank's part."""
-        views = tuple(_item_view(item, planner.resolve_data(item)) for item in plan.items)
-        self._items = views
+        written: list[ShardView] = []
+
+        def look() -> tuple[ShardView, ...]:
+            written[:] = (_item_view(item, planner.resolve_data(item)) for item in plan.items)
+            return tuple(written)
+
+        self._items.look = look
         try:
             if self._step is not None:
                 self._snapshots.snapshot(self._step)
         finally:
-            self._items = ()
+            self._items.look = tuple
+        # None of them where nothing was even looked at: the step is not wanted, or has failed.
         results = [
             WriteResult(item.index, view.size_bytes, None)
-            for item, view in zip(plan.items, views, strict=True)
+            for item, view in zip(plan.items, written, strict=False)
         ]
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)
@@ -106,15 +118,17 @@ class VaultWriter(StorageWriter):
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Items:
     """The Capture of what a plan gave this rank to save."""
 
-    items: Callable[[], tuple[ShardView, ...]]
-    needs_description = True
+    rank: int
+    look: Callable[[], tuple[ShardView, ...]] = tuple
+    needs_description: bool = True
 
     def views(self) -> tuple[ShardView, ...]:
-        return self.items()
+        # Where ranks have equal tensors, each is one rank's, and others may have none at all.
+        return self.look() or (nothing_of(self.rank),)
 
     def targets(self, described: tuple[Entry, ...]) -> Restoration:
         raise StateError("this state is loaded by torch.distributed.checkpoint with a VaultReader")

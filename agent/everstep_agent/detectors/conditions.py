@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from everstep_agent.detectors import agent, jobs, kernel, storing
+from everstep_agent.detectors import agent, held, jobs, kernel, storing, transfers
 from everstep_agent.detectors.accelerators import reading as accelerators
 from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.gpus import clocks as gpu_clocks
@@ -53,7 +53,7 @@ _GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
     ("Disks and file systems", (*host_disks.CONDITIONS, *host_mounts.CONDITIONS)),
     ("Services", services.CONDITIONS),
     ("Expected inventory", inventory.CONDITIONS),
-    ("Jobs", (*jobs.CONDITIONS, *storing.CONDITIONS)),
+    ("Jobs", (*jobs.CONDITIONS, *held.CONDITIONS, *storing.CONDITIONS, *transfers.CONDITIONS)),
     ("The agent itself", agent.CONDITIONS),
 )
 

@@ -14,6 +14,7 @@ from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.rendering import as_json
 from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import Desk
+from everstep_agent.jobs.runtime_folder import removed_after
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]
@@ -127,11 +128,12 @@ class HealthCheckServer:
             server.add_insecure_port(f"unix:{self._path}")
         except RuntimeError as error:
             raise OSError(f"health_check_socket: {self._path}: {error}") from error
-        await server.start()
-        # Every user's job may ask; nobody can change anything here.
-        os.chmod(self._path, 0o666)
-        self.ready.set()
-        try:
-            await server.wait_for_termination()
-        finally:
-            await server.stop(_STOP_S)
+        with removed_after(self._path):
+            await server.start()
+            # Every user's job may ask; nobody can change anything here.
+            os.chmod(self._path, 0o666)
+            self.ready.set()
+            try:
+                await server.wait_for_termination()
+            finally:
+                await server.stop(_STOP_S)

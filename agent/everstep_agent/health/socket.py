@@ -14,7 +14,7 @@ from typing import Protocol
 from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.report import HealthReport, decode, encode
 from everstep_agent.jobs.processes import peer_of
-from everstep_agent.jobs.runtime_folder import listen_unix
+from everstep_agent.jobs.runtime_folder import listening_unix
 from everstep_common.codec import from_json
 
 logger = logging.getLogger(__name__)
@@ -55,13 +55,13 @@ class HealthServer:
 
     async def run(self) -> None:
         """Serve. Raises OSError when the socket cannot be made."""
-        listener = listen_unix(self._path)
-        server = await asyncio.start_unix_server(
-            self._serve, sock=listener, limit=_QUESTION_BYTES_MAX
-        )
-        self.ready.set()
-        async with server:
-            await server.serve_forever()
+        with listening_unix(self._path) as listener:
+            server = await asyncio.start_unix_server(
+                self._serve, sock=listener, limit=_QUESTION_BYTES_MAX
+            )
+            self.ready.set()
+            async with server:
+                await server.serve_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         user = _user_of(writer)

@@ -1,15 +1,13 @@
 """What an agent may decide about a job while the controller is away. Pure."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from everstep_common.failures import Side, side
+from everstep_common.failure_texts import unvarying
+from everstep_common.failures import ENDED_ITSELF, Side, side
 from everstep_proto.generated import fleet_pb2
 
-# Where an object lies differs from process to process.
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 # As many ranks as a node has; more would explain nothing more.
 _FAILURES_MAX = 64
 
@@ -31,7 +29,7 @@ class Failure:
     @property
     def signature(self) -> tuple[str, str, int, int, int | None]:
         """Return what is equal in two failures of the same cause at the same step."""
-        said = _ADDRESS.sub("0x…", self.exception)
+        said = unvarying(self.kind, self.exception)
         return self.kind, said, self.exit_code, self.signal, self.step
 
     def sentence(self) -> str:
@@ -101,9 +99,10 @@ def decide(plan: fleet_pb2.StartGeneration, own: OwnFacts, *, restorable: bool) 
         waits = f"{cause.sentence()}; the controller is away: the job waits for it, for {why}"
         return Decision(Remedy.HOLD, waits)
     if _poison(own, cause):
+        at = "before any step" if cause.step is None else "at the same step"
         return Decision(
             Remedy.STOP,
-            f"{cause.sentence()} at the same step as before, so it is not started a third time; "
+            f"{cause.sentence()} {at} as before, so it is not started a third time; "
             "the job waits for the controller",
         )
     if not restorable:
@@ -137,7 +136,8 @@ def _poison(own: OwnFacts, cause: Failure) -> bool:
     earlier = {one.generation for one in own.failures if one.generation < cause.generation}
     causes = [own.cause(generation) for generation in earlier]
     known = {one.signature for one in causes if one is not None}
-    return side(cause.kind) is Side.SCRIPT and cause.signature in known
+    ended_itself = cause.kind == ENDED_ITSELF and cause.step is None
+    return (side(cause.kind) is Side.SCRIPT or ended_itself) and cause.signature in known
 
 
 def newest_whole(
@@ -166,6 +166,7 @@ def next_plan(
     own.CopyFrom(plan)
     own.generation += 1
     own.own_restarts -= 1
+    own.renew = False  # this is no restart that somebody wanted
     own.master_port = port or plan.master_port
     if copies:
         own.restore, own.restore_step = True, copies[0].step

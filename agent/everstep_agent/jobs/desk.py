@@ -18,6 +18,7 @@ from everstep_agent.vault.allocator import Allocator, Kept
 from everstep_agent.vault.budget import Limits
 from everstep_agent.vault.bulk.floor import Floor
 from everstep_agent.vault.bulk.pace import Pace
+from everstep_agent.vault.bulk.secrecy import Secrecy
 from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
 from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.ongoing import Spawn
@@ -112,6 +113,7 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
         next_epoch=itertools.count(incarnation << 32).__next__,
         rooms=rooms_of(settings.long_frames_bytes_max, settings.long_frame_s),
         cut_kept_s=settings.transfer_kept_s,
+        secrecy=Secrecy(world.tls, household.node) if settings.bulk_tls else None,
     )
 
 

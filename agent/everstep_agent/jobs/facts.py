@@ -41,6 +41,10 @@ class JobFacts:
     free_port: int = 0
     launcher: ProcessIdentity | None = None
     processes: tuple[ProcessIdentity, ...] = ()
+    # Killed, but held in the kernel: ranks of which that is known here, and all as the launcher
+    # named them when it stopped its newest generation.
+    held: tuple[ProcessIdentity, ...] = ()
+    abandoned: tuple[int, ...] = ()
     # The controller said that it is over here.
     ended: bool = False
     succeeded: bool = False
@@ -58,6 +62,9 @@ class JobFacts:
     umask: int = 0o077
     # Which steps the controller wants, with the rules that ranks behind the newest one follow.
     cadence: Cadence = field(default_factory=Cadence)
+    # Which job of the name its launcher is of, and why that one has ended, once it has.
+    job_id: int = 0
+    end_reason: str = ""
     # What is done in the controller's place while it is away.
     own: OwnFacts = field(default_factory=OwnFacts)
 

@@ -9,10 +9,11 @@ from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.freshness import Freshness
+from everstep_agent.jobs.lessons import Lessons
 from everstep_agent.jobs.local_processes import LocalProcesses
 from everstep_agent.jobs.parties import Launcher, Rank
 from everstep_agent.jobs.progress_flow import ProgressFlow
-from everstep_agent.jobs.records import start_message
+from everstep_agent.jobs.records import start_messages
 from everstep_agent.jobs.report import Reporter, vault_report
 from everstep_agent.jobs.storing import Storing
 from everstep_agent.jobs.waiting import Waiting
@@ -42,9 +43,8 @@ class NodeJob:
         self.facts = facts
         self.desk = desk
         gather_s = desk.settings.report_gather_s
-        self.reporter = Reporter(
-            desk.outlet, gather_s, lambda: vault_report(self.vault, self.standbys)
-        )
+        self.reporter = Reporter(desk.outlet, gather_s, self._state_of_things)
+        self.lessons = Lessons(facts, self.reporter.soon)
         self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
         self.alone = Alone(facts, self.vault, desk, Hands(self._tell, self._stop, self._begin))
         self.restorer = Restorer(self.vault)
@@ -117,6 +117,7 @@ class NodeJob:
     def _begin(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
         facts = self.facts
         facts.start, facts.phases, facts.processes = plan.SerializeToString(), (), ()
+        facts.abandoned = ()
         facts.transfer_key = plan.transfer_key or facts.transfer_key
         self.vault.transfer_key = facts.transfer_key
         facts.ended = facts.past = facts.wanted = False
@@ -128,11 +129,13 @@ class NodeJob:
         self.restorer.prefetch(plan)
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
         if self.launcher:
-            self.launcher.tell(start_message(plan, reason))
+            for message in start_messages(plan, reason, self.request):
+                self.launcher.tell(message)
 
     def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
         """The job is over here: free its memory, or keep it for a while when it failed."""
         self.facts.ended, self.facts.succeeded = True, order.succeeded
+        self.facts.end_reason = reason
         self.facts.past = self.facts.wanted = False
         self.facts.stopped = max(self.facts.stopped, self.vault.fence)
         self.vault.stopped = self.facts.stopped
@@ -238,6 +241,9 @@ class NodeJob:
         """Tell the controller all copies."""
         self.reporter.report()
 
+    def _state_of_things(self) -> fleet_pb2.VaultReport:
+        return vault_report(self.vault, self.standbys, self.lessons.to_tell())
+
     def _vault_changed(self) -> None:
         self.alone.free_soon()
         self.reporter.soon()
@@ -245,6 +251,7 @@ class NodeJob:
     def forget_past(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
         self.vault.forget()
+        self.lessons.forget()
         # A process of the one before, perhaps another user's, knows a generation of this one.
         self.life += 1
         for rank in self.ranks:

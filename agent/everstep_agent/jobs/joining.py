@@ -1,18 +1,22 @@
 """A launcher comes, or comes back: it is taken in, and told what it has missed."""
 
+from everstep_agent.jobs import identity
 from everstep_agent.jobs.facts import token_hash
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.parties import Launcher
 from everstep_agent.jobs.processes import Peer, identify
-from everstep_agent.jobs.records import joined_again_record, start_message
+from everstep_agent.jobs.records import joined_again_record, start_messages
 from everstep_common import trainer_messages as messages
 
 
 def take_in(job: NodeJob, request: messages.Join, peer: Peer, launcher: Launcher) -> None:
     """Have a launcher that may for the job's."""
     facts = job.facts
-    if facts.ended and (facts.launcher is None or facts.launcher.pid != peer.pid):
-        facts.ended, facts.past = False, True
+    if not identity.comes_back(facts, request, peer):
+        facts.job_id = request.job_id or 0
+        if facts.ended:
+            facts.ended, facts.past = False, True
+            job.lessons.forget()  # the next job of the name may run another script
     if facts.owner not in (-1, peer.uid):
         # Nothing of one user's job may reach the next one's, whatever its generations are.
         job.forget_past()
@@ -26,10 +30,14 @@ def take_in(job: NodeJob, request: messages.Join, peer: Peer, launcher: Launcher
     job.save()
     launcher.tell(messages.Joined(job.desk.site.node))
     if facts.ended:
-        launcher.tell(messages.End(facts.succeeded, "the job ended while the agent was away"))
+        reason = facts.end_reason or "no reason was told"
+        sentence = f"it ended while this launcher was away ({reason})"
+        launcher.tell(messages.End(facts.succeeded, sentence))
         return
+    identity.tell(job)
     job.storage.join(request, peer, lambda: job.launcher is launcher, job.notice)
     job.waiting.go_on()
+    job.lessons.tell(launcher, request)
     _tell_missed(job, request, launcher)
 
 
@@ -38,7 +46,8 @@ def _tell_missed(job: NodeJob, request: messages.Join, launcher: Launcher) -> No
     if facts.stop_ordered > facts.stopped:
         launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
     elif plan.generation > max(request.running_generation, facts.stopped):
-        launcher.tell(start_message(plan, "ordered while the launcher was away"))
+        for message in start_messages(plan, "ordered while the launcher was away", request):
+            launcher.tell(message)
     else:
         job.alone.back()
 

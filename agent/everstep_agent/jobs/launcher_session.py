@@ -85,8 +85,8 @@ class LauncherSession:
                 self._give_up(message.abandoned)
                 job.facts.free_port = message.free_port
                 job.desk.spawn(self._stopped(message), f"stopped {job.facts.job}")
-            case messages.Standbys():
-                job.stand_by(message)
+            case messages.Standbys() | messages.Lesson():
+                self._of_standbys(message)
             case messages.Finished():
                 job.desk.spawn(self._finished(message), f"finished {job.facts.job}")
             case messages.Leave():
@@ -95,6 +95,12 @@ class LauncherSession:
                 job.desk.outlet.record(left_record(job.facts, message.reason, by_user=True))
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)
+
+    def _of_standbys(self, message: messages.Standbys | messages.Lesson) -> None:
+        if isinstance(message, messages.Lesson):
+            self._job.lessons.told(message)
+        else:
+            self._job.stand_by(message)
 
     async def _finished(self, message: messages.Finished) -> None:
         job = self._job
@@ -107,14 +113,12 @@ class LauncherSession:
 
     def _give_up(self, pids: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end; the fence keeps them out."""
-        facts = self._job.facts
+        self._job.processes.give_up(pids)
         if not pids:
             return
-        facts.processes = tuple(one for one in facts.processes if one.pid not in pids)
-        self._job.save()
         logger.warning(
             "job %s: killed, but held in the kernel by a device or a file system: processes %s",
-            facts.job,
+            self._job.facts.job,
             ", ".join(map(str, pids)),
         )
 

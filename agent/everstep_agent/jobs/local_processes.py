@@ -3,7 +3,8 @@
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.phases import PhaseCount
-from everstep_agent.jobs.processes import ProcessIdentity, alive, descends, identify
+from everstep_agent.jobs.pid_namespaces import named_processes, number_for
+from everstep_agent.jobs.processes import ProcessIdentity, alive
 from everstep_agent.jobs.records import phase_record
 from everstep_common.trainer_messages import Started
 from everstep_proto.generated import fleet_pb2
@@ -26,9 +27,9 @@ class LocalProcesses:
         facts, plan = self._facts, self._facts.plan
         if message.generation != plan.generation:
             return
-        for named in message.processes[: plan.processes]:
-            process, launcher = identify(named.pid), facts.launcher
-            if process and launcher and descends(named.pid, launcher.pid, facts.uid):
+        if facts.launcher is not None:
+            numbers = [named.pid for named in message.processes[: plan.processes]]
+            for process in named_processes(numbers, facts.launcher, facts.uid):
                 self.watch(process)
         self.reach(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
 
@@ -46,6 +47,20 @@ class LocalProcesses:
         self._facts.phases += (phase,)
         self._desk.store.save(self._facts)
         self._desk.outlet.record(phase_record(self._facts, phase, reached_ns))
+
+    def give_up(self, numbers: tuple[int, ...]) -> None:
+        """Wait no longer for processes that SIGKILL does not end, as their launcher counts them."""
+        facts = self._facts
+        facts.abandoned = numbers
+        known = {one: number_for(facts.launcher, one.pid) for one in facts.processes}
+        held = tuple(one for one in facts.processes if known[one] in numbers)
+        facts.processes = tuple(one for one in facts.processes if one not in held)
+        facts.held = (*filter(alive, facts.held), *held)
+        self._desk.store.save(facts)
+
+    def held(self) -> list[int]:
+        """Return the ranks that were given up and are not gone yet."""
+        return [process.pid for process in self._facts.held if alive(process)]
 
     def running(self) -> bool:
         """Return whether the launcher or a process of the job is still there."""

@@ -1,21 +1,23 @@
 """The jobs of a node: everything that the rest of the agent needs to know of this package."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Collection, Coroutine
 from contextlib import ExitStack
 from typing import Any
 
+from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
 from everstep_agent.detectors.judgement import Healthy, Judgement
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.jobs.desk import Desk, Household, open_desk
 from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
 from everstep_agent.jobs.facts import JobFacts, open_database
+from everstep_agent.jobs.identity import is_meant, learn
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import join_again
 from everstep_agent.jobs.kept import EndedJobs
 from everstep_agent.jobs.metrics import Counts, JobsMetrics, jobs_metrics, no_metrics
-from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listen_unix
+from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listening_unix
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
@@ -24,7 +26,6 @@ from everstep_agent.vault.adoption import adopt, take_over
 from everstep_agent.vault.bulk.server import BulkServer
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import systemd
-from everstep_common import trainer_messages as messages
 from everstep_common.findings import FindingKey
 from everstep_proto.generated import fleet_pb2
 
@@ -79,7 +80,9 @@ class NodeJobs:
         body = order.WhichOneof("body")
         if body == "start_generation":
             start = order.start_generation
-            self.known_or_new(start.job).start(start, order.reason)
+            job = self.known_or_new(start.job)
+            learn(job, start.job_id)
+            job.start(start, order.reason)
         elif body == "stop_generation":
             self._stop(order.stop_generation, order.reason)
         elif body == "end_job":
@@ -87,7 +90,7 @@ class NodeJobs:
         elif body == "refuse_launcher":
             self._refuse(order.refuse_launcher.job, order.reason)
         elif body == "hold_launcher":
-            self._hold(order.hold_launcher.job, order.reason)
+            self._hold(order.hold_launcher, order.reason)
         elif body == "forget_job":
             self._ended.forget(order.forget_job.job)
         elif body == "keep_job":
@@ -103,12 +106,23 @@ class NodeJobs:
         if job is not None:
             job.waiting.wait(wanted)
 
+    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+        """Have the launcher that waits here know what ranks of its job load."""
+        job = self._jobs.get(told.job)
+        if job is not None:
+            job.lessons.heard(told.lesson, job.launcher, job.request)
+
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""
         for job in self._jobs.values():
             if forgotten:
                 join_again(job)
             job.report()
+
+    def on_away(self) -> None:
+        """The controller is away: who waits for its word looks again."""
+        for job in self._jobs.values():
+            job.vault.changed()
 
     # --- what the agent shows --------------------------------------------------------------------
 
@@ -120,6 +134,7 @@ class NodeJobs:
                 generation=max(job.vault.fence, job.facts.stopped),
                 launcher=job.launcher is not None,
                 planned_generation=job.facts.own.planned,
+                job_id=job.facts.job_id if job.launcher is not None else 0,
             )
             for name, job in self._jobs.items()
         ]
@@ -136,20 +151,21 @@ class NodeJobs:
         counts = Counts(connections, self._ended.evictions)
         return jobs_metrics(self._jobs.values(), self._desk, counts)
 
-    def judgements(self, open_keys: Iterable[FindingKey]) -> list[Judgement]:
+    def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
         """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
         if self._desk is None:
             return []
-        gone = [
+        gone: list[Judgement] = [
             Healthy(key, "the job is not on this node any more")
             for key in open_keys
-            if key.condition in (SKIPPED, FAILING) and key.component.split("/")[1] not in self._jobs
+            if key.condition in (SKIPPED, FAILING, HELD)
+            and key.component.split("/")[1] not in self._jobs
         ]
-        storage = [
-            judge_storage(name, job.storage.files.trouble)
-            for name, job in self._jobs.items()
-            if job.storage.files.configured
-        ]
+        held = {name: job.processes.held() for name, job in self._jobs.items()}
+        gone += judge_held(held, open_keys)
+        files = ((name, job.storage.files) for name, job in self._jobs.items())
+        storage = [judge_storage(name, one.trouble) for name, one in files if one.configured]
+        gone += self._desk.site.refusals.judge(open_keys)
         return gone + storage + self._desk.skips.judge(self._desk.boot_ns())
 
     # --- the jobs by name (server.Jobs) ----------------------------------------------------------
@@ -202,7 +218,7 @@ class NodeJobs:
         bulk = stack.enter_context(listen_tcp(settings.bulk_host, settings.bulk_port))
         host = settings.bulk_advertise_host or settings.bulk_host
         self.bulk_address = f"{host}:{bulk.getsockname()[1]}"
-        listener = stack.enter_context(listen_unix(settings.socket_path))
+        listener = stack.enter_context(listening_unix(settings.socket_path))
         self._server = JobServer(desk, self)
         desk.spawn(BulkServer(desk.site, self._vault, desk.spawn).serve(bulk), "bulk listener")
         desk.spawn(self._server.serve(listener), "job socket")
@@ -220,7 +236,7 @@ class NodeJobs:
 
     def _end(self, end: fleet_pb2.EndJob, reason: str) -> None:
         job = self._jobs.get(end.job)
-        if job is None:
+        if job is None or not is_meant(job.facts, end):
             return
         job.end(end, reason)
         self._ended.reap_later(job)
@@ -244,7 +260,7 @@ class NodeJobs:
         if refused := self._jobs.get(job):
             refused.refuse(reason)
 
-    def _hold(self, job: str, reason: str) -> None:
-        known = self._jobs.get(job)
-        if known and known.launcher:
-            known.launcher.tell(messages.Notice(reason))
+    def _hold(self, hold: fleet_pb2.HoldLauncher, reason: str) -> None:
+        if job := self._jobs.get(hold.job):
+            learn(job, hold.job_id)
+            job.notice(reason)

@@ -12,9 +12,12 @@ _MOST = 10**18 - 1
 # What travels to the controller in fewer bits.
 _MOST_OF: Mapping[str, int] = MappingProxyType(
     {
-        **dict.fromkeys(("nodes_min", "nodes_max", "processes_per_node"), 2**31 - 1),
+        **dict.fromkeys(
+            ("nodes_min", "nodes_max", "processes_per_node", "replica_nodes"), 2**31 - 1
+        ),
         **dict.fromkeys(("restarts_max", "rank", "exit_code", "signal"), 2**31 - 1),
         "free_port": 65535,
+        "job_id": 2**63 - 1,  # nanoseconds since 1970
     }
 )
 _LEAST_OF: Mapping[str, int] = MappingProxyType({"exit_code": -(2**31)})

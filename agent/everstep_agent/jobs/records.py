@@ -1,5 +1,6 @@
 """What a launcher said as the controller journals it, and a plan as a launcher hears it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from everstep_agent.jobs.alone_rules import origin
@@ -13,6 +14,8 @@ from everstep_proto.generated import fleet_pb2
 _PATH_MAX = 4096
 _KEEP_MAX = 10_000
 _KIND_MAX = 40
+_ABANDONED_MAX = 64
+_PROGRAM_MAX = 200
 # A century: whoever wants less often than that wants never.
 _LONG_S = 3e9
 
@@ -31,6 +34,15 @@ def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Star
         restore_step=plan.restore_step if plan.restore else None,
         reason=reason,
     )
+
+
+def start_messages(
+    plan: fleet_pb2.StartGeneration, reason: str, request: messages.Join | None
+) -> Iterator[object]:
+    """Yield what a launcher is told so that it starts; one of an older version takes only Start."""
+    if plan.renew and request is not None and request.learns:
+        yield messages.Renew()
+    yield start_message(plan, reason)
 
 
 def skipped(plan: fleet_pb2.StartGeneration) -> messages.Skipped:
@@ -60,6 +72,9 @@ def joined_record(
         stored_generation=seen.newest_generation if seen else 0,
         fresh=request.fresh,
         skipped=facts.plan.skipped if request.running_generation else (),
+        job_id=facts.job_id,
+        replica_nodes=request.replica_nodes,
+        program=request.program[:_PROGRAM_MAX],
     )
     return fleet_pb2.Record(launcher_joined=body)
 
@@ -107,9 +122,16 @@ def phase_record(
 
 
 def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_pb2.Record:
-    """Return the record of a generation that has no process left here."""
+    """Return the record of a generation that has no process left here but those held in the kernel.
+
+    These are named as their launcher knows them.
+    """
     body = fleet_pb2.GenerationStopped(
-        job=facts.job, generation=generation, at_boot_ns=at_boot_ns, free_port=facts.free_port
+        job=facts.job,
+        generation=generation,
+        at_boot_ns=at_boot_ns,
+        free_port=facts.free_port,
+        abandoned=facts.abandoned[:_ABANDONED_MAX],
     )
     return fleet_pb2.Record(generation_stopped=body)
 
@@ -159,6 +181,7 @@ def exited_record(
         at_boot_ns=message.at_boot_ns,
         last_line=message.last_line[:500],
         kind=message.kind[:_KIND_MAX],
+        core_file=message.core_file[:_PATH_MAX],
         exception=message.exception[:500],
         core_dumped=message.core_dumped,
         step=step,

@@ -21,7 +21,9 @@ _PROCESSES_MAX = 2**22
 _WHY_MAX = 500
 
 
-def vault_report(vault: JobVault, standbys: Standbys | None = None) -> fleet_pb2.VaultReport:
+def vault_report(
+    vault: JobVault, standbys: Standbys | None = None, lesson: fleet_pb2.Lesson | None = None
+) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
     copies = copies_of(vault)
@@ -40,6 +42,7 @@ def vault_report(vault: JobVault, standbys: Standbys | None = None) -> fleet_pb2
             for key, reason in vault.wishes.failures.items()
         ],
         standbys=None if standbys is None else _standbys(standbys),
+        lesson=lesson,
     )
 
 

@@ -3,6 +3,8 @@
 import fcntl
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +39,31 @@ class RuntimeFolder:
     def close(self) -> None:
         """Let another agent have it."""
         os.close(self._lock)
+
+
+@contextmanager
+def listening_unix(path: Path) -> Iterator[socket.socket]:
+    """Listen as `listen_unix` does, and leave no socket behind."""
+    with listen_unix(path) as listener, removed_after(path):
+        yield listener
+
+
+@contextmanager
+def removed_after(path: Path) -> Iterator[None]:
+    """Remove the socket that is at a path, but not one that has taken its place meanwhile."""
+    try:
+        held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # it is gone already
+        yield
+        return
+    try:
+        yield
+    finally:
+        # As long as it is held, its inode is no other's, though nobody may listen any more.
+        with suppress(OSError):
+            if os.path.samestat(path.lstat(), os.fstat(held)):
+                path.unlink()
+        os.close(held)
 
 
 def listen_unix(path: Path) -> socket.socket:

@@ -10,6 +10,7 @@ from everstep_agent.jobs.admission import memory_refusal
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
+from everstep_agent.jobs.identity import late_refusal
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import take_in
 from everstep_agent.jobs.launcher_session import LauncherSession
@@ -23,6 +24,10 @@ from everstep_common.frames import FrameError
 logger = logging.getLogger(__name__)
 # A connection says who it is at once, or it only holds a descriptor.
 _FIRST_MESSAGE_S = 10.0
+_UNSEEN = (
+    "this node's agent runs in a PID namespace of its own and cannot see this process, so it could "
+    "not tell when it dies; run the agent on the host, or in a pod with hostPID: true"
+)
 
 
 class Jobs(Protocol):
@@ -82,6 +87,9 @@ class JobServer:
                 reason = "this user has too many connections to the agent; end some processes"
                 await connection.send(messages.Refused(reason))
                 return
+            if connection.peer.pid == 0:  # pid_namespaces(7): it has no number here
+                await connection.send(messages.Refused(_UNSEEN))
+                return
             async with asyncio.timeout(_FIRST_MESSAGE_S):
                 first = await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
             if isinstance(first, messages.Join):
@@ -125,7 +133,8 @@ class JobServer:
         peer = connection.peer
         reason = join_refusal(known.facts if known else None, join, peer.uid)
         if known is not None and not reason:
-            reason = known.storage.busy_for_another(peer.uid)
+            reason = late_refusal(known.facts, join)
+            reason = reason or known.storage.busy_for_another(peer.uid)
             reason = reason or await _other_launcher(known, peer.pid)
         reason = reason or await memory_refusal(self._desk, known, join, peer.uid)
         if reason:

@@ -1,11 +1,11 @@
 """What an operator may set about jobs and their snapshots: the table ``[jobs]`` of the agent."""
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_agent.listening import is_wildcard
 from everstep_agent.long_frames import ROOM_BYTES_MIN
 from everstep_agent.vault.pages import HugePages
 from everstep_common.config import setting
@@ -38,8 +38,14 @@ class JobsSettings:
     )
     bulk_host: str = setting(
         "127.0.0.1",
-        help="Address for replicas from other nodes. Loopback by default because the bytes travel "
-        "unencrypted: choose the network that may see them.",
+        help="Address for replicas from other nodes. Loopback by default because without bulk_tls "
+        "the bytes travel unencrypted: choose the network that may see them.",
+    )
+    bulk_tls: bool = setting(
+        False,
+        help="Whether replicas travel inside TLS 1.3, with the certificates in [tls]; the same on "
+        "every node, for one with it and one without exchange nothing. Off, because it costs CPU "
+        "(docs/benchmarks.md) and changes are found without it: it is against listening.",
     )
     bulk_port: int = setting(7436, help="Port for replicas; 0 picks a free one.")
     bulk_advertise_host: str = setting(
@@ -234,16 +240,9 @@ class JobsSettings:
             found.append(f"jobs.bulk_port: must be from 0 to 65535, got {self.bulk_port}")
         if len(os.fsencode(self.socket_path)) > 107:
             found.append(f"jobs.socket: longer than a Unix socket may be: {self.socket_path}")
-        if not self.bulk_advertise_host and _is_wildcard(self.bulk_host):
+        if not self.bulk_advertise_host and is_wildcard(self.bulk_host):
             found.append(
                 f"jobs.bulk_advertise_host: needed because bulk_host is {self.bulk_host}, which "
                 "names no node"
             )
         return found
-
-
-def _is_wildcard(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return host == ""

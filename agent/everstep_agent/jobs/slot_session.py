@@ -12,6 +12,7 @@ from everstep_agent.vault.cadence import Pace, Waited, next_wanted
 from everstep_agent.vault.copies import Recoverable
 from everstep_agent.vault.held import RankMemory
 from everstep_agent.vault.reserve import Owner
+from everstep_agent.vault.slot_waiting import Wait, slot_for
 from everstep_agent.vault.slots import Grant
 from everstep_common import trainer_messages as messages
 
@@ -144,15 +145,17 @@ class SlotSession:
         # Only a newer recoverable step frees slots. While the controller is away none comes, and
         # training must not wait for it, whatever bound the trainer has set.
         vault, clock = self._job.vault, asyncio.get_running_loop().time
+        away_s = self._job.desk.away_s
         starved_by, reason = self._starved
         hold = vault.hold
         last = hold is not None and hold.wants(self._owner.generation, message.step)
         starved = starved_by == vault.recoverable and not last
         wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
-        if starved or (self._job.desk.away_s() > 0 and not last):
+        if starved or (away_s() > 0 and not last):
             wait_s = 0.0
         ends = clock() + wait_s
-        answer = await vault.begin(memory, message.step, wait_s)
+        wait = Wait(wait_s, lambda: away_s() > 0 and not last)
+        answer = await slot_for(vault, memory, message.step, wait)
         if isinstance(answer, Grant):
             return answer
         if starved:

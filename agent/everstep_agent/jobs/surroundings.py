@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from everstep_agent.vault.budget import MemoryGauge, NodeMemory
 from everstep_agent.vault.shelf import DescriptorStore, ServiceManager
 from everstep_common import clock
+from everstep_proto.tls import TlsSettings
 
 
 def _at_hand() -> str:
@@ -27,6 +28,8 @@ class Surroundings:
     gauge: MemoryGauge = field(default_factory=NodeMemory)
     boot_ns: Callable[[], int] = clock.boot_ns
     jitter: random.Random | None = None
+    # What this node shows to others, and expects of them.
+    tls: TlsSettings = field(default_factory=TlsSettings)
     # Why the controller is not there, and what happens then; "" while it is.
     controller_away: Callable[[], str] = _at_hand
     # For how many seconds that has been so; 0 while it is there.

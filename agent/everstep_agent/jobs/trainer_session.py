@@ -11,6 +11,8 @@ from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import rollback_record, skipped
 from everstep_agent.jobs.slot_session import SlotSession
+from everstep_agent.slices import slowly
+from everstep_agent.vault.manifests import by_name_in_parts
 from everstep_agent.vault.reserve import Owner
 from everstep_agent.vault.restoring.restore import RestoredPart
 from everstep_agent.vault.restoring.search import RestoreError
@@ -19,6 +21,9 @@ from everstep_common.frames import FDS_MAX, FrameError
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
+
+# A message of some megabytes: a shard takes 0.3 to 1 kB.
+_PAGE_SHARDS = 8192
 
 
 class TrainerSession:
@@ -30,6 +35,8 @@ class TrainerSession:
         self._owner = Owner(attach.generation, attach.rank, connection.peer.pid)
         self._slots = SlotSession(connection, job, self._owner)
         self._answering = Answering(connection)
+        # What a rank that asks for a part after the other is being told.
+        self._described: tuple[messages.Entry, ...] = ()
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -111,11 +118,29 @@ class TrainerSession:
 
     async def _describe(self, plan: fleet_pb2.StartGeneration, message: messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
-        entries = await self._job.restorer.describe(plan, rank)
-        await self._connection.send(messages.Described(plan.restore_step, entries))
+        restorer, step, begin = self._job.restorer, plan.restore_step, message.begin
+        if begin is None:
+            await self._send(messages.Described(step, await restorer.describe(plan, rank)))
+            return
+        if not begin or not self._described:
+            # Another connection may go on where this one ends: in an order that is always the same.
+            shards = await restorer.describe(plan, rank)
+            self._described = await slowly(by_name_in_parts(shards))
+        page = self._described[begin : begin + _PAGE_SHARDS]
+        left = max(0, len(self._described) - begin - len(page))
+        if not left:
+            self._described = ()
+        await self._send(messages.DescribedPart(step, page, left))
+
+    async def _send(self, described: messages.Described | messages.DescribedPart) -> None:
+        try:
+            await self._connection.send(described)
+        except FrameError as error:
+            reason = f"the list of {len(described.entries)} shards does not fit one message"
+            raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
     async def _restore(self, plan: fleet_pb2.StartGeneration, message: messages.Restore) -> None:
-        parts = await self._job.restorer.restore(plan, message.names)
+        parts = await self._job.restorer.restore(plan, message.names, self._owner.rank)
         logger.info(
             "job %s: generation %d: rank %d restored step %d from %s",
             self._job.facts.job,

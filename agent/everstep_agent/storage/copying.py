@@ -1,6 +1,6 @@
 """A rank's copy as a file, and back: what is written is what was verified, or nothing is."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import xxhash
 
@@ -20,8 +20,10 @@ from everstep_agent.storage.records import (
 from everstep_agent.vault.hashing import CHUNK_BYTES, chunk_digests, root_of
 from everstep_agent.vault.manifests import entries_problem
 
-# What lies between shards is alignment: a few bytes each.
-_GAP_BYTES_MAX = 1024 * 1024
+# What lies between shards is alignment, to a page each. The trainer's library leaves zeros there,
+# which are not written; what another program leaves has to fit the description, as hexadecimal.
+_GAP_BYTES_PER_SHARD = 4096
+_GAP_BYTES_MAX = 16 * 1024 * 1024
 
 
 def write_copy(depot: Depot, wanted: WriteCopy, memory: memoryview, beat: Beat) -> int:
@@ -118,14 +120,17 @@ def _verify(wanted: WriteCopy, memory: memoryview, beat: Beat) -> None:
         raise DepotError(f"{wanted.key} of rank {wanted.rank} changed after it was verified")
 
 
-def _gaps(pieces: Iterable[Piece], memory: memoryview) -> Iterator[Gap]:
+def _gaps(pieces: Collection[Piece], memory: memoryview) -> Iterator[Gap]:
+    limit = min(_GAP_BYTES_PER_SHARD * len(pieces), _GAP_BYTES_MAX)
     end = total = 0
     for piece in sorted(pieces, key=lambda one: (one.copy_offset, one.size_bytes)):
         content = bytes(memory[end : piece.copy_offset])
         if content.strip(b"\0"):
             total += len(content)
-            if total > _GAP_BYTES_MAX:
-                raise DepotError(f"more than {_GAP_BYTES_MAX} bytes lie between the shards")
+            if total > limit:
+                raise DepotError(
+                    f"more than {limit} bytes that are not zero lie between the shards"
+                )
             yield Gap(end, content)
         end = piece.copy_offset + piece.size_bytes
 

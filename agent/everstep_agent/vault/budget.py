@@ -40,12 +40,25 @@ class NodeMemory:
         raise OSError(f"{self.proc}/meminfo has no {key}")
 
 
-# Files with limit and use. Version 1 says no limit as a number near 2**63: room for anything.
-_VERSION_2 = ("memory.max", "memory.current")
-_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Files of a cgroup with limit and use, and the word in memory.stat for what can be dropped.
+
+    Of the page cache the kernel drops what was used once before it kills: `kubectl top` and
+    MemAvailable do not count it as used either.
+    """
+
+    limit: str
+    used: str
+    idle_cache: str
 
 
-def _rooms(root: Path, path: str, files: tuple[str, str]) -> Iterator[int]:
+# Version 1 says no limit as a number near 2**63: room for anything.
+_VERSION_2 = _Names("memory.max", "memory.current", "inactive_file")
+_VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _rooms(root: Path, path: str, files: _Names) -> Iterator[int]:
     """Yield what each limited cgroup from the agent's own up to the root leaves."""
     own = root / path.lstrip("/")
     # In a container the path may be that of the host, and the root is the container's own cgroup.
@@ -59,12 +72,23 @@ def _rooms(root: Path, path: str, files: tuple[str, str]) -> Iterator[int]:
         folder = folder.parent
 
 
-def _room(folder: Path, files: tuple[str, str]) -> int | None:
+def _room(folder: Path, files: _Names) -> int | None:
     try:
-        limit, used = ((folder / name).read_text(encoding="ascii").strip() for name in files)
-        return None if limit == "max" else max(0, int(limit) - int(used))
+        limit = (folder / files.limit).read_text(encoding="ascii").strip()
+        if limit == "max":
+            return None
+        used = int((folder / files.used).read_text(encoding="ascii"))
+        return max(0, int(limit) - max(0, used - _idle_cache(folder, files)))
     except (OSError, ValueError):
         return None
+
+
+def _idle_cache(folder: Path, files: _Names) -> int:
+    try:
+        lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{files.idle_cache} "))
 
 
 @dataclass(frozen=True, slots=True)

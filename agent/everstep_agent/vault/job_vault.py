@@ -1,6 +1,5 @@
 """The snapshots of one job on this node: slots of its ranks, replicas of others, what is owed."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -183,26 +182,15 @@ class JobVault:
         least = min(slots, SLOTS_MIN) if older else slots
         return Wanted(self.job, self.uid, slots, least, size_bytes)
 
-    async def begin(self, memory: RankMemory, step: int, wait_s: float) -> Grant | str:
-        """Give out a slot, waiting for one; a sentence when there was none in time."""
-        if memory.table.holds(step):
-            return f"step {step} is in the vault already"
-        try:
-            async with asyncio.timeout(wait_s):
-                while not memory.retired:
-                    grant = memory.table.begin(step, self.recoverable)
-                    if grant is not None:
-                        self._remember_begun(memory, grant)
-                        return grant
-                    # With all slots full nothing changes any more. Who frees them while the
-                    # controller is away may not have known yet that it is when the last one was.
-                    self._on_change()
-                    await self.bell.wait()
-        except TimeoutError:
-            self.site.counts.skipped += 1
-            occupancy = memory.table.occupancy(self.recoverable)
-            return f"no slot was free within {wait_s:g} s: {occupancy}"
-        return f"generation {memory.table.generation} was stopped"
+    def begun(self, memory: RankMemory, grant: Grant) -> None:
+        """A slot was given out."""
+        slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
+        memory.remember(slot, self.site.shelf)
+        self._on_change()
+
+    def slots_are_full(self) -> None:
+        """A rank waits for a slot: whoever may free one looks again."""
+        self._on_change()
 
     async def commit(self, memory: RankMemory, request: Commit) -> str | None:
         """Take over a copy; a sentence, and nothing changed, when it is not the one begun."""
@@ -233,11 +221,6 @@ class JobVault:
 
     def _new_arrivals(self) -> Arrivals:
         return Arrivals(self.site.allocator, lambda: self.uid, self.site.cut_kept_s)
-
-    def _remember_begun(self, memory: RankMemory, grant: Grant) -> None:
-        slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
-        memory.remember(slot, self.site.shelf)
-        self._on_change()
 
     async def _verify(self, memory: RankMemory, slot: Slot) -> None:
         key = memory.table.key(slot)

@@ -123,6 +123,19 @@ def chosen_in_parts(entries: Iterable[Entry], names: Container[str]) -> Parts[tu
     return tuple(chosen)
 
 
+def by_name_in_parts(entries: Iterable[Entry]) -> Parts[tuple[Entry, ...]]:
+    """Return shards, each of a name of its own, in the order of their names."""
+    named: dict[str, Entry] = {}
+    for entry in entries:
+        named[entry.name] = entry
+        yield
+    ordered: list[Entry] = []
+    for name in (yield from sorted_in_parts(tuple(named))):
+        ordered.append(named[name])
+        yield
+    return tuple(ordered)
+
+
 def layout_of(entries: Iterable[Entry]) -> bytes:
     """Return the layout of all shards, at once."""
     return finish(layout_in_parts(entries)).whole

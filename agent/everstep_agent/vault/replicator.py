@@ -8,7 +8,7 @@ import logging
 import random
 
 from everstep_agent.vault.bulk.client import MismatchError, put
-from everstep_agent.vault.bulk.dialing import RefusedError, Remote
+from everstep_agent.vault.bulk.dialing import RefusedError
 from everstep_agent.vault.copies import CopyKey, Target
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.ongoing import Spawn
@@ -106,7 +106,7 @@ class Replicator:
         held = vault.holdings.pin(key)
         if held is None:
             return
-        remote = Remote(target.address, vault.job, vault.transfer_key)
+        remote = vault.site.remote(target.node, target.address, vault.job, vault.transfer_key)
         try:
             await put(remote, held.facts, held.region, vault.site.outgoing)
             vault.site.counts.replicated += 1

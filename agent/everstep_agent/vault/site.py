@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from everstep_agent.detectors.transfers import RefusalWatch
 from everstep_agent.long_frames import Rooms
 from everstep_agent.vault.allocator import Allocator
+from everstep_agent.vault.bulk.dialing import Remote
+from everstep_agent.vault.bulk.secrecy import Secrecy
 from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.shelf import Shelf
 from everstep_agent.vault.workers import Workers
@@ -53,3 +56,10 @@ class Site:
     # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
     cut_kept_s: float = 30.0
     counts: Counts = field(default_factory=Counts)
+    # With TLS, or (None) without, from and to anybody; and who refused that.
+    secrecy: Secrecy | None = None
+    refusals: RefusalWatch = field(default_factory=RefusalWatch)
+
+    def remote(self, node: str, address: str, job: str, transfer_key: bytes) -> Remote:
+        """Return another node, as this one speaks with it."""
+        return Remote(address, job, transfer_key, node, self.secrecy, self.refusals)

@@ -1,7 +1,8 @@
 """What a job's launcher and training processes say to the agent of their node, and its answers.
 
-Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time.
-Trainer:   Attach → Attached | Refused, Describe → Described | NothingToRestore | RestoreFailed,
+Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
+Trainer:   Attach → Attached | Refused,
+           Describe → Described | DescribedPart | NothingToRestore | RestoreFailed,
            Restore → Restored | NothingToRestore | RestoreFailed, Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
            Progress and Rollback are not answered.
@@ -9,15 +10,18 @@ One file for each of them, and one for what a process asks of the vault; all are
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
+from everstep_common.lessons import Lesson
 from everstep_common.trainer_messages.launcher import (
     End,
     Exited,
     Finished,
+    Identified,
     Join,
     Joined,
     Leave,
     Notice,
     RankProcess,
+    Renew,
     Settled,
     Standbys,
     Start,
@@ -44,6 +48,7 @@ from everstep_common.trainer_messages.vault import (
     Committed,
     Describe,
     Described,
+    DescribedPart,
     Entry,
     NothingToRestore,
     Reserve,
@@ -71,19 +76,23 @@ __all__ = [
     "DataRange",
     "Describe",
     "Described",
+    "DescribedPart",
     "End",
     "Entry",
     "Exited",
     "Finished",
+    "Identified",
     "Join",
     "Joined",
     "Leave",
+    "Lesson",
     "NothingToRestore",
     "Notice",
     "Progress",
     "RankProcess",
     "Ready",
     "Refused",
+    "Renew",
     "Reserve",
     "Reserved",
     "Restore",
@@ -105,8 +114,8 @@ __all__ = [
     "Unplanned",
 ]
 
-FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Standbys, Finished, Leave)
-TO_LAUNCHER = (Joined, Refused, Start, Stop, End, Settled, Notice)
+FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Standbys, Lesson, Finished, Leave)
+TO_LAUNCHER = (Joined, Refused, Identified, Renew, Start, Stop, End, Settled, Lesson, Notice)
 FROM_TRAINER = (
     Attach,
     Describe,
@@ -123,6 +132,7 @@ TO_TRAINER = (
     Attached,
     Refused,
     Described,
+    DescribedPart,
     Restored,
     NothingToRestore,
     RestoreFailed,

@@ -41,6 +41,15 @@ class Join:
     snapshot_every_max: int = 0
     # Begin anew, whatever there is of a job of this name before.
     fresh: bool = False
+    # Which job of the name it is of, as it was told (see Identified); 0: it was not told yet; None:
+    # it is of a version that does not understand that.
+    job_id: int | None = None
+    # It understands Renew and Lesson.
+    learns: bool = False
+    # So many nodes hold one copy of the model together.
+    replica_nodes: int = 1
+    # What it starts, in words that differ where the programs do.
+    program: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ class Exited:
     kind: str = ""
     exception: str = ""
     core_dumped: bool = False
+    # Where the core dump is, or the command that shows it, where the kernel's settings tell it.
+    core_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +143,13 @@ class Joined:
     node: str
 
 
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """Which job of the name this is; said again in each Join, so that a late one is told so."""
+
+    job_id: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Start the processes of a generation."""
@@ -146,6 +164,14 @@ class Start:
     master_port: int
     restore_step: int | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Use no process that was made ahead for the Start that follows: code may have changed since.
+
+    A message of its own, for a launcher of an older version would not understand it in Start.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class Describe:
     """Ask which shards the plan's restore step has: of this rank's own copy, or of ``everyone``."""
 
     everyone: bool = False
+    # Ask for a DescribedPart, from this shard on; None: for all of them in one message.
+    begin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,15 @@ class Described:
 
     step: int
     entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedPart:
+    """Some of the shards of the state after ``step``, by name; ``left`` come after these."""
+
+    step: int
+    entries: tuple[Entry, ...]
+    left: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, text: str) -> float:
     """Return a time like "90", "60s", "5m" or "1h" in seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 0 < seconds <= _SECONDS_MAX:
-        raise click.BadParameter(f"{text!r} is no time up to an hour, like 60s or 5m")
+    if not seconds:
+        raise click.BadParameter(f"{text!r} is no length of time; say 60s, 5m or 1h")
+    if seconds > _SECONDS_MAX:
+        raise click.BadParameter(f"{text!r} is too long: an injection ends after 1h at the latest")
     return seconds
 
 

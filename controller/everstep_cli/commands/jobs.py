@@ -40,9 +40,10 @@ def jobs(ask: Ask) -> None:
 @click.argument("name", metavar="NAME", shell_complete=job_names)
 @click.argument("action", metavar="[forget|restart]", default="", shell_complete=_actions)
 @click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before the restart.")
+@click.option("--cancel", is_flag=True, help="Take a restart back that is planned.")
 @click.option("--reason", default="", help="Of a restart: kept in the audit log.")
 @asks_controller
-def job(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:
+def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, reason: str) -> None:
     r"""Show everything known of one job, with its incidents; or do something about it.
 
     Nodes keep the snapshots of a job that did not end well in their memory, for half an hour unless
@@ -51,7 +52,8 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> N
     ended forgets nothing: it needs its snapshots to recover.
 
     "restart" starts the ranks of a running job again from the script on disk, after a step that can
-    be restored, so that nothing is computed twice: for new code or another configuration.
+    be restored, so that nothing is computed twice: for new code or another configuration. Until it
+    comes 'everstep job NAME' shows what it waits for, and "restart --cancel" takes it back.
 
     \b
     Examples:
@@ -59,9 +61,13 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> N
       everstep job llama-70b --json | jq .recoverable_step
       everstep job llama-70b forget
       everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
+      everstep job llama-70b restart --cancel
     """
-    if action != "restart" and (at_step is not None or reason):
-        raise click.UsageError("--at-step and --reason are for: everstep job NAME restart")
+    if action != "restart" and (at_step is not None or cancel or reason):
+        raise click.UsageError("--at-step, --cancel, --reason are for: everstep job NAME restart")
+    if cancel:
+        _cancel(ask, name, at_step, reason)
+        return
     if action == "restart":
         _restart(ask, name, at_step, reason)
         return
@@ -79,6 +85,13 @@ def _restart(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
     if not reason:
         raise click.UsageError(f"say why: everstep job {name} restart --reason TEXT")
     reply = ask.admin.restart(name, at_step, reason)
+    ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
+
+
+def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
+    if at_step is not None:
+        raise click.UsageError("--cancel takes back whichever restart is planned: leave --at-step")
+    reply = ask.admin.cancel_restart(name, reason)
     ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
 

@@ -1,5 +1,7 @@
 """Commands that change something: an operator's claims, and automation on and off."""
 
+from collections.abc import Iterator
+
 import click
 from rich.text import Text
 
@@ -33,14 +35,15 @@ def isolate(ask: Ask, node: str, reason: str) -> None:
 def release(ask: Ask, node: str, reason: str) -> None:
     r"""Give NODE back, and say that it was repaired.
 
-    Removes your own claim and no other owner's; the node is checked before it takes ranks.
+    Removes your own claim and no other owner's; the node is checked before it takes ranks. A
+    maintenance window keeps its node until it ends or 'everstep maintenance cancel ID'.
 
     \b
     Example:
       everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
     """
     reply = ask.admin.release(node, reason)
-    ask.answer(reply, _outcome(reply))
+    ask.answer(reply, _outcome(reply), *_maintained(ask, reply))
 
 
 @click.command()
@@ -81,6 +84,20 @@ def _outcome(node: admin_pb2.NodeDetail) -> Text:
     owners = " and ".join(claim.owner for claim in summary.claims)
     takes = f"takes no ranks: claimed by {owners}" if owners else "no claim is on it"
     return Text.assemble((summary.node, "bold"), ": ", words.state(summary.state), f", {takes}")
+
+
+def _maintained(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:
+    """Yield what ends the maintenance that a node is kept for: its window's claim is its own."""
+    name = node.summary.node
+    if not any(claim.owner == "maintenance" for claim in node.summary.claims):
+        return
+    for window in ask.admin.maintenance(False).windows:
+        if name in window.nodes and window.state in ("draining", "begun"):
+            yield Text(
+                f"It is kept for maintenance {window.window}; to end that: "
+                f"everstep maintenance cancel {window.window}",
+                style="yellow",
+            )
 
 
 def _paused(reply: admin_pb2.AutomationReply) -> Text:

@@ -68,7 +68,7 @@ def process_killed(seen: ActSeen) -> Iterator[Claim]:
     yield _blame(seen, "process")
     yield Claim(
         seen.act,
-        "no step is made twice",
+        "no step that all ranks had completed is lost",
         incident.has_restored and incident.step_restored >= incident.step_before,
         _steps(seen),
     )
@@ -157,10 +157,19 @@ def ending(
         4,
         "the loss of every step equals that of an uninterrupted run, to the bit",
         losses.identical,
-        losses.first_difference
-        or f"{losses.equal} of {losses.steps} steps equal, "
-        f"{losses.retrained_equal} of {losses.retrained} that were made twice",
+        losses.first_difference or f"{losses.equal} of {losses.steps} steps equal{_again(losses)}",
     )
+
+
+def _again(losses: LossComparison) -> str:
+    """Return what became of steps that some rank had computed when a fault cut them off."""
+    if not losses.retrained:
+        return ", each computed once"
+    if losses.retrained == 1:
+        result = "the same" if losses.retrained_equal else "another"
+        return f"; 1 was cut off by a fault and computed again, with {result} result"
+    same = f"{losses.retrained_equal} of them with the same result"
+    return f"; {losses.retrained} were cut off by faults and computed again, {same}"
 
 
 def _next_step(seen: ActSeen) -> Claim:

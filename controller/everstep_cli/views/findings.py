@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep_cli.views import tables, words
+from everstep_cli.views.deaths import death_lists
 from everstep_proto.generated import admin_pb2
 
 
@@ -55,6 +56,8 @@ def explanation(reply: admin_pb2.WhyReply, name: str) -> Iterator[RenderableType
     """Yield the answer first, then the decisions that led there."""
     yield Text.assemble((name, "bold"), f" ({reply.kind}) is ", words.state(reply.state))
     yield Text(reply.answer)
+    if reply.HasField("incident"):
+        yield from death_lists([reply.incident])
     if reply.decisions:
         yield tables.section("how it came to that")
         yield _history(reply.decisions)

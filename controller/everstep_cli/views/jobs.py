@@ -8,6 +8,8 @@ from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.categories import meaning
+from everstep_cli.views.deaths import death_lists
+from everstep_cli.views.planned import planned_facts
 from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_cli.views.standbys import standby_facts
 from everstep_proto.generated import admin_pb2
@@ -60,6 +62,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("spares", words.names(summary.spares)),
             *standby_facts(job.standbys),
             ("asked for", _wish(job)),
+            *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),
             ("snapshots", cadence_line(job.cadence)),
             *(storage_facts(job.storage, now_ns) if job.HasField("storage") else ()),
             ("ETTR", f"{summary.ettr_time:.2%} ('everstep ettr {summary.job}' shows the rest)"),
@@ -67,6 +70,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
         ]
     )
     yield from incident_list(job.incidents)
+    yield from death_lists(job.incidents)
 
 
 def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
@@ -99,7 +103,7 @@ def incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[Renderabl
         made.add_row(
             incident.incident,
             incident.cause,
-            incident.node or "?",
+            incident.node or "-",  # of a restart that was ordered, no node is the cause
             incident.plan.replace("_", " ") or ("open" if not incident.over_ns else "-"),
             words.seconds(total),
             _incident_story(incident),

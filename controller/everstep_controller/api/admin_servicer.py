@@ -134,6 +134,15 @@ class AdminServicer(MaintenanceCalls, admin_pb2_grpc.AdminServicer):
         desk = self._console.planned
         return await change(context, lambda: desk.restart(request, operator, reason))
 
+    async def CancelRestart(
+        self, request: admin_pb2.CancelRestartRequest, context: Context
+    ) -> admin_pb2.CancelRestartReply:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        request.reason = request.reason[:REASON_MAX]
+        operator = operator_of(who, request.operator)
+        return await change(context, lambda: self._console.planned.cancel(request, operator))
+
     async def Release(
         self, request: admin_pb2.ReleaseRequest, context: Context
     ) -> admin_pb2.NodeDetail:

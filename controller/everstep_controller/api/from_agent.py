@@ -43,7 +43,13 @@ def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
         liveness_address=hello.liveness_address,
         inventory=inventory(hello.inventory),
         jobs=tuple(
-            JobOnNode(name(job.job, "job"), job.generation, job.launcher, job.planned_generation)
+            JobOnNode(
+                name(job.job, "job"),
+                job.generation,
+                job.launcher,
+                job.planned_generation,
+                job.job_id,
+            )
             for job in hello.jobs
         ),
         open_findings=tuple(finding_from_wire(finding) for finding in hello.open_findings),

@@ -14,6 +14,9 @@ _PHASES = {
     fleet_pb2.PHASE_RESTORED: Phase.RESTORED,
 }
 
+# Words for people.
+_PROGRAM_MAX = 200
+
 
 def launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
     """Return the event of a launcher that asks to take part in a job. Raises WireError."""
@@ -43,7 +46,19 @@ def launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events.
         stored_generation=wire.stored_generation,
         fresh=wire.fresh,
         skipped=data_ranges(wire.skipped),
+        job_id=wire.job_id,
+        replica_nodes=_replica_nodes(wire),
+        program=wire.program[:_PROGRAM_MAX],
     )
+
+
+def _replica_nodes(wire: fleet_pb2.LauncherJoined) -> int:
+    """Return how many nodes hold one copy of the model. Raises WireError."""
+    nodes = wire.replica_nodes or 1
+    if wire.nodes_min % nodes or wire.nodes_max % nodes:
+        wanted = f"{wire.nodes_min}:{wire.nodes_max}"
+        raise WireError(f"job {wire.job!r:.80} wants {wanted} nodes, no multiples of {nodes}")
+    return nodes
 
 
 def _storage(wire: fleet_pb2.Storage) -> Storage:
@@ -86,6 +101,7 @@ def rank_exited(record: fleet_pb2.Record, context: RecordContext) -> events.Even
         exception=wire.exception[:TEXT_MAX],
         core_dumped=wire.core_dumped,
         step=wire.step if wire.HasField("step") else None,
+        core_file=wire.core_file[:TEXT_MAX],
     )
 
 
@@ -133,7 +149,9 @@ def generation_stopped(record: fleet_pb2.Record, context: RecordContext) -> even
     wire = record.generation_stopped
     at_ns = happened(record, context, wire.at_boot_ns)
     job = name(wire.job, "job")
-    return events.GenerationStopped(context.origin, job, wire.generation, wire.free_port, at_ns)
+    return events.GenerationStopped(
+        context.origin, job, wire.generation, wire.free_port, at_ns, tuple(wire.abandoned)
+    )
 
 
 def generation_finished(record: fleet_pb2.Record, context: RecordContext) -> events.Event:

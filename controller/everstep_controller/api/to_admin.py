@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from everstep_common.findings import Severity
+from everstep_controller.api.deaths_to_admin import death_to_admin
+from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate
 from everstep_controller.core.claims import mode_of
 from everstep_controller.core.forecasts import windows_told
@@ -148,8 +150,8 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         job=job.name,
         state=job.state.value,
         generation=job.generation,
-        step=job.last_step or 0,
-        has_step=job.last_step is not None,
+        step=job.completed_step or 0,
+        has_step=job.completed_step is not None,
         members=job.members,
         spares=[node.name for node in candidates(state, job) if node.name not in job.members],
         ettr_time=_ratios(job, now_ns)[0],
@@ -170,6 +172,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         restarts=job.restarts,
         incidents=_incidents(job, now_ns),
         begun=job.begun,
+        planned=planned_line(state, job),
     )
 
 
@@ -203,6 +206,13 @@ def _categories(totals: dict[str, int]) -> list[admin_pb2.Category]:
     return [admin_pb2.Category(name=name, time_ns=amount) for name, amount in totals.items()]
 
 
+def newest_incident(subject: NodeRecord | JobRecord, now_ns: int) -> admin_pb2.Incident | None:
+    """Return the newest incident of a job that had one."""
+    if isinstance(subject, NodeRecord) or not subject.incidents:
+        return None
+    return _incident(subject, subject.incidents[-1], now_ns)
+
+
 def _incidents(job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
     return [_incident(job, incident, now_ns) for incident in job.incidents]
 
@@ -221,4 +231,6 @@ def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Inci
         has_restored=incident.step_restored is not None,
         costs=_categories(job.ledger.totals(now_ns, incident.id)),
         verdict=incident.verdict,
+        deaths=map(death_to_admin, incident.deaths),
+        left_behind=incident.left_behind,
     )

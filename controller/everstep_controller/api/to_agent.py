@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from everstep_common.lessons import Lesson
 from everstep_controller.core import actions
 from everstep_controller.core.facts import DataRange, ShardSource, StoredStep
 from everstep_controller.core.persisting import Publish, StoredFile
@@ -29,7 +30,9 @@ def order(
         case actions.RefuseLauncher():
             wire.refuse_launcher.CopyFrom(fleet_pb2.RefuseLauncher(job=action.job))
         case actions.HoldLauncher():
-            wire.hold_launcher.CopyFrom(fleet_pb2.HoldLauncher(job=action.job))
+            wire.hold_launcher.CopyFrom(
+                fleet_pb2.HoldLauncher(job=action.job, job_id=action.job_id)
+            )
         case actions.RunCheck():
             wire.run_check.CopyFrom(fleet_pb2.RunCheck())
         case actions.Inject() | actions.ClearInjection():
@@ -41,7 +44,9 @@ def _about_end(
     wire: fleet_pb2.Order, action: actions.EndJob | actions.ForgetJob | actions.KeepJob
 ) -> None:
     if isinstance(action, actions.EndJob):
-        wire.end_job.CopyFrom(fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded))
+        wire.end_job.CopyFrom(
+            fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded, job_id=action.job_id)
+        )
     elif isinstance(action, actions.KeepJob):
         wire.keep_job.CopyFrom(fleet_pb2.KeepJob(job=action.job))
     else:
@@ -77,6 +82,8 @@ def _start(
         stored=None if action.stored is None else _stored(action.stored),
         skipped=_ranges(action.skipped),
         own_restarts=action.own_restarts,
+        job_id=action.job_id,
+        renew=action.renew,
     )
 
 
@@ -166,6 +173,14 @@ def directive(
         wire.replica_target.CopyFrom(_peer(target))
         wire.replica_bulk_address = target.bulk_address
     return fleet_pb2.ControllerMessage(vault=wire)
+
+
+def spare_lesson(job: str, lesson: Lesson, term: int) -> fleet_pb2.ControllerMessage:
+    """Return what standbys of a spare shall import."""
+    told = fleet_pb2.Lesson(modules=lesson.modules, variables=lesson.variables)
+    return fleet_pb2.ControllerMessage(
+        spare_lesson=fleet_pb2.SpareLesson(job=job, term=term, lesson=told)
+    )
 
 
 def _publish(what: Publish) -> fleet_pb2.Publish:

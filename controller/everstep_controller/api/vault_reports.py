@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from everstep_common.lessons import Lesson, is_sound
 from everstep_controller.api.names import name
 from everstep_controller.api.record_context import TEXT_MAX
 from everstep_controller.core.catalogue import News
@@ -57,11 +58,18 @@ def _report(
         bad_copies=len(wire.bad_copies),
         news=news,
         standbys=_standbys(wire.standbys) if wire.HasField("standbys") else None,
+        lesson=_lesson(wire.lesson) if wire.HasField("lesson") else None,
     )
 
 
 def _standbys(wire: fleet_pb2.Standbys) -> Standbys:
     return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
+
+
+def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:
+    """Return what ranks have loaded; None for what is no such thing: processes would obey it."""
+    lesson = Lesson(tuple(wire.modules), dict(wire.variables))
+    return lesson if is_sound(lesson) else None
 
 
 def stored_step(wire: fleet_pb2.StoredStep) -> StoredStep:

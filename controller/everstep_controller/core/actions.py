@@ -30,6 +30,10 @@ class StartGeneration:
     skipped: tuple[DataRange, ...] = ()
     # How often the node may restart it while the controller is away.
     own_restarts: int = 0
+    # Which job of the name it is; 0 in old journals.
+    job_id: int = 0
+    # Nothing that was made ahead is used: code may have changed since.
+    renew: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class EndJob:
     reason: str
     job: str
     succeeded: bool
+    # Only a launcher of this job of the name is meant; 0: whichever is there.
+    job_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,8 @@ class HoldLauncher:
     node: str
     reason: str
     job: str
+    # Which job of the name it waits in; 0: the next one, which has not begun.
+    job_id: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

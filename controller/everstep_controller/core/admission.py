@@ -1,8 +1,18 @@
 """Which launchers take part in a job, and what a new job begins with."""
 
-from everstep_controller.core import continuing, ending, jobs, orders, planning, successors
+from everstep_controller.core import (
+    continuing,
+    ending,
+    jobs,
+    jobs_on,
+    late,
+    orders,
+    planning,
+    successors,
+)
 from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.kept_out import kept_out
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.state import JobRecord, JobState, Launcher
 from everstep_controller.core.turn import Turn
@@ -12,6 +22,9 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
     """Let a launcher take part in a job, or refuse it."""
     state, node = turn.state, event.origin.node
     job = state.jobs.get(event.job)
+    if job is not None and late.is_over(job, event.job_id):
+        late.tell(turn, job, node, event.job_id)
+        return
     if job is not None and _left_behind(job, event):
         ending.replaced(turn, job)
     if job is None or (job.state is JobState.ENDED and node not in job.launchers):
@@ -30,7 +43,9 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         _begin_from(turn, job, event)
     current = node in job.members and event.running_generation == job.generation
     stale_generation = 0 if current else event.running_generation
-    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation)
+    kept = kept_out(state, state.nodes[node])
+    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation, kept)
+    jobs_on.offer(state, node, job)
     if not current and _counts_on(job, node):
         jobs.fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
     ending.count_launchers(turn, job)
@@ -61,6 +76,7 @@ def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
     # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
     fresh = event.fresh or (job.fresh and not job.start_reason)
     otherwise = event.storage != job.storage or _wishes(event) != _wishes(job)
+    otherwise = otherwise or event.program != job.program
     return fresh or otherwise or _limits(event) != _limits(job)
 
 
@@ -74,9 +90,13 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
         processes_per_node=event.processes_per_node,
         reform=event.reform,
         restarts_max=event.restarts_max,
+        replica_nodes=event.replica_nodes,
+        program=event.program,
         created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
+        job_id=late.number_for(turn, event, ended),
+        ends_before=late.ends_before(ended),
         # Generations of a name never repeat, so what an old job left behind stays fenced off.
         generation=ended.generation if ended else 0,
         storage=event.storage,
@@ -117,16 +137,26 @@ def _refusal(job: JobRecord, event: LauncherJoined) -> str:
             f"job {job.name} is brought to storage otherwise: start every launcher with the same "
             "--persist options"
         )
+    if event.program and job.program and event.program != job.program:
+        return (
+            f"job {job.name} runs {job.program}, and this is {event.program}: choose another --job "
+            "name for another job"
+        )
     if _wishes(event) != _wishes(job):
         return (
             f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
-            f"--nproc-per-node {job.processes_per_node}: start every launcher with these options"
+            f"--nproc-per-node {job.processes_per_node}{_replicas(job)}: start every launcher with "
+            "these options"
         )
     return ""
 
 
-def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool]:
-    return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform)
+def _replicas(job: JobRecord) -> str:
+    return f" --nodes-per-replica {job.replica_nodes}" if job.replica_nodes > 1 else ""
+
+
+def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool, int]:
+    return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform, of.replica_nodes)
 
 
 def _limits(of: JobRecord | LauncherJoined) -> tuple[int, int, int]:

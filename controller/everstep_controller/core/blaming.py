@@ -1,9 +1,10 @@
 """Judges how a generation ended, once, and has the node replaced that is to blame."""
 
 from dataclasses import replace
+from itertools import groupby
 
 from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
-from everstep_controller.core import causes, claims, deaths, node_moving
+from everstep_controller.core import causes, claims, deaths, jobs_on, node_moving
 from everstep_controller.core.deaths import Death, Judgement, Remedy, Strike
 from everstep_controller.core.node_lifecycle import NodeEvent
 from everstep_controller.core.state import Incident, JobRecord, JobState, NodeRecord
@@ -53,7 +54,7 @@ def _act(turn: Turn, job: JobRecord, incident: Incident, judgement: Judgement) -
 
 def finding_came(turn: Turn, node: NodeRecord) -> None:
     """Judge again where a node's word came after the decision, while training stands still."""
-    for job in turn.state.jobs.values():
+    for job in jobs_on.offered(turn.state, node):
         incident = job.incident
         if incident is None or job.state is JobState.ENDED or node.name not in job.members:
             continue
@@ -154,5 +155,7 @@ def tried(job: JobRecord, step: int | None) -> None:
 
 def summary(job: JobRecord) -> str:
     """Return what was tried in the open incident, for whoever has to go on by hand."""
-    tried = [one.tried for one in job.judgements if one.tried]
-    return f"; tried: {', then '.join(tried)}" if tried else ""
+    runs = groupby(one.tried for one in job.judgements if one.tried)
+    tried = [(plan, len(list(times))) for plan, times in runs]
+    words = [plan if times == 1 else f"{times} times {plan}" for plan, times in tried]
+    return f"; tried: {', then '.join(words)}" if words else ""

@@ -11,14 +11,22 @@ from statistics import median_low
 from everstep_controller.core.facts import Settings
 from everstep_controller.core.ledger import REFERENCE_STEPS
 from everstep_controller.core.moving import PLANNED_CAUSES
+from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.state import JobRecord
 
 _S = 1_000_000_000
 # Nothing is changed before this many steps of a generation have been measured, and this long.
 _STEPS_MIN = REFERENCE_STEPS
 _CHANGE_NS = 60 * _S
+# Going back to more snapshots is tried less often, each time later, up to four hours. Where they
+# are dear only because they come so close (no slot is free yet), rare ones look cheap, and the two
+# would take turns.
+_BACK_NS = 900 * _S
+_DOUBLINGS_MAX = 4
 # A change that is smaller than this factor is not worth one: so near the best, it loses 2 % less.
 _FACTOR = 1.2
+# What was too dear to ignore is ignored again only when it costs half of that.
+_CHEAP_AGAIN = 0.5
 # Failures of a node in a day before the job has had any of its own: 6.5 in 1,000 node-days
 # (Kokolis et al., "Revisiting Reliability in Large-Scale ML Research Clusters", 2024, RSC-1).
 _FAULTS_PER_NODE_NS = 6.5e-3 / 86_400e9
@@ -36,54 +44,46 @@ class Cost:
     between_faults_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class Cadence:
-    """A snapshot at every step that is a multiple of ``every``, from ``start`` on; and why."""
-
-    every: int = 1
-    start: int = 0
-    reason: str = "every step is snapshotted until its cost is known"
-    changed_ns: int = 0
-
-
 def cost(job: JobRecord, now_ns: int) -> Cost:
-    """Return what the ledger of a job says about its snapshots."""
+    """Return what the steps and snapshots of a job have cost."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
-    # A step without a stall was not snapshotted.
-    stalls = [step.stall_ns for step in recent if step.stall_ns]
     faults = sum(incident.cause not in PLANNED_CAUSES for incident in job.incidents)
     nodes = max(1, len(job.members))
     # One fault that has not come yet, in the time in which nodes like these have one.
     prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)
     between_ns = (prior_ns + max(0, now_ns - job.created_ns)) / (1 + faults)
-    steps = len(job.ledger.reference_ns)
-    return Cost(steps, _median(works), _median(stalls), between_ns)
-
-
-def _median(values: list[int]) -> int:
-    return median_low(values) if values else 0
+    step_ns = median_low(works) if works else 0
+    return Cost(len(job.ledger.reference_ns), step_ns, job.snapshot_costs.usual_ns, between_ns)
 
 
 def decide(before: Cadence, job: JobRecord, settings: Settings, now_ns: int) -> Cadence:
     """Return how often to snapshot from now on: as before, unless it is worth a change."""
     least, most = bounds(job, settings)
     every = min(max(before.every, least), most)
-    recent = now_ns - before.changed_ns < _CHANGE_NS
-    if every == before.every and (recent or len(job.ledger.reference_ns) < _STEPS_MIN):
+    age_ns = now_ns - before.changed_ns
+    due = age_ns >= _CHANGE_NS and len(job.ledger.reference_ns) >= _STEPS_MIN
+    if every == before.every and not due:
         return before
     known = cost(job, now_ns)
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
-    if not recent and known.steps >= _STEPS_MIN and known.step_ns:
-        wanted = min(max(best(known, settings), least), most)
-        if wanted != every and max(wanted, every) >= _FACTOR * min(wanted, every):
+    if due and known.step_ns and known.stall_ns:
+        wanted = min(max(best(known, settings, every), least), most)
+        if _worth(every, wanted, age_ns, before.returns):
             every, reason = wanted, _why(known, wanted)
     if every == before.every:
         return before
     lead = math.ceil(_LEAD_NS / known.step_ns) + 2 if known.step_ns else 2
     newest = -1 if job.last_step is None else job.last_step
     start = -(-(newest + lead) // every) * every
-    return Cadence(every, start, reason, now_ns)
+    return Cadence(every, start, reason, now_ns, before.returns + (every < before.every))
+
+
+def _worth(every: int, wanted: int, age_ns: int, returns: int) -> bool:
+    """Return whether what would be best is worth a change, this long after the last one."""
+    if wanted == every or max(wanted, every) < _FACTOR * min(wanted, every):
+        return False
+    return wanted > every or age_ns >= _BACK_NS << min(returns, _DOUBLINGS_MAX)
 
 
 def bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
@@ -93,13 +93,14 @@ def bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
     return least, max(least, min(limits, default=1 << 62))
 
 
-def best(known: Cost, settings: Settings) -> int:
-    """Return the number of steps between snapshots that loses least.
+def best(known: Cost, settings: Settings, every: int = 1) -> int:
+    """Return the number of steps between snapshots that loses least, where it is ``every`` now.
 
     It is Young's, but where the operator's settings make an exception for what costs next to
     nothing, and for intervals that are longer than people bear to lose.
     """
-    if known.stall_ns < settings.snapshot_cost_ignored_ratio * known.step_ns:
+    ignored = settings.snapshot_cost_ignored_ratio * (1.0 if every == 1 else _CHEAP_AGAIN)
+    if known.stall_ns < ignored * known.step_ns:
         return 1
     gap_ns = settings.snapshot_gap_ns_max
     most = max(1, gap_ns // known.step_ns) if gap_ns else math.inf

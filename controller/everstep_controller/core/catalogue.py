@@ -170,6 +170,22 @@ class Catalogue:
                 return tuple(sorted(copies.memory.without(()).layouts))
         return ()
 
+    def differing(self, generation: int, step: int) -> tuple[int, int] | None:
+        """Return two ranks that saved different bytes under the same names; None if none did."""
+        known = self._generations.get(generation)
+        copies = known.steps.get(step) if known else None
+        if copies is None or len(copies.memory.layouts) >= len(copies.memory.ranks):
+            return None
+        first: dict[str, Copy] = {}
+        for copy in sorted(copies, key=lambda one: one.rank):
+            # What another rank's can stand in for may differ, and is hashed with the rest.
+            if copy.needed or copy.tier is not Tier.MEMORY:
+                continue
+            other = first.setdefault(copy.layout, copy)
+            if other.root_hash != copy.root_hash:
+                return other.rank, copy.rank
+        return None
+
     def recoverable(
         self,
         generation: int,

@@ -1,31 +1,14 @@
-"""From the evidence of one fault to what is done about it: a table, and a sentence why."""
+"""From the evidence of one fault to what is done about it, and a sentence why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from types import MappingProxyType
 
 from everstep_common.failures import Side, side
 from everstep_controller.core.deaths import Death, Judgement, Remedy
+from everstep_controller.core.remedies import OTHERWISE, RULES, History, Rule
 
 # Kinds of failure that no other attempt can change, when the ranks fail before their first step.
 _NEVER_STARTS = frozenset({"import", "usage"})
-
-
-class History(Enum):
-    """What else is known of deaths like this one."""
-
-    NEW = auto()
-    # Several ranks show it, and the job has not made a step yet.
-    FROM_THE_START = auto()
-    # An earlier generation died of the same, at the same step and on the same node …
-    SAME_STEP = auto()
-    # … or on another one.
-    SAME_STEP_ELSEWHERE = auto()
-    # Ranks on several nodes show it, at once or one after the other.
-    ON_SEVERAL_NODES = auto()
-    # Another death without an explanation was on this node not long ago.
-    SAME_NODE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,55 +38,6 @@ class Evidence:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What is done in one case, and the sentence why."""
-
-    remedy: Remedy
-    reason: str
-
-
-_AGAIN = Rule(
-    Remedy.STOP,
-    "{what}, the same as generation {before} {where}: the script or its data is at fault; correct "
-    "it and start the job again",
-)
-_NODES_WORD = Rule(Remedy.REPLACE, "{what}: {node} is at fault by its own word{finding}")
-
-RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
-    {
-        (Side.SCRIPT, History.FROM_THE_START): Rule(
-            Remedy.STOP,
-            "{what}, and {others}: it cannot start anywhere; correct the command or what is "
-            "installed, and start the job again",
-        ),
-        (Side.SCRIPT, History.SAME_STEP): _AGAIN,
-        (Side.SCRIPT, History.SAME_STEP_ELSEWHERE): _AGAIN,
-        (Side.UNKNOWN, History.SAME_STEP_ELSEWHERE): _AGAIN,
-        (Side.UNKNOWN, History.SAME_STEP): Rule(
-            Remedy.REPLACE,
-            "{what}, the same as generation {before} {where}: {node} is replaced and checked",
-        ),
-        (Side.UNKNOWN, History.SAME_NODE): Rule(
-            Remedy.REPLACE,
-            "{what}: the second death without an explanation there, so {node} is replaced and "
-            "checked",
-        ),
-    }
-    | {(Side.NODE, history): _NODES_WORD for history in History}
-)
-# A pair that is not in the table is tried once more.
-_OTHERWISE: Mapping[Side, str] = MappingProxyType(
-    {
-        Side.SCRIPT: "{what}: the script's own fault if it comes again {where}",
-        Side.NODE: "{what}",
-        Side.TRANSIENT: "{what}: of the moment, as far as is known, so it is tried again",
-        Side.CONSEQUENCE: "{what}: which rank went first is not known",
-        Side.UNKNOWN: "{what}: the script or {node}, only a repetition tells",
-    }
-)
-
-
 def judge(evidence: Evidence) -> Judgement:
     """Return what is to be done about a fault."""
     if evidence.outside or not evidence.deaths:
@@ -118,7 +52,7 @@ def judge(evidence: Evidence) -> Judgement:
     history = history_of(evidence)
     whose, fault = _whose(evidence, culprit, history)
     # Without a kind, nothing was classified: an older launcher, or an older journal.
-    otherwise = Rule(Remedy.RESTART, _OTHERWISE[whose] if culprit.kind else "{what}")
+    otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.kind else "{what}")
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
     return Judgement(
@@ -144,6 +78,8 @@ def counts_against_node(evidence: Evidence, judgement: Judgement) -> bool:
     """Return whether this death is one of those that only a repetition on the node explains."""
     if not evidence.deaths or judgement.remedy is not Remedy.RESTART or not judgement.node:
         return False
+    if evidence.deaths[0].ended_before_any_step:
+        return False
     return history_of(evidence) is History.NEW
 
 
@@ -155,11 +91,14 @@ def history_of(evidence: Evidence) -> History:
     if _cannot_start(evidence, culprit, len(alike)):
         return History.FROM_THE_START
     if earlier := _same_before(evidence, culprit):
+        if culprit.ended_before_any_step:
+            return History.NEVER_STARTED
         elsewhere = len(nodes) > 1 or earlier.node not in ("", culprit.node)
         return History.SAME_STEP_ELSEWHERE if elsewhere else History.SAME_STEP
     if len(nodes) > 1 or _elsewhere_before(evidence, culprit):
         return History.ON_SEVERAL_NODES
-    return History.SAME_NODE if evidence.strikes.get(culprit.node) else History.NEW
+    struck = evidence.strikes.get(culprit.node) and not culprit.ended_before_any_step
+    return History.SAME_NODE if struck else History.NEW
 
 
 def _cannot_start(evidence: Evidence, culprit: Death, ranks: int) -> bool:
@@ -170,9 +109,10 @@ def _cannot_start(evidence: Evidence, culprit: Death, ranks: int) -> bool:
 def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
     """Return the newest generation that died of the same at the same step.
 
-    Without a step, only an exception is evidence enough that it was the same place.
+    Without a step, only an exception, or a script that ends itself before its first, is evidence
+    enough that it was the same place.
     """
-    if culprit.step is None and not culprit.exception:
+    if culprit.step is None and not culprit.exception and not culprit.ended_before_any_step:
         return None
     same = (culprit.signature, culprit.step)
     found = (one for one in reversed(evidence.past) if (one.signature, one.step) == same)

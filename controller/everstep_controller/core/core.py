@@ -6,11 +6,15 @@ from typing import Any
 from everstep_controller.core import (
     admission,
     adopting,
+    cancelling,
     ending,
     events,
     forgetting,
+    hold_orders,
     injections,
     jobs,
+    jobs_on,
+    late,
     liveness,
     maintenance,
     nodes,
@@ -18,6 +22,7 @@ from everstep_controller.core import (
     pausing,
     planned,
     planning,
+    recovering,
     rollback,
     running,
     starting,
@@ -49,6 +54,7 @@ class Core:
             jobs.nodes_unusable(turn)
             admission.next_begins(turn)
             planned.look(turn, event)
+            hold_orders.look(turn)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
@@ -78,6 +84,8 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state = turn.state
     state.term += 1
     state.findings.pop("event rejected", None)
+    jobs_on.know_all(state)
+    late.number_all(state)
     for node in state.nodes.values():
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
         if node.connected:
@@ -134,23 +142,6 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
     return ""
 
 
-def _recovery_begun(turn: Turn, event: events.RecoveryBegun) -> None:
-    turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
-    turn.state.recovering = True
-    turn.set_timer("recovery", turn.state.settings.recovery_ns)
-    turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
-
-
-def _recovery_over(turn: Turn) -> None:
-    state = turn.state
-    state.term = max(state.term, state.highest_term_seen) + 1
-    state.halted, state.recovering = "", False
-    for job in state.jobs.values():
-        jobs.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
-    turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
-    turn.actions.extend(orders.outstanding(state))
-
-
 def _timer_due(turn: Turn, event: events.TimerDue) -> None:
     at_ns = turn.state.timers.get(event.timer)
     if at_ns is None or at_ns > turn.now_ns:
@@ -170,10 +161,6 @@ def _timer_due(turn: Turn, event: events.TimerDue) -> None:
         _node_timer(turn, kind, name)
 
 
-def _forget_job(turn: Turn, name: str) -> None:
-    turn.state.jobs.pop(name, None)
-
-
 def _node_timer(turn: Turn, kind: str, name: str) -> None:
     node = turn.state.nodes[name]
     if kind == "stream":
@@ -187,8 +174,8 @@ def _node_timer(turn: Turn, kind: str, name: str) -> None:
 
 
 _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
-    "recovery": lambda turn, _: _recovery_over(turn),
-    "forget": _forget_job,
+    "recovery": recovering.over,
+    "forget": forgetting.retention_over,
     "breakpoint": ending.breakpoint_overdue,
     "abandoned": ending.abandoned,
     "injection": injections.forget,
@@ -203,7 +190,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.SettingsApplied: _settings_applied,
     events.TimerDue: _timer_due,
     events.EventRejected: pausing.event_rejected,
-    events.RecoveryBegun: _recovery_begun,
+    events.RecoveryBegun: recovering.begun,
     events.NodeConnected: _node_connected,
     events.NodeDisconnected: liveness.disconnected,
     events.PeerReported: liveness.peer_reported,
@@ -217,6 +204,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.MaintenanceOrdered: maintenance.ordered,
     events.MaintenanceCancelled: maintenance.cancelled,
     events.RestartOrdered: planned.restart_ordered,
+    events.RestartCancelled: cancelling.restart_cancelled,
     events.AutomationPaused: pausing.paused,
     events.AutomationResumed: pausing.resumed,
     events.InjectionOrdered: injections.ordered,
@@ -234,6 +222,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.JobProgressed: running.progressed,
     events.StepRecoverable: planned.step_recoverable,
     events.KeeperChosen: running.keeper_chosen,
+    events.CadenceChosen: running.cadence_chosen,
     events.LayoutLearned: running.layout_learned,
     events.RecoveryStepChosen: starting.step_chosen,
     events.BreakpointReached: ending.breakpoint_reached,

@@ -1,19 +1,16 @@
 """How ranks died, and what was made of it: what the state keeps of both."""
 
-import re
 from bisect import insort
 from dataclasses import dataclass
 from enum import Enum
 
-from everstep_common.failures import Side, side
+from everstep_common.failure_texts import unvarying
+from everstep_common.failures import ENDED_ITSELF, Side, side
 
 # When one rank dies, thousands may follow; more than these would explain nothing more.
 DEATHS_MAX = 64
 JUDGEMENTS_MAX = 16
 STRIKES_MAX = 8
-
-# Where an object lies differs from process to process.
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
 class Remedy(Enum):
@@ -40,6 +37,8 @@ class Death:
     core_dumped: bool = False
     # The last step that it completed, or that the job had completed when it told of none.
     step: int | None = None
+    # Where its core dump is, or the command that shows it.
+    core_file: str = ""
 
     @property
     def explains(self) -> bool:
@@ -49,8 +48,13 @@ class Death:
     @property
     def signature(self) -> str:
         """What is equal in two deaths of the same cause."""
-        how = self.exception or f"exit {self.exit_code}, signal {self.signal}"
-        return f"{self.kind}: {_ADDRESS.sub('0x…', how)}"
+        how = unvarying(self.kind, self.exception)
+        return f"{self.kind}: {how or f'exit {self.exit_code}, signal {self.signal}'}"
+
+    @property
+    def ended_before_any_step(self) -> bool:
+        """Whether the script ended itself before its first step, which no node makes it do."""
+        return self.kind == ENDED_ITSELF and self.step is None
 
     def sentence(self) -> str:
         """Return what happened, in words."""

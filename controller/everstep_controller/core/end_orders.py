@@ -1,7 +1,7 @@
 """Orders about the end of a job, and about what is kept of it."""
 
 from everstep_controller.core.actions import EndJob, ForgetJob, HoldLauncher, KeepJob
-from everstep_controller.core.state import JobRecord
+from everstep_controller.core.state import EndedJob, JobRecord
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
@@ -15,6 +15,25 @@ def end(job: JobRecord, node: str) -> EndJob:
         reason=job.reason,
         job=job.name,
         succeeded=job.succeeded,
+    )
+
+
+def end_of(job: JobRecord, node: str, job_id: int) -> EndJob:
+    """Return the order to end a launcher of a job that ended while it was away."""
+    if job_id == job.job_id:
+        ended = EndedJob(job_id, job.succeeded, job.reason)
+        since = ""
+    else:
+        unknown = EndedJob(job_id, False, "how, is not known any more")
+        ended = next((one for one in job.ends_before if one.job_id == job_id), unknown)
+        since = f"; another job has the name {job.name} since, see 'everstep job {job.name}'"
+    return EndJob(
+        id=f"{job.name}/{job_id}/end/{node}",
+        node=node,
+        reason=f"it ended while this launcher was away ({ended.reason}){since}",
+        job=job.name,
+        succeeded=ended.succeeded,
+        job_id=job_id,
     )
 
 

@@ -1,7 +1,8 @@
 """How a job ends: at once, or after its last step is in storage."""
 
-from everstep_controller.core import end_orders, orders, successors
+from everstep_controller.core import end_orders, successors
 from everstep_controller.core.events import BreakpointReached
+from everstep_controller.core.hold_orders import hold
 from everstep_controller.core.job_lifecycle import JobEvent
 from everstep_controller.core.moving import move
 from everstep_controller.core.state import JobRecord, JobState
@@ -33,7 +34,7 @@ def close(turn: Turn, job: JobRecord, reason: str) -> None:
         turn.announce(job.name, "JobClosing", message)
         if job.done:
             job.reason = f"its last step is being brought to storage: {reason}"
-            turn.actions.extend(orders.hold(job, node) for node in job.members)
+            turn.actions.extend(hold(turn.state, job, node) for node in job.members)
 
 
 def _has_state(job: JobRecord) -> bool:

@@ -79,6 +79,8 @@ class JobOnNode:
     launcher: bool
     # The plan that its newest generation comes from; 0 when the agent did not say.
     planned_generation: int = 0
+    # Of its launcher; 0 where there is none, or it is not known.
+    job_id: int = 0
 
 
 class Phase(Enum):

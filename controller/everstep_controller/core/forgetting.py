@@ -1,4 +1,4 @@
-"""Jobs that have ended and whose memory an operator wants back before its time."""
+"""Jobs that have ended: their memory before its time, and the job itself when its time is over."""
 
 from everstep_controller.core import end_orders
 from everstep_controller.core.events import OperatorForgotJob
@@ -18,3 +18,8 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
         message = f"{event.operator} has the memory of {job.name} dropped on {nodes}"
         turn.announce(job.name, "JobForgotten", message)
     turn.actions.extend(end_orders.forget(job, node) for node in involved)
+
+
+def retention_over(turn: Turn, name: str) -> None:
+    """Forget a job that ended long ago."""
+    turn.state.jobs.pop(name, None)

@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from everstep_controller.core import blaming, ending, moving, orders, planning, successors
+from everstep_common.endings import by_user_on
+from everstep_controller.core import (
+    blaming,
+    ending,
+    incident_story,
+    moving,
+    orders,
+    planning,
+    successors,
+)
 from everstep_controller.core.deaths import Death
 from everstep_controller.core.events import (
     GenerationStopped,
@@ -27,6 +36,7 @@ _STRENGTH = {
     "process": 1,
     "rollback": 2,
     "launcher": 3,
+    "user": 3,
     "finding": 4,
     "operator": 5,
     "growth": 5,
@@ -47,13 +57,13 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
     # Who shuts a node down for maintenance ends its launcher, and means no job by that.
     meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
     if meant and (node in job.members or job.state is JobState.FORMING):
-        job.ending = job.ending or f"ended by its user on {node}"
+        job.ending = job.ending or by_user_on(node)
     if node in job.phases:
         _processes_gone(job, node)
     # Else its agent may hear of this generation only now, and settles it when it is to stop it.
     if node in job.members:
         message = f"the launcher on {node} is gone: {event.reason}"
-        fault(turn, job, event.at_ns, "launcher", node, message)
+        fault(turn, job, event.at_ns, "user" if meant else "launcher", node, message)
     planning.reconsider(turn, job)
     ending.count_launchers(turn, job)
 
@@ -80,10 +90,12 @@ def rank_exited(turn: Turn, event: RankExited) -> None:
         last_line=event.last_line,
         core_dumped=event.core_dumped,
         step=job.last_step if event.step is None else event.step,
+        core_file=event.core_file,
     )
     blaming.died(job, death)
     cause = "process" if death.explains else "collective"
     fault(turn, job, event.at_ns, cause, death.node, death.sentence())
+    incident_story.died(job, death)
 
 
 def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
@@ -97,6 +109,7 @@ def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
         launcher.free_port = event.free_port or launcher.free_port
         if event.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
+    incident_story.stopped(turn, job, event)
     if event.generation == job.generation:
         _processes_gone(job, node)
         if job.members == [node]:

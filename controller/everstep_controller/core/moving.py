@@ -4,8 +4,9 @@ from everstep_controller.core.job_lifecycle import JobEvent, step
 from everstep_controller.core.state import JobRecord
 from everstep_controller.core.turn import Turn
 
-# What people or the controller want of a healthy job: no fault of anything.
-PLANNED_CAUSES = frozenset({"operator", "growth"})
+# What people or the controller want of a healthy job: no fault of anything. "user": who submitted
+# it, or the scheduler for somebody else, sent its launchers away.
+PLANNED_CAUSES = frozenset({"operator", "growth", "user"})
 
 
 def move(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:

@@ -1,7 +1,7 @@
 """What happens to nodes: connections, findings, checks and operators' words."""
 
 from everstep_common.findings import Finding, Mode, Severity
-from everstep_controller.core import blaming, claims, injections, jobs, node_moving, orders
+from everstep_controller.core import blaming, claims, injections, jobs, late, node_moving, orders
 from everstep_controller.core.events import (
     CheckFinished,
     FindingCleared,
@@ -75,6 +75,7 @@ def connected(turn: Turn, event: NodeConnected) -> None:
     turn.drop_timer(f"stream/{node.name}")
     turn.drop_timer(f"confirm/{node.name}")
     jobs.node_back(turn, node, {} if rebooted else {seen.job: seen for seen in event.jobs})
+    late.node_back(turn, node.name, () if rebooted else event.jobs)
     node.findings = {
         key: node.findings.get(key, OpenFinding(finding, turn.now_ns))
         for finding in event.open_findings
@@ -114,11 +115,11 @@ def finding_cleared(turn: Turn, event: FindingCleared) -> None:
             f"{event.key.condition}Cleared",
             f"{event.key.condition} is over on {node.name}: {event.evidence}",
         )
-        reconsider(turn, node)
+        reconsider(turn, node, f"{event.key.condition} of {event.key.component} is over: ")
 
 
-def reconsider(turn: Turn, node: NodeRecord) -> None:
-    """Judge a node by its open findings, as far as each one's mode allows."""
+def reconsider(turn: Turn, node: NodeRecord, over: str = "") -> None:
+    """Judge a node by its open findings, as far as each one's mode allows; ``over``: what ended."""
     node.deferred = ""
     if node.state is NodeState.MAINTENANCE:
         return
@@ -137,9 +138,13 @@ def reconsider(turn: Turn, node: NodeRecord) -> None:
             return
         _defer(turn, node, said(finding), forbidden)
     if fatal or degraded:
-        move(turn, node, NodeEvent.DEGRADED_FINDING, said((fatal + degraded)[0]))
+        worst = said((fatal + degraded)[0])
+        move(turn, node, NodeEvent.DEGRADED_FINDING, worst)
+        if node.state is NodeState.SUSPECT:
+            node.reason = worst  # the finding that made it suspect may be over, and this one not
     else:
-        move(turn, node, NodeEvent.CLEARED, "its findings are cleared")
+        # Others may be open, and come later, that are only observed or that somebody has accepted.
+        move(turn, node, NodeEvent.CLEARED, f"{over}no open finding counts against it")
 
 
 def said(finding: Finding) -> str:

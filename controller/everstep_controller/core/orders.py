@@ -8,7 +8,6 @@ from everstep_controller.core.actions import (
     ChooseRecoveryStep,
     ClearInjection,
     ConfirmSilence,
-    HoldLauncher,
     Inject,
     Isolate,
     RefuseLauncher,
@@ -19,6 +18,7 @@ from everstep_controller.core.actions import (
     StopGeneration,
 )
 from everstep_controller.core.facts import BranchPoint, InjectionState
+from everstep_controller.core.hold_orders import hold
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.state import (
     AUTOMATION,
@@ -96,7 +96,7 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
         yield from _for_running(state, job, node)
     else:
         yield from _for_holder(state, job, node) if job.past else []
-        yield from [hold(job, node)] if node in job.launchers else []
+        yield from [hold(state, job, node)] if node in job.launchers else []
 
 
 def _for_holder(state: State, job: JobRecord, node: str) -> Iterator[Action]:
@@ -166,16 +166,6 @@ def refuse(job: str, node: str, reason: str) -> RefuseLauncher:
     return RefuseLauncher(id=f"{job}/refuse/{node}", node=node, reason=reason, job=job)
 
 
-def hold(job: JobRecord, node: str) -> HoldLauncher:
-    """Return the order to let a launcher wait."""
-    spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.done
-    waits = f"waiting as a spare of {job.name} (another job would need another --job name)"
-    reason = waits if spare else job.reason
-    return HoldLauncher(
-        id=f"{job.name}/hold/{node}/{job.state.value}", node=node, reason=reason, job=job.name
-    )
-
-
 def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGeneration:
     """Return the order to stop a generation on a node."""
     return StopGeneration(
@@ -217,6 +207,8 @@ def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
         stored=job.restore_stored,
         skipped=tuple(job.skipped),
         own_restarts=job.own_restarts,
+        job_id=job.job_id,
+        renew=job.renew,
     )
 
 

@@ -39,29 +39,50 @@ def seat(
     domains: Mapping[str, str],
     able: Sequence[Candidate],
     most: int,
+    replica: int = 1,
 ) -> Seating:
     """Return who takes part: members keep their places, spares take those of the gone.
 
-    ``domains`` are those of the members; at most ``most`` nodes take part. The first node, where
+    ``domains`` are those of the members; at most ``most`` nodes take part, and where ``replica``
+    of them hold one copy of the model together, so many or none of each. The first node, where
     the others meet, is a healthy one if any is.
     """
     there = {one.name: one for one in able}
     seated = set(members)
     spares = _Spares([one for one in able if one.name not in seated])
-    places: list[str] = []
+    seats: list[str] = []
     replaced: dict[str, str] = {}
-    empty = 0
     for name in members:
         if name in there:
-            places.append(name)
+            seats.append(name)
         elif spare := spares.nearest(domains.get(name, "")):
             replaced[name] = spare.name
-            places.append(spare.name)
+            seats.append(spare.name)
         else:
-            empty += 1
-    places = _grown(places, spares.best(most - len(places)), there)[:most]
+            seats.append("")
+    empty = seats.count("")
+    places = _whole(seats, replica)
+    more = spares.best(most - len(places))
+    more = more[: len(more) - (len(places) + len(more)) % replica]
+    places = _grown(places, more, there)[:most]
     trust = {name: there[name].distrust for name in places}
     return Seating(meeting_first(places, trust), replaced, empty)
+
+
+def _whole(seats: Sequence[str], replica: int) -> list[str]:
+    """Return the seats without the empty ones; who is left of broken replicas makes whole ones.
+
+    Those that are whole stay as they are. Nodes that are left over wait, as spares do.
+    """
+    replicas = [seats[at : at + replica] for at in range(0, len(seats), replica)]
+    left = [name for one in replicas if not all(one) for name in one if name]
+    places: list[str] = []
+    for one in replicas:
+        if all(one) and len(one) == replica:
+            places += one
+        elif len(left) >= replica:
+            places, left = places + left[:replica], left[replica:]
+    return places
 
 
 def meeting_first(places: Sequence[str], distrust: Mapping[str, int]) -> list[str]:

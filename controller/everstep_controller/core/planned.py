@@ -11,7 +11,7 @@ from everstep_controller.core import jobs, orders, planning
 from everstep_controller.core.concerned import jobs_concerned
 from everstep_controller.core.events import Event, JobProgressed, RestartOrdered, StepRecoverable
 from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.outlook import sentence, without
+from everstep_controller.core.outlook import drained, sentence, without
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, Planned, State
 from everstep_controller.core.turn import Turn
 
@@ -164,7 +164,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
     if job.grown_ns:
         due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
     if turn.now_ns >= due_ns:
-        size = min(job.nodes_max, len(job.members) + len(_waiting(turn.state, job)))
+        size = _grown_size(turn.state, job)
         reason = f"nodes have come back: {job.name} grows from {len(job.members)} to {size}"
         _want(turn, job, Planned("growth", "automation", reason, 0, 0))
     elif timer not in turn.state.timers:
@@ -176,17 +176,24 @@ def _may_grow(turn: Turn, job: JobRecord) -> bool:
     return (
         job.state is JobState.RUNNING
         and job.reform
-        and len(job.members) < min(job.nodes_max, len(job.launchers))
+        and len(job.members) + job.replica_nodes <= min(job.nodes_max, len(job.launchers))
         and not (job.planned or job.done or job.closing or job.ending)
         and not turn.paused(job.name)
         and orders.has_state(job)
-        and bool(_waiting(turn.state, job))
+        and _grown_size(turn.state, job) > len(job.members)
     )
+
+
+def _grown_size(state: State, job: JobRecord) -> int:
+    """Return on how many nodes the job could run: whole replicas of its model."""
+    more = min(job.nodes_max - len(job.members), len(_waiting(state, job)))
+    return len(job.members) + more - more % job.replica_nodes
 
 
 def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
     members = frozenset(job.members)
-    return [node for node in planning.candidates(state, job) if node.name not in members]
+    able = planning.candidates(state, job)
+    return [node for node in able if node.name not in members and not node.deferred]
 
 
 def _look(turn: Turn, job: JobRecord) -> None:
@@ -248,4 +255,6 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     held = job.ledger.steps and job.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
-    jobs.fault(turn, job, min(at_ns, turn.now_ns), cause, "", message)
+    left = drained(turn.state, job) if wish.kind == "drain" else []
+    node = left[0] if len(left) == 1 else ""
+    jobs.fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from everstep_controller.core import (
     blaming,
     ending,
+    hold_orders,
+    incident_story,
+    kept_out,
     orders,
     placing,
     probation,
@@ -46,9 +49,10 @@ def _form(turn: Turn, job: JobRecord) -> None:
         plan(turn, job)
         return
     job.reason = f"{ready} of {job.nodes_max} nodes have joined, it needs {job.nodes_min}"
+    job.reason += kept_out.others(turn.state, job)
     if ready >= job.nodes_min and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.forming_ns)
-    turn.actions.extend(orders.hold(job, node) for node in job.launchers)
+    hold_orders.hold_all(turn, job)
 
 
 def _stopping(turn: Turn, job: JobRecord) -> None:
@@ -77,7 +81,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
 
 def distrust(node: NodeRecord) -> int:
     """Return how little a node is trusted: 0 for a healthy one."""
-    return placing.SUSPECT if node.missed else _DISTRUST[node.state]
+    return placing.SUSPECT if node.missed or node.deferred else _DISTRUST[node.state]
 
 
 def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
@@ -86,11 +90,29 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
     Members keep their places, spares take the places of those that are gone (one of the same
     domain first), and without a spare the job re-forms if it may. Too few is an empty list.
     """
-    able = candidates(state, job)
+    able = _without_doubted(state, job, candidates(state, job))
     members, kind = seated(state, job, able)
     leaving = [] if members else _leaving(state, job)
     # Better a node that is to be left than no node at all.
-    return seated(state, job, able + leaving) if leaving else (members, kind)
+    return seated(state, job, [*able, *leaving]) if leaving else (members, kind)
+
+
+def _without_doubted(
+    state: State, job: JobRecord, able: Sequence[NodeRecord]
+) -> Sequence[NodeRecord]:
+    """Return the nodes without members that are doubted, as far as spares take their places.
+
+    Where automation may only advise to isolate, the node stays in use; but no job has to go back
+    to it, nor to one where what was killed is held in the kernel.
+    """
+    seats = frozenset(job.members)
+    trusted = [n for n in able if n.name in seats or distrust(n) < placing.SUSPECT]
+    doubts = [n for n in trusted if n.deferred or incident_story.holds(job, n.name)]
+    for doubted in doubts:
+        others = [node for node in trusted if node is not doubted]
+        if seated(state, job, others)[1] == "spare":
+            able, trusted = [node for node in able if node is not doubted], others
+    return able
 
 
 def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
@@ -109,7 +131,7 @@ def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[l
     """Return what choose_members does, of these nodes only."""
     able = [placing.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
     domains = {name: state.nodes[name].domain for name in job.members}
-    seating = placing.seat(job.members, domains, able, job.nodes_max)
+    seating = placing.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
     places = seating.places
     if len(places) == len(job.members) and places:
         return places, "spare" if seating.replaced else "in_place"
@@ -136,7 +158,9 @@ def plan(turn: Turn, job: JobRecord) -> None:
     if not members:
         able = len(candidates(turn.state, job))
         need = job.nodes_min if job.reform else max(len(job.members), job.nodes_min)
-        waiting.wait(turn, job, f"{able} nodes can take ranks, it needs {need}")
+        nodes = "1 node" if able == 1 else f"{able} nodes"
+        kept = kept_out.others(turn.state, job)
+        waiting.wait(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
     if job.unreachable:
         # Its generation was planned, and never started.

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from everstep_controller.core import ending, moving, stages
 from everstep_controller.core.events import (
+    CadenceChosen,
     GenerationFinished,
     JobProgressed,
     KeeperChosen,
@@ -72,7 +73,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     if event.recoverable_step is not None:
         job.recoverable_step = event.recoverable_step
     if job.state in ACTIVE and job.state is not JobState.RUNNING:
-        moving.move(turn, job, JobEvent.PROGRESSED, f"step {job.last_step} is done")
+        moving.move(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
@@ -80,6 +81,7 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
         return
     incident = job.incident
     job.ledger.commit_step(number, end_ns, stall_ns)
+    job.snapshot_costs.take(job.cadence, number, stall_ns)
     job.last_step = number
     is_new = incident is None or incident.step_before is None or number > incident.step_before
     if not is_new:
@@ -103,6 +105,13 @@ def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     job = turn.state.jobs.get(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
         job.holders.setdefault(event.node, 0)
+
+
+def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
+    """Remember which steps are snapshotted: costs are theirs, and a restart goes on with it."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None:
+        job.cadence = event.cadence
 
 
 def layout_learned(turn: Turn, event: LayoutLearned) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everstep_controller.core import probation
-from everstep_controller.core.cadence import Cadence
 from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.choosing import Question, best, readable, whole
 from everstep_controller.core.facts import BranchPoint, StepKey, StoredStep
 from everstep_controller.core.persisting import Persisting
+from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.snapshot_table import SnapshotNumbers, StepState, StorageTable
 from everstep_controller.core.state import JobRecord, JobState
 

@@ -33,6 +33,8 @@ def snapshot_table(view: View, steps: Sequence[SnapshotStep]) -> SnapshotTable:
     """Return the table of these lines, and what would be restored if the job stopped now."""
     picked = pick(view.catalogue, view.question)
     found = picked.candidate
+    if found is not None:
+        steps = _as_of_now(view, steps, (found.step, found.generation))
     return SnapshotTable(
         numbers=snapshot_numbers(view),
         restore_generation=0 if found is None else found.generation,
@@ -45,8 +47,27 @@ def snapshot_table(view: View, steps: Sequence[SnapshotStep]) -> SnapshotTable:
 
 def snapshot_steps(view: View) -> Iterator[SnapshotStep]:
     """Yield every step with its copies, newest first; one that goes meanwhile is left out."""
+    return _lines(view, view.steps())
+
+
+def _as_of_now(
+    view: View, steps: Sequence[SnapshotStep], chosen: tuple[int, int]
+) -> list[SnapshotStep]:
+    """Return the lines, those made anew that copies may have changed which came meanwhile."""
+    settled = {
+        (line.generation, line.step): line
+        for line in steps
+        if line.state is not StepState.PARTIAL and (line.step, line.generation) < chosen
+    }
+    keys = view.steps()
+    anew = _lines(view, [key for key in keys if key not in settled])
+    known = settled | {(line.generation, line.step): line for line in anew}
+    return [known[key] for key in keys if key in known]
+
+
+def _lines(view: View, keys: Sequence[StepKey]) -> Iterator[SnapshotStep]:
     stored = readable(view.catalogue, view.question)
-    for key in view.steps():
+    for key in keys:
         copies = view.catalogue.steps(key[0]).get(key[1])
         if copies is not None or key in stored:
             yield _step(view, key, copies or StepCopies(), stored.get(key))

@@ -6,8 +6,9 @@ from statistics import median_low
 from types import MappingProxyType
 
 from everstep_controller.core.facts import Phase
-from everstep_controller.core.ledger import Ledger, Segment
+from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.state import JobRecord
+from everstep_controller.core.timeline import Segment
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
     {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}

@@ -5,6 +5,7 @@ from dataclasses import replace
 from everstep_controller.core import blaming, continuing, orders, placing, planning, waiting
 from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.hold_orders import hold
 from everstep_controller.core.job_lifecycle import JobEvent
 from everstep_controller.core.moving import category, move
 from everstep_controller.core.state import JobRecord, JobState, State
@@ -25,6 +26,8 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     _count_restart(job, event.step)
     rebase(job, event)
     job.own_restarts = _own_restarts(turn.state, job)
+    # A fault may have come first: whoever wanted a restart has it all the same.
+    job.renew = job.planned is not None and job.planned.kind == "restart"
     _meet(turn.state, job)
     job.start_reason = _start_reason(job, event, turn.now_ns)
     move(turn, job, JobEvent.STEP_CHOSEN, job.start_reason)
@@ -34,7 +37,8 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     turn.actions.extend(orders.starts(job))
     # In the order in which they came: a replay decides the same in the same order.
     members = frozenset(job.members)
-    turn.actions.extend(orders.hold(job, name) for name in job.launchers if name not in members)
+    waiting_now = [name for name in job.launchers if name not in members]
+    turn.actions.extend(hold(turn.state, job, name) for name in waiting_now)
 
 
 def _count_restart(job: JobRecord, step: int | None) -> None:
@@ -85,6 +89,9 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     job.restored = None if event.step is None else (origin, event.step)
     job.cause, job.breakpoint_over = "", False
     job.last_step = event.step
+    if event.step is not None and job.recoverable_step is not None:
+        # What was recoverable behind that step is cut off, and must not pass for what comes anew.
+        job.recoverable_step = min(job.recoverable_step, event.step)
 
 
 def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:

@@ -12,7 +12,7 @@ _STOP_NS = 60_000_000_000
 
 def is_next(job: JobRecord, event: LauncherJoined) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    ends = job.ending or job.closing or job.done
+    ends = (job.ending or job.closing or job.done) and event.job_id != job.job_id
     if not ends or job.state is JobState.ENDED or not continuing.same_owner(job, event):
         return False
     return event.origin.node not in job.launchers and not event.running_generation

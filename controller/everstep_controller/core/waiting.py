@@ -1,5 +1,6 @@
 """A job that waits, for nodes or until its state can be reached again, and what it says."""
 
+from everstep_controller.core import hold_orders
 from everstep_controller.core.job_lifecycle import JobEvent
 from everstep_controller.core.moving import category, move
 from everstep_controller.core.state import JobRecord, JobState, State
@@ -14,11 +15,15 @@ _NAMED_MAX = 3
 def wait(turn: Turn, job: JobRecord, reason: str) -> None:
     """Have a job wait, and say for what."""
     job.plan = "waited"
-    if job.state is JobState.FORMING:
+    is_news = reason != job.reason
+    forming = job.state is JobState.FORMING
+    if forming:
         job.reason = reason
-        return
-    move(turn, job, JobEvent.NO_CAPACITY, reason)
-    if job.ledger.segments[-1].category != category(job, "inc.capacity"):
+    else:
+        move(turn, job, JobEvent.NO_CAPACITY, reason)
+    if is_news:
+        hold_orders.hold_all(turn, job)
+    if not forming and job.ledger.segments[-1].category != category(job, "inc.capacity"):
         job.ledger.enter(turn.now_ns, category(job, "inc.capacity"))
 
 

@@ -550,6 +550,7 @@ class WhyReply(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     DECISIONS_FIELD_NUMBER: _builtins.int
+    INCIDENT_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"node" or "job"."""
     state: _builtins.str
@@ -560,6 +561,10 @@ class WhyReply(_message.Message):
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
         """The decisions that led there, newest last."""
 
+    @_builtins.property
+    def incident(self) -> Global___Incident:
+        """The newest incident of a job, if it had any."""
+
     def __init__(
         self,
         *,
@@ -567,10 +572,11 @@ class WhyReply(_message.Message):
         state: _builtins.str = ...,
         answer: _builtins.str = ...,
         decisions: _abc.Iterable[Global___Event] | None = ...,
+        incident: Global___Incident | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["incident", b"incident"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "decisions", b"decisions", "kind", b"kind", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "decisions", b"decisions", "incident", b"incident", "kind", b"kind", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -708,7 +714,7 @@ class JobSummary(_message.Message):
     generation: _builtins.int
     """Its generation."""
     step: _builtins.int
-    """Last step that all ranks completed; valid when has_step is set."""
+    """Newest step that all ranks completed; valid when has_step is set."""
     has_step: _builtins.bool
     """Whether a step was completed yet."""
     ettr_time: _builtins.float
@@ -787,6 +793,7 @@ class JobDetail(_message.Message):
     CADENCE_FIELD_NUMBER: _builtins.int
     BEGUN_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -821,6 +828,10 @@ class JobDetail(_message.Message):
     def standbys(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandbyLine]:
         """What waits on each node to become its ranks, by node."""
 
+    @_builtins.property
+    def planned(self) -> Global___PlannedLine:
+        """A restart, or a move from a drained node, that somebody wants of it and that is still to come."""
+
     def __init__(
         self,
         *,
@@ -836,14 +847,63 @@ class JobDetail(_message.Message):
         cadence: Global___Cadence | None = ...,
         begun: _builtins.str = ...,
         standbys: _abc.Iterable[Global___StandbyLine] | None = ...,
+        planned: Global___PlannedLine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobDetail: _TypeAlias = JobDetail  # noqa: Y015
+
+@_typing.final
+class PlannedLine(_message.Message):
+    """Planned work on a job that is still to come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ORDERED_NS_FIELD_NUMBER: _builtins.int
+    AFTER_STEP_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    UNDO_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"restart", "drain" or "growth"."""
+    by: _builtins.str
+    """Who asked: an operator's name, or "operator", "maintenance" and "automation" as for claims."""
+    reason: _builtins.str
+    """Why."""
+    ordered_ns: _builtins.int
+    """When it was asked for."""
+    after_step: _builtins.int
+    """The last step before it; not set while none is chosen."""
+    waits: _builtins.str
+    """What it waits for, in one sentence."""
+    undo: _builtins.str
+    """The command that takes it back."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        ordered_ns: _builtins.int = ...,
+        after_step: _builtins.int | None = ...,
+        waits: _builtins.str = ...,
+        undo: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_step", b"_after_step", "after_step", b"after_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_step", b"_after_step", "after_step", b"after_step", "by", b"by", "kind", b"kind", "ordered_ns", b"ordered_ns", "reason", b"reason", "undo", b"undo", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__after_step: _TypeAlias = _typing.Literal["after_step"]  # noqa: Y015
+    _WhichOneofArgType__after_step: _TypeAlias = _typing.Literal["_after_step", b"_after_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_step) -> _WhichOneofReturnType__after_step | None: ...
+
+Global___PlannedLine: _TypeAlias = PlannedLine  # noqa: Y015
 
 @_typing.final
 class StandbyLine(_message.Message):
@@ -1491,6 +1551,8 @@ class Incident(_message.Message):
     HAS_RESTORED_FIELD_NUMBER: _builtins.int
     COSTS_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    DEATHS_FIELD_NUMBER: _builtins.int
+    LEFT_BEHIND_FIELD_NUMBER: _builtins.int
     incident: _builtins.str
     """"demo-3": job and number."""
     onset_ns: _builtins.int
@@ -1517,6 +1579,14 @@ class Incident(_message.Message):
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """What it cost."""
 
+    @_builtins.property
+    def deaths(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankDeath]:
+        """The ranks that died first, in the order in which they did."""
+
+    @_builtins.property
+    def left_behind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Killed processes that were left behind because the kernel holds them, a sentence for each node."""
+
     def __init__(
         self,
         *,
@@ -1532,14 +1602,80 @@ class Incident(_message.Message):
         has_restored: _builtins.bool = ...,
         costs: _abc.Iterable[Global___Category] | None = ...,
         verdict: _builtins.str = ...,
+        deaths: _abc.Iterable[Global___RankDeath] | None = ...,
+        left_behind: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "has_restored", b"has_restored", "incident", b"incident", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "left_behind", b"left_behind", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Incident: _TypeAlias = Incident  # noqa: Y015
+
+@_typing.final
+class RankDeath(_message.Message):
+    """One rank that ended before its generation did."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    AT_NS_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
+    CORE_DUMPED_FIELD_NUMBER: _builtins.int
+    CORE_FILE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Global rank."""
+    node: _builtins.str
+    """Its node."""
+    generation: _builtins.int
+    """Its generation."""
+    at_ns: _builtins.int
+    """When it ended."""
+    exit_code: _builtins.int
+    """Exit code; meaningful when signal is 0."""
+    signal: _builtins.int
+    """Signal that ended it; 0 when it exited."""
+    kind: _builtins.str
+    """How it died, as its launcher classified it: "exception", "host_memory"; empty when unknown."""
+    said: _builtins.str
+    """Its last exception in one line, or else the last line that it wrote."""
+    core_dumped: _builtins.bool
+    """The kernel wrote a core dump."""
+    core_file: _builtins.str
+    """Where that is, or the command that shows it; empty when that is not known."""
+    step: _builtins.int
+    """Last step that it completed; absent when none is known."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        node: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        at_ns: _builtins.int = ...,
+        exit_code: _builtins.int = ...,
+        signal: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        said: _builtins.str = ...,
+        core_dumped: _builtins.bool = ...,
+        core_file: _builtins.str = ...,
+        step: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at_ns", b"at_ns", "core_dumped", b"core_dumped", "core_file", b"core_file", "exit_code", b"exit_code", "generation", b"generation", "kind", b"kind", "node", b"node", "rank", b"rank", "said", b"said", "signal", b"signal", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___RankDeath: _TypeAlias = RankDeath  # noqa: Y015
 
 @_typing.final
 class IsolateRequest(_message.Message):
@@ -1690,6 +1826,62 @@ class RestartJobReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RestartJobReply: _TypeAlias = RestartJobReply  # noqa: Y015
+
+@_typing.final
+class CancelRestartRequest(_message.Message):
+    """Take the planned restart of which job back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        operator: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelRestartRequest: _TypeAlias = CancelRestartRequest  # noqa: Y015
+
+@_typing.final
+class CancelRestartReply(_message.Message):
+    """What was taken back, and what is still planned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    plan: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        plan: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelRestartReply: _TypeAlias = CancelRestartReply  # noqa: Y015
 
 @_typing.final
 class ReleaseRequest(_message.Message):

@@ -105,6 +105,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
                 _registered_method=True)
+        self.CancelRestart = channel.unary_unary(
+                '/everstep.admin.v1.Admin/CancelRestart',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.CancelRestartRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.CancelRestartReply.FromString,
+                _registered_method=True)
         self.AddMaintenance = channel.unary_unary(
                 '/everstep.admin.v1.Admin/AddMaintenance',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.AddMaintenanceRequest.SerializeToString,
@@ -262,6 +267,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelRestart(self, request, context):
+        """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
+        which none is planned, or that stops for it already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AddMaintenance(self, request, context):
         """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
         an unknown node, FAILED_PRECONDITION for a time that makes no sense.
@@ -407,6 +420,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RestartJob,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.SerializeToString,
+            ),
+            'CancelRestart': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelRestart,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.CancelRestartRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.CancelRestartReply.SerializeToString,
             ),
             'AddMaintenance': grpc.unary_unary_rpc_method_handler(
                     servicer.AddMaintenance,
@@ -838,6 +856,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/RestartJob',
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelRestart(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/CancelRestart',
+            everstep__proto_dot_generated_dot_admin__pb2.CancelRestartRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.CancelRestartReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -70,6 +70,10 @@ class AdminStub:
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
     """
+    CancelRestart: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelRestartRequest, _admin_pb2.CancelRestartReply]
+    """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
+    which none is planned, or that stops for it already.
+    """
     AddMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]
     """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
     an unknown node, FAILED_PRECONDITION for a time that makes no sense.
@@ -135,6 +139,10 @@ class AdminAsyncStub(AdminStub):
     RestartJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]  # type: ignore[assignment]
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
+    """
+    CancelRestart: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelRestartRequest, _admin_pb2.CancelRestartReply]  # type: ignore[assignment]
+    """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
+    which none is planned, or that stops for it already.
     """
     AddMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]  # type: ignore[assignment]
     """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
@@ -282,6 +290,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.RestartJobReply, _abc.Awaitable[_admin_pb2.RestartJobReply]]:
         """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
         ended or a step that is past.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelRestart(
+        self,
+        request: _admin_pb2.CancelRestartRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CancelRestartReply, _abc.Awaitable[_admin_pb2.CancelRestartReply]]:
+        """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
+        which none is planned, or that stops for it already.
         """
 
     @_abc_1.abstractmethod

@@ -261,6 +261,7 @@ class ControllerMessage(_message.Message):
     TIME_REQUEST_FIELD_NUMBER: _builtins.int
     VAULT_FIELD_NUMBER: _builtins.int
     SPARE_MEMORY_FIELD_NUMBER: _builtins.int
+    SPARE_LESSON_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -293,6 +294,10 @@ class ControllerMessage(_message.Message):
     def spare_memory(self) -> Global___SpareMemory:
         """What a node that waits as a spare shall have ready; replaces what was said before it."""
 
+    @_builtins.property
+    def spare_lesson(self) -> Global___SpareLesson:
+        """What standbys of a node that waits as a spare shall have imported; replaces what was said before it."""
+
     def __init__(
         self,
         *,
@@ -304,12 +309,13 @@ class ControllerMessage(_message.Message):
         time_request: Global___TimeRequest | None = ...,
         vault: Global___VaultDirective | None = ...,
         spare_memory: Global___SpareMemory | None = ...,
+        spare_lesson: Global___SpareLesson | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_lesson", b"spare_lesson", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_lesson", b"spare_lesson", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_lesson"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -433,6 +439,7 @@ class JobOnNode(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     LAUNCHER_FIELD_NUMBER: _builtins.int
     PLANNED_GENERATION_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -443,6 +450,8 @@ class JobOnNode(_message.Message):
     """Generation of the controller's plan that the newest one here was begun from; equal to it unless the agent began
     that itself. 0 when there is none.
     """
+    job_id: _builtins.int
+    """Which job of the name that launcher is of; 0 when there is none, or it is not known."""
     def __init__(
         self,
         *,
@@ -450,10 +459,11 @@ class JobOnNode(_message.Message):
         generation: _builtins.int = ...,
         launcher: _builtins.bool = ...,
         planned_generation: _builtins.int = ...,
+        job_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "launcher", b"launcher", "planned_generation", b"planned_generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "planned_generation", b"planned_generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -886,6 +896,9 @@ class LauncherJoined(_message.Message):
     STORED_GENERATION_FIELD_NUMBER: _builtins.int
     FRESH_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    REPLICA_NODES_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     token_sha256: _builtins.str
@@ -914,6 +927,12 @@ class LauncherJoined(_message.Message):
     """Newest generation that the job's storage has seen; the job's next one must be newer."""
     fresh: _builtins.bool
     """Its user wants the job to begin anew, whatever there is of one before it."""
+    job_id: _builtins.int
+    """Which job of the name the launcher is of, when it comes back; 0: it has not been told yet."""
+    replica_nodes: _builtins.int
+    """So many nodes hold one copy of the model together; 0: 1."""
+    program: _builtins.str
+    """What the launcher starts, in words that differ where the programs do; empty: it does not say."""
     @_builtins.property
     def storage(self) -> Global___Storage:
         """Where and how often the state is brought to storage; not set: never."""
@@ -946,10 +965,13 @@ class LauncherJoined(_message.Message):
         stored_generation: _builtins.int = ...,
         fresh: _builtins.bool = ...,
         skipped: _abc.Iterable[Global___DataRange] | None = ...,
+        job_id: _builtins.int = ...,
+        replica_nodes: _builtins.int = ...,
+        program: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job", b"job", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "reform", b"reform", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job", b"job", "job_id", b"job_id", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1198,6 +1220,7 @@ class RankExited(_message.Message):
     EXCEPTION_FIELD_NUMBER: _builtins.int
     CORE_DUMPED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    CORE_FILE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1220,6 +1243,8 @@ class RankExited(_message.Message):
     """The kernel wrote a core dump."""
     step: _builtins.int
     """Last step that this rank completed; absent when it told of none."""
+    core_file: _builtins.str
+    """Where that core dump is, or the command that shows it; empty when that is not known."""
     def __init__(
         self,
         *,
@@ -1234,10 +1259,11 @@ class RankExited(_message.Message):
         exception: _builtins.str = ...,
         core_dumped: _builtins.bool = ...,
         step: _builtins.int | None = ...,
+        core_file: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at_boot_ns", b"at_boot_ns", "core_dumped", b"core_dumped", "exception", b"exception", "exit_code", b"exit_code", "generation", b"generation", "job", b"job", "kind", b"kind", "last_line", b"last_line", "rank", b"rank", "signal", b"signal", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at_boot_ns", b"at_boot_ns", "core_dumped", b"core_dumped", "core_file", b"core_file", "exception", b"exception", "exit_code", b"exit_code", "generation", b"generation", "job", b"job", "kind", b"kind", "last_line", b"last_line", "rank", b"rank", "signal", b"signal", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
@@ -1255,6 +1281,7 @@ class GenerationStopped(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
     FREE_PORT_FIELD_NUMBER: _builtins.int
+    ABANDONED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -1263,6 +1290,10 @@ class GenerationStopped(_message.Message):
     """When the last process was gone."""
     free_port: _builtins.int
     """A TCP port that is free now, for the rendezvous of the next generation."""
+    @_builtins.property
+    def abandoned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Killed, but held in the kernel by a device or a file system: nobody waits for these processes."""
+
     def __init__(
         self,
         *,
@@ -1270,10 +1301,11 @@ class GenerationStopped(_message.Message):
         generation: _builtins.int = ...,
         at_boot_ns: _builtins.int = ...,
         free_port: _builtins.int = ...,
+        abandoned: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "free_port", b"free_port", "generation", b"generation", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandoned", b"abandoned", "at_boot_ns", b"at_boot_ns", "free_port", b"free_port", "generation", b"generation", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1534,6 +1566,7 @@ class VaultReport(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
+    LESSON_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -1566,6 +1599,10 @@ class VaultReport(_message.Message):
     def standbys(self) -> Global___Standbys:
         """What waits here to become ranks of the job; not set: nothing is known to."""
 
+    @_builtins.property
+    def lesson(self) -> Global___Lesson:
+        """What ranks here have loaded, told by the first member of a generation, once; not set: nothing new."""
+
     def __init__(
         self,
         *,
@@ -1578,14 +1615,65 @@ class VaultReport(_message.Message):
         change: _builtins.bool = ...,
         gone: _abc.Iterable[Global___Copy] | None = ...,
         standbys: Global___Standbys | None = ...,
+        lesson: Global___Lesson | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["standbys", b"standbys"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson", "standbys", b"standbys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lesson", b"lesson", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultReport: _TypeAlias = VaultReport  # noqa: Y015
+
+@_typing.final
+class Lesson(_message.Message):
+    """What ranks of a job were seen to import, for processes on other nodes to do ahead. At most 64 KiB of text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VariablesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MODULES_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def modules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of modules, in their order of import."""
+
+    @_builtins.property
+    def variables(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Variables that are to be set before: settings, no places and no secrets."""
+
+    def __init__(
+        self,
+        *,
+        modules: _abc.Iterable[_builtins.str] | None = ...,
+        variables: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["modules", b"modules", "variables", b"variables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lesson: _TypeAlias = Lesson  # noqa: Y015
 
 @_typing.final
 class Standbys(_message.Message):
@@ -2009,6 +2097,8 @@ class StartGeneration(_message.Message):
     STORED_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     OWN_RESTARTS_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    RENEW_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2037,6 +2127,10 @@ class StartGeneration(_message.Message):
     """So many numbers after this generation's own belong to this node: while the controller is away, its agent may
     restart the job in place under them, each at most once. 0 unless all ranks are on this node.
     """
+    job_id: _builtins.int
+    """Tells the job from those of its name before and after it; its launchers say it when they come back."""
+    renew: _builtins.bool
+    """Somebody had the job restarted: processes that were made ahead are not used, for code may have changed since."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """Where each shard of that state is."""
@@ -2068,10 +2162,12 @@ class StartGeneration(_message.Message):
         stored: Global___StoredStep | None = ...,
         skipped: _abc.Iterable[Global___DataRange] | None = ...,
         own_restarts: _builtins.int = ...,
+        job_id: _builtins.int = ...,
+        renew: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "restore", b"restore", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore", b"restore", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2169,19 +2265,23 @@ class EndJob(_message.Message):
 
     JOB_FIELD_NUMBER: _builtins.int
     SUCCEEDED_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     succeeded: _builtins.bool
     """It reached its end; its memory is reaped at once."""
+    job_id: _builtins.int
+    """Only if the launcher here is of this job of the name; 0: whichever is here."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         succeeded: _builtins.bool = ...,
+        job_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "succeeded", b"succeeded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "succeeded", b"succeeded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2328,16 +2428,20 @@ class HoldLauncher(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
+    job_id: _builtins.int
+    """See StartGeneration; 0: its job has not begun."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        job_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2590,6 +2694,38 @@ class SpareMemory(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SpareMemory: _TypeAlias = SpareMemory  # noqa: Y015
+
+@_typing.final
+class SpareLesson(_message.Message):
+    """This node waits as a spare: its standbys import meanwhile what ranks of the job were seen to import."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    LESSON_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    term: _builtins.int
+    """Term of the controller."""
+    @_builtins.property
+    def lesson(self) -> Global___Lesson:
+        """What was seen."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        term: _builtins.int = ...,
+        lesson: Global___Lesson | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "lesson", b"lesson", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpareLesson: _TypeAlias = SpareLesson  # noqa: Y015
 
 @_typing.final
 class Publish(_message.Message):

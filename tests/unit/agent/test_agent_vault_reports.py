@@ -78,3 +78,23 @@ def test_the_controller_knows_the_newest_list_whatever_streams_are_lost(
         taken = changed("n", sent, known) if sent.change else vault_report("n", sent, told)
         known = told = taken.copies
         assert {(copy.rank, copy.step) for copy in told.values()} == set(held)
+
+
+def _teaching(*modules: str) -> fleet_pb2.VaultReport:
+    report = _report(len(modules))
+    report.lesson.modules.extend(modules)
+    return report
+
+
+def _lessons(reports: VaultReports, *told: fleet_pb2.VaultReport) -> list[list[str]]:
+    return [list(_sent(reports, one).lesson.modules) for one in told]
+
+
+def test_what_ranks_load_is_told_once_on_a_stream_and_when_it_changes() -> None:
+    reports = VaultReports()
+    for changes in (True, False):
+        reports.begin(changes=changes)
+        told = _lessons(reports, _teaching("a"), _teaching("a"), _teaching("a", "b"), _report(1))
+        assert told == [["a"], [], ["a", "b"], []]
+        # Of another job of the name, perhaps, which the controller knows nothing of.
+        assert _lessons(reports, _teaching("a", "b")) == [["a", "b"]]

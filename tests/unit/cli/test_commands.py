@@ -201,8 +201,8 @@ def test_an_injection_is_passed_on_with_its_time() -> None:
     [
         (["node-1"], 2, "give a SPEC, --list or --clear, and only one of them"),
         (["node-1", "xid:79", "--list"], 2, "only one of them"),
-        (["node-1", "xid:79", "--for", "2h"], 2, "is no time up to an hour, like 60s or 5m"),
-        (["node-1", "xid:79", "--for", "soon"], 2, "is no time up to an hour, like 60s or 5m"),
+        (["node-1", "xid:79", "--for", "2h"], 2, "is too long: an injection ends after 1h at"),
+        (["node-1", "xid:79", "--for", "soon"], 2, "is no length of time; say 60s, 5m or 1h"),
         (["node-11", "xid:79"], 2, "did you mean 'node-1'?"),
         (["node-1", "xyz:1"], 1, "node-1 refused: there is no injection 'xyz'"),
     ],

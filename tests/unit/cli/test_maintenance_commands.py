@@ -41,7 +41,20 @@ def test_a_length_of_time_is_made_of_parts(text: str, seconds: int) -> None:
     assert duration_ns(text) == seconds * _S
 
 
-@pytest.mark.parametrize("text", ["", "0s", "10", "m", "1h x", "9999999999d", "1e3s", "٣h"])
+def test_a_time_before_now_is_called_past_and_not_misspelt() -> None:
+    for text in ("in -2h", "in - 2h"):
+        with pytest.raises(TimeError, match="is past; say now, or 'in 2h'"):
+            when(text)
+
+
+@pytest.mark.parametrize("text", ["9999999999d", "1001d", "9" * 500 + "d"])
+def test_a_length_beyond_all_reason_is_called_too_long_with_the_most(text: str) -> None:
+    with pytest.raises(TimeError, match="is too long, the most is 1000d") as error:
+        duration_ns(text)
+    assert len(str(error.value)) < 100
+
+
+@pytest.mark.parametrize("text", ["", "0s", "10", "m", "1h x", "-2h", "1e3s", "٣h"])
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(TimeError, match="length of time"):
         duration_ns(text)
@@ -89,6 +102,15 @@ def test_a_cancelled_window_is_shown_without_what_it_would_have_done() -> None:
     assert admin.told == [("cancel", "m-3")]
     assert "cancelled by ann" in drawn
     assert "interrupt" not in drawn
+
+
+def test_a_release_during_maintenance_names_the_command_that_ends_that() -> None:
+    admin = FakeAdmin()
+    assert "maintenance" not in call("release", "node-1", admin=admin)[1]
+    admin.maintained = True
+    code, drawn = call("release", "node-1", admin=admin)
+    assert code == 0
+    assert "everstep maintenance cancel m-3" in " ".join(drawn.split())
 
 
 def test_the_help_teaches_how_a_window_goes(capsys: pytest.CaptureFixture[str]) -> None:

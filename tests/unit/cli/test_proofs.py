@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from everstep_cli.demo.losses import compare
+import pytest
+
+from everstep_cli.demo.losses import LossLine, compare
 from everstep_cli.demo.proofs import (
     ActSeen,
     Claim,
@@ -98,7 +100,7 @@ def test_a_step_that_was_made_twice_after_a_killed_process_is_seen() -> None:
     after = scene(FOUR, 2, incident("in_place", restored=19))
     restores = tuple(Restore(r.node, 2, r.rank, 19, r.sources) for r in restored(FOUR, 2))
     act = seen("node-2", after, restores, first_step=20)
-    assert broken(process_killed(act)) == ["no step is made twice"]
+    assert broken(process_killed(act)) == ["no step that all ranks had completed is lost"]
 
 
 def test_an_incident_that_blames_another_node_is_seen() -> None:
@@ -175,3 +177,26 @@ def test_a_report_fails_with_a_sentence_on_what_did_not_happen() -> None:
 
 def test_a_report_without_any_claim_has_not_passed() -> None:
     assert not Report(duration_s=1.0, steps=10, claims=(), ledger=None, losses=None).passed
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ([(0, "a"), (1, "b")], "2 of 2 steps equal, each computed once"),
+        (
+            [(0, "a"), (1, "b"), (1, "b")],
+            "2 of 2 steps equal; 1 was cut off by a fault and computed again, with the same result",
+        ),
+        (
+            [(0, "a"), (0, "a"), (1, "b"), (1, "b")],
+            "2 of 2 steps equal; 2 were cut off by faults and computed again, "
+            "2 of them with the same result",
+        ),
+    ],
+)
+def test_steps_that_were_cut_off_are_told_from_steps_that_were_lost(
+    run: list[LossLine], told: str
+) -> None:
+    losses = compare(run, [(0, "a"), (1, "b")], steps=2)
+    *_, last = ending(Scene(), admin_pb2.Ledger(wall_ns=0), losses, [])
+    assert (last.held, last.evidence) == (True, told)

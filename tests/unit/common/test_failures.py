@@ -2,6 +2,7 @@
 
 import pytest
 
+from everstep_common.failure_texts import unvarying
 from everstep_common.failures import KINDS, Failure, Side, classify, side
 from everstep_common.tracebacks import LINE_CHARACTERS_MAX, last_chain
 
@@ -168,3 +169,76 @@ def test_colours_are_taken_out_and_lengths_are_bounded() -> None:
 def test_every_kind_of_the_table_is_somebodys() -> None:
     assert {side(kind) for kind in KINDS} == set(Side)
     assert side("a kind of tomorrow") is Side.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: The loss returned in `training_step` is nan or inf.",
+        "FloatingPointError: Loss became infinite or NaN at iteration=412!",
+        "RuntimeError: NaN detected in the gradients of layer 3",
+        "RuntimeError: loss became nan",
+        "SystemError: Loss: nan",
+        "RuntimeError: train_loss=nan at step 7",
+        "Exception: Loss is NaN, stopping training",
+        "RuntimeError: detected NaN in grad norm",
+        "ValueError: NaN loss encountered",
+    ],
+)
+def test_a_bad_loss_in_whatever_words_is_one(line: str) -> None:
+    assert classify(1, 0, _raised(line)).kind == "nan"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ValueError: cannot convert float NaN to integer",
+        "ValueError: Input contains NaN.",
+        "KeyError: 'loss'",
+        "ValueError: unknown loss: nanmean",
+        "TypeError: loss is informative",
+    ],
+)
+def test_other_words_of_numbers_are_no_bad_loss(line: str) -> None:
+    assert classify(1, 0, _raised(line)).kind == "exception"
+
+
+@pytest.mark.parametrize(
+    ("once", "again"),
+    [
+        (
+            "FileNotFoundError: [Errno 2] No such file: '/tmp/tmpab12/x.bin'",
+            "FileNotFoundError: [Errno 2] No such file: '/tmp/tmpzz9_/x.bin'",
+        ),
+        ("ValueError: rank 3 has no data", "ValueError: rank 11 has no data"),
+        ("ValueError: [Rank 3] has no data", "ValueError: [Rank 0] has no data"),
+        (
+            "RuntimeError: at 2026-11-21 15:42:37,123 bad",
+            "RuntimeError: at 2026-11-21T16:01:02.5Z bad",
+        ),
+        ("OSError: 10.0.0.1:29500 is in use", "OSError: 10.0.0.2:41234 is in use"),
+        ("OSError: (10.0.0.1, 29500) is in use", "OSError: (10.0.0.9, 1) is in use"),
+        ("OSError: [node-1]:29500 is in use", "OSError: [node-1]:29501 is in use"),
+        ("OSError: port 29500 is in use", "OSError: port 29501 is in use"),
+        ("ValueError: <T object at 0x7f12>", "ValueError: <T object at 0x7fab>"),
+        (
+            "KeyError: '9f1c2a34-1b2c-4d5e-8f90-0123456789ab'",
+            "KeyError: '00000000-1b2c-4d5e-8f90-0123456789ab'",
+        ),
+    ],
+)
+def test_the_same_exception_is_recognised_whatever_varies(once: str, again: str) -> None:
+    assert unvarying("exception", once) == unvarying("exception", again)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ValueError: bad batch 17", "ValueError: bad batch 18"),
+        ("FileNotFoundError: '/data/a'", "FileNotFoundError: '/data/b'"),
+        ("KeyError: 'a'", "KeyError: 'b'"),
+        ("ValueError: shape 3", "ValueError: shape 4"),
+    ],
+)
+def test_what_tells_exceptions_apart_is_kept(one: str, other: str) -> None:
+    assert unvarying("exception", one) != unvarying("exception", other)

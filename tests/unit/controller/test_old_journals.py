@@ -121,7 +121,7 @@ def test_a_snapshot_of_an_old_state_is_read(count: int) -> None:
     core, _ = _folded(count)
     body = json.loads(codec.encode(core.state))
     for job in body["jobs"].values():
-        for new in ("storage", "latest", "crashed_from", "closing", "restored", "cause"):
+        for new in ("storage", "latest", "crashed_from", "closing", "restored", "cause", "cadence"):
             del job[new]
         for point in job["branch"]:
             del point["layouts"]
@@ -142,13 +142,13 @@ def test_what_was_written_before_layouts_keeps_what_it_said() -> None:
 
 # By these names events were journaled; a class that gets another name, or goes, loses them.
 _KINDS = """
-AutomationPaused AutomationResumed BreakpointReached CheckFinished ControllerStarted EventRejected
-FindingCleared FindingRaised GenerationFinished GenerationStopped InjectionChanged InjectionCleared
-InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft LayoutLearned
-MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
+AutomationPaused AutomationResumed BreakpointReached CadenceChosen CheckFinished ControllerStarted
+EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped InjectionChanged
+InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft
+LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
 OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported PhaseReached RankExited
-RecoveryBegun RecoveryStepChosen RestartOrdered RestartedHere RollbackAsked SettingsApplied
-StepRecoverable TimerDue
+RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere RollbackAsked
+SettingsApplied StepRecoverable TimerDue
 """
 
 

@@ -1,10 +1,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from everstep_common.lessons import Lesson
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.catalogue import Copy, Tier
+from everstep_controller.core.core import Core
 from everstep_controller.core.events import (
     BreakpointReached,
+    CadenceChosen,
     Event,
     LayoutLearned,
     RecoveryStepChosen,
@@ -13,6 +16,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.facts import BranchPoint, StepKey, Storage, StoredStep
 from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.persisting import Publish
+from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
 from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService, transfer_key
@@ -53,6 +57,9 @@ class World:
             branch=[BranchPoint(1, None, 2)],
         )
         self.service = VaultService(lambda: self.state, self)
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        return True
 
     def direct(self, node: str, directive: Directive) -> bool:
         self.directives[node] = directive
@@ -331,6 +338,25 @@ def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
     assert world.told == [("SnapshotCadence", f"train: {_ASKED}")]
 
 
+def test_a_controller_that_was_restarted_goes_on_with_the_cadence_that_it_had_chosen() -> None:
+    world = World()
+    job = world.state.jobs["train"]
+    job.cadence = Cadence(7, 21, "so", 5)
+    world.report("a", (0, 5))
+    assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(7, 21)}
+    assert world.told == []
+
+
+def test_a_chosen_cadence_is_journaled() -> None:
+    world = World()
+    job = world.state.jobs["train"]
+    job.snapshot_every_min = job.snapshot_every_max = 4
+    world.report("a", (0, 5))
+    (chosen,) = [event for event in world.events if isinstance(event, CadenceChosen)]
+    Core(world.state).handle(chosen, 0)
+    assert (job.cadence.every, job.cadence.reason) == (4, _ASKED)
+
+
 def test_the_numbers_tell_where_the_job_would_go() -> None:
     world = _stored_world()
     numbers = world.service.numbers("train")
@@ -338,3 +364,32 @@ def test_the_numbers_tell_where_the_job_would_go() -> None:
     assert (numbers.restore_step, numbers.recoverable_step) == (5, 5)
     assert world.service.numbers("nobody") is None
     assert world.service.recoverable_age_ns("train") == 0
+
+
+def test_ranks_that_save_different_bytes_under_one_name_are_told_of_once() -> None:
+    world = World()
+    for step in (5, 6):
+        for node in "ab":
+            held = {
+                f"{node}{rank}{step}".encode(): Copy(
+                    node, 1, rank, step, node != "ab"[rank], f"of {rank}", 1, "the same names"
+                )
+                for rank in (0, 1)
+            }
+            world.service.report("train", node, Report(held, 0, (), ()))
+            world.settle()
+    said = [message for reason, message in world.told if reason == "SnapshotsDiffer"]
+    assert len(said) == 1
+    assert "ranks 0 and 1 saved different bytes of step 5 under the same names" in said[0]
+
+
+def test_equal_copies_of_two_ranks_are_nothing_to_tell() -> None:
+    world = World()
+    for node in "ab":
+        held = {
+            f"{node}{rank}".encode(): Copy(node, 1, rank, 5, node != "ab"[rank], "same", 1, "w")
+            for rank in (0, 1)
+        }
+        world.service.report("train", node, Report(held, 0, (), ()))
+        world.settle()
+    assert [reason for reason, _ in world.told] == []

@@ -1,13 +1,17 @@
 """How often a job is snapshotted, from what it costs and what it saves."""
 
+import itertools
 import math
+import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.cadence import Cadence, Cost, best, bounds, cost, decide, formula
+from everstep_controller.core.cadence import Cost, best, bounds, cost, decide, formula
 from everstep_controller.core.facts import Settings
+from everstep_controller.core.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
 from everstep_controller.core.state import Incident, JobRecord
 from unit.core.vault_story import S, job
 
@@ -21,6 +25,7 @@ def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
     record.ledger.begin_steps(0, warmup=False)
     for number in range(steps):
         record.ledger.commit_step(number, (number + 1) * (step_ns + stall_ns), stall_ns)
+        record.snapshot_costs.take(record.cadence, number, stall_ns)
     record.last_step = steps - 1
     return record
 
@@ -82,11 +87,113 @@ def test_faults_of_the_job_make_snapshots_more_frequent_and_operators_do_not() -
     assert cost(record, 86_400 * S).between_faults_ns == quiet / 6
 
 
-def test_steps_without_a_snapshot_do_not_make_snapshots_look_cheap() -> None:
+def test_a_cost_that_nobody_measured_changes_nothing() -> None:
     record = _trained(200, S, 0)
-    for step in record.ledger.steps[::10]:
-        step.stall_ns = 300 * MS
-    assert cost(record, 600 * S).stall_ns == 300 * MS
+    rare = Cadence(50, 0, "so", 0)
+    assert _decide(record, rare, at_s=7200) is rare
+
+
+def _costs(cadence: Cadence, stalls: list[int]) -> SnapshotCosts:
+    found = SnapshotCosts()
+    for step, stall_ns in enumerate(stalls):
+        found.take(cadence, step, stall_ns)
+    return found
+
+
+def test_a_snapshot_costs_what_its_own_step_stood_still_however_rare_it_is() -> None:
+    trifle, dear = 2_000, 300 * MS
+    rare = [dear if step % 10 == 0 else trifle for step in range(200)]
+    assert abs(_costs(Cadence(10), rare).usual_ns - dear) <= trifle
+    # A script that snapshots some steps of its own choice.
+    assert _costs(Cadence(), [dear, 0, 0, 0] * 20).usual_ns == dear
+    assert _costs(Cadence(), []).usual_ns == 0
+
+
+def test_the_rest_of_an_overlapped_copy_is_a_cost_of_the_snapshot_before() -> None:
+    stalls = [50 * MS, 20 * MS, 0, 0] * 20
+    assert _costs(Cadence(4), stalls).usual_ns == 70 * MS
+
+
+def test_one_slow_snapshot_among_many_is_outlasted_and_a_lasting_change_is_followed() -> None:
+    stalls = [10 * MS] * 40
+    stalls[20] = 10 * S
+    assert _costs(Cadence(), stalls).usual_ns == 10 * MS
+    assert _costs(Cadence(), [10 * MS] * 40 + [90 * MS] * COSTS_KEPT).usual_ns == 90 * MS
+
+
+def test_steps_before_a_cadence_begins_say_nothing() -> None:
+    assert _costs(Cadence(1, 30), [MS] * 30 + [9 * MS]).newest_ns == [9 * MS]
+
+
+class _Job:
+    """A job in virtual time whose cadence is decided every second, as its vault does."""
+
+    def __init__(self, step_ns: int, stall: Callable[[int], int]) -> None:
+        self.record = job()
+        self.record.ledger.enter(0, "init.proc")
+        self.record.ledger.begin_steps(0, warmup=False)
+        self.changes: list[tuple[int, int]] = []
+        self._step_ns, self._stall = step_ns, stall
+        self._now_ns = self._looked_ns = 0
+
+    def train(self, seconds: int) -> None:
+        until_ns = self._now_ns + seconds * S
+        step = -1 if self.record.last_step is None else self.record.last_step
+        while self._now_ns < until_ns:
+            step += 1
+            record = self.record
+            named = record.cadence.names(step) or step < record.cadence.start
+            # Not to save costs two microseconds.
+            stall_ns = self._stall(record.cadence.every) if named else 2_000
+            self._now_ns += self._step_ns + stall_ns
+            record.ledger.commit_step(step, self._now_ns, stall_ns)
+            record.snapshot_costs.take(record.cadence, step, stall_ns)
+            record.last_step = step
+            if self._now_ns - self._looked_ns >= S:
+                self._look()
+
+    def _look(self) -> None:
+        self._looked_ns = self._now_ns
+        decided = decide(self.record.cadence, self.record, Settings(), self._now_ns)
+        if decided is not self.record.cadence:
+            self.record.cadence = decided
+            self.changes.append((self._now_ns // S, decided.every))
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    step_ms=st.sampled_from([90, 300, 2000]),
+    # Of a step, around the share that is ignored: 0.5 %.
+    share=st.sampled_from([0.001, 0.0045, 0.0051, 0.006, 0.05, 0.5]),
+    seed=st.integers(0, 2**32),
+)
+def test_of_equal_steps_the_cadence_settles_and_stays(
+    step_ms: int, share: float, seed: int
+) -> None:
+    noise = random.Random(seed)
+    run = _Job(step_ms * MS, lambda _: int(step_ms * MS * share * noise.uniform(0.9, 1.1)))
+    run.train(1800)
+    assert len(run.changes) <= 1
+    assert all(at_s < 400 for at_s, _ in run.changes)
+
+
+def test_snapshots_that_are_dear_only_when_they_are_many_do_not_take_turns() -> None:
+    run = _Job(90 * MS, lambda every: 20 * MS if every == 1 else MS // 10)
+    run.train(3 * 3600)
+    returns = [at_s for at_s, every in run.changes if every == 1]
+    waits = [later - earlier for earlier, later in itertools.pairwise(returns)]
+    assert waits == sorted(waits)
+    assert len(returns) <= 3
+
+
+def test_a_cost_that_goes_for_good_brings_every_step_back() -> None:
+    dear = True
+    run = _Job(90 * MS, lambda _: 20 * MS if dear else MS // 10)
+    run.train(1000)
+    assert run.changes[0][1] > 500
+    dear = False
+    run.train(1500)
+    assert run.changes[-1][1] == 1
 
 
 HOUR = 3600 * S

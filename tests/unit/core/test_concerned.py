@@ -1,13 +1,22 @@
 """Only the jobs that an event may have changed are looked at: looking at all changes nothing."""
 
 import random
+from typing import NoReturn
 
 import pytest
 
-from everstep_controller.core import actions, concerned, events, jobs, planned
+from everstep_controller.core import (
+    actions,
+    blaming,
+    concerned,
+    events,
+    jobs,
+    jobs_on,
+    planned,
+)
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import JobOnNode, Phase
-from everstep_controller.core.state import JobState
+from everstep_controller.core.state import JobRecord, JobState
 from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import encode
 from unit.core.test_decisions import XID, S, Story
@@ -71,6 +80,7 @@ class Fleet(Story):
                     events.OperatorReleased(node, "ops", "good"),
                     events.OperatorReleased(node, "ops", "good"),
                     events.RestartOrdered(job, "ops", "code"),
+                    events.RestartCancelled(job, "ops"),
                     events.AutomationPaused(job, "ops", "look"),
                     events.AutomationResumed(job, "ops"),
                     events.MaintenanceCancelled(window, "ops"),
@@ -136,6 +146,41 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
     fleet = Fleet(seed)
     for _ in range(150):
         fleet.anything()
+        state = fleet.core.state
+        for name, node in state.nodes.items():
+            there = [j.name for j in state.jobs.values() if name in (*j.launchers, *j.members)]
+            assert sorted(job.name for job in jobs_on.offered(state, node)) == there
+
+
+class _Counted(dict[str, JobRecord]):
+    """Jobs by name that count how many of them are looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, name: str) -> JobRecord:
+        self.looked_at += 1
+        return super().__getitem__(name)
+
+    def values(self) -> NoReturn:
+        raise AssertionError("all jobs were looked at")
+
+
+def test_a_finding_is_compared_with_the_jobs_of_its_node_however_many_there_are() -> None:
+    fleet = Fleet(0)
+    state = fleet.core.state
+    state.jobs = counted = _Counted(state.jobs)
+    turn = Turn(state, fleet.now_ns)
+    blaming.finding_came(turn, state.nodes["n7"])
+    assert counted.looked_at == 1
+
+
+def test_a_state_from_before_nodes_knew_their_jobs_is_completed_at_a_start() -> None:
+    fleet = Fleet(0)
+    for node in fleet.core.state.nodes.values():
+        node.jobs = []
+    fleet.tell(events.ControllerStarted("0.2.0"))
+    known = jobs_on.offered(fleet.core.state, fleet.core.state.nodes["n7"])
+    assert [job.name for job in known] == ["b"]
 
 
 def test_what_concerns_no_job_has_none_looked_at() -> None:

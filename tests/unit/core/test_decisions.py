@@ -394,3 +394,52 @@ def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:
         done += story.tell(event)
     ended = {action.node for action in done if isinstance(action, actions.EndJob)}
     assert ended == {"n0", "n1", "n2"}
+
+
+def test_why_a_node_is_healthy_again_stays_true_whatever_is_only_observed() -> None:
+    story = Story()
+    degraded = replace(XID, component="gpu/1", condition="Slow", severity=Severity.DEGRADED)
+    story.find("n0", replace(degraded, condition="Hot", mode=Mode.OBSERVE))
+    story.find("n0", degraded)
+    assert story.state("n0") is NodeState.SUSPECT
+    story.tell(
+        events.FindingCleared(story.origin("n0"), FindingKey("gpu/1", "Slow"), "it is fast", 0)
+    )
+    node = story.core.state.nodes["n0"]
+    assert node.state is NodeState.HEALTHY
+    assert len(node.findings) == 1
+    assert node.reason == "Slow of gpu/1 is over: no open finding counts against it"
+
+
+def test_a_suspect_node_is_so_for_a_finding_that_is_open() -> None:
+    story = Story()
+    degraded = replace(XID, severity=Severity.DEGRADED)
+    for condition in ("Slow", "Hot"):
+        story.find("n0", replace(degraded, condition=condition, message=f"it is {condition}"))
+    assert story.core.state.nodes["n0"].reason == "it is Slow"
+    story.tell(
+        events.FindingCleared(story.origin("n0"), FindingKey("gpu/0", "Slow"), "it is fast", 0)
+    )
+    assert story.state("n0") is NodeState.SUSPECT
+    assert story.core.state.nodes["n0"].reason == "it is Hot"
+
+
+def test_why_a_job_runs_is_as_true_after_a_day_as_at_its_first_step() -> None:
+    story = Story()
+    story.run()
+    for step in range(1, 4):
+        story.progress(step)
+    assert story.core.state.jobs["j"].reason == "all ranks make steps"
+
+
+def test_what_was_recoverable_behind_the_step_that_is_restored_is_so_no_more() -> None:
+    story = Story()
+    story.run()
+    story.progress(1)
+    job = story.core.state.jobs["j"]
+    story.tell(events.StepRecoverable("j", 1, 7))
+    assert (job.last_step, job.completed_step) == (1, 7)
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(4)
+    assert (job.last_step, job.recoverable_step, job.completed_step) == (4, 4, 4)

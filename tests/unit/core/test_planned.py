@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everstep_common.findings import Mode
-from everstep_controller.core import actions, events
+from everstep_controller.core import actions, events, orders
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import BranchPoint, Settings
 from everstep_controller.core.state import JobRecord, JobState
@@ -324,3 +324,30 @@ def test_a_layout_that_was_learned_counts_as_having_snapshots() -> None:
     story.job.branch[-1] = replace(point, layouts=("aa",))
     story.restart()
     assert story.state_of_job() is JobState.RUNNING
+
+
+def test_what_was_made_ahead_is_not_used_after_a_restart_that_somebody_wanted() -> None:
+    story = PlannedStory().begin()
+    assert not orders.start(story.job, "n1").renew
+    story.restart(at_step=4)
+    story.recoverable(4)
+    story.stop_all()
+    starts = [one for one in story.choose(4) if isinstance(one, actions.StartGeneration)]
+    assert [one.renew for one in starts] == [True, True]
+    # As a controller derives it that was restarted before the node had confirmed it.
+    assert orders.start(story.job, "n1").renew
+
+
+def test_what_was_made_ahead_is_used_after_a_drain_and_after_a_fault() -> None:
+    story = PlannedStory().begin()
+    story.drain("n1")
+    assert story.job.planned is not None
+    step = story.job.planned.after_step or 0
+    story.recoverable(step)
+    story.stop_all()
+    story.choose(step)
+    assert (story.job.generation, story.job.renew) == (2, False)
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(step)
+    assert (story.job.generation, story.job.renew) == (3, False)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from everstep_controller.core.cadence import Cadence
 from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.facts import BranchPoint, StepKey, Storage
 from everstep_controller.core.persisting import Persisting
+from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.snapshot_numbers import View, age_ns
 from everstep_controller.core.snapshot_table import SnapshotStep, SnapshotTable, StepState
 from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
@@ -31,9 +31,21 @@ def _table(
     planner: Persisting | None = None,
 ) -> SnapshotTable:
     """Return the table; its numbers, which are counted, must be those of its lines."""
+    view = _view(record, catalogue, alive, planner)
+    table = snapshot_table(view, tuple(snapshot_steps(view)))
+    assert table.numbers.states == Counter(line.state for line in table.steps)
+    return table
+
+
+def _view(
+    record: JobRecord,
+    catalogue: Catalogue,
+    alive: tuple[str, ...] = NODES,
+    planner: Persisting | None = None,
+) -> View:
     found = catalogue.recoverable(record.generation, NODES, 3)
     reachable = {node: REACHABLE[node] for node in alive}
-    view = View(
+    return View(
         record,
         catalogue,
         reachable,
@@ -44,9 +56,6 @@ def _table(
         10,
         now_ns=20 * S,
     )
-    table = snapshot_table(view, tuple(snapshot_steps(view)))
-    assert table.numbers.states == Counter(line.state for line in table.steps)
-    return table
 
 
 def _states(table: SnapshotTable) -> dict[StepKey, StepState]:
@@ -94,6 +103,18 @@ def test_a_partial_step_says_what_is_missing_and_is_why_nothing_newer_is_restore
     assert _only(table, 9).state is StepState.PARTIAL
     assert table.not_newer == "step 9: no reachable copy of rank 1, rank 2"
     assert (_only(table, 9).parts_held, _only(table, 9).parts) == (1, 3)
+
+
+def test_copies_that_come_while_the_lines_are_made_make_no_line_deny_what_is_said() -> None:
+    catalogue = ring([8])
+    catalogue.replace("a", [copy("a", 0, 8), copy("a", 2, 8), copy("a", 0, 9)], 1)
+    view = _view(_trained(11), catalogue)
+    lines = tuple(snapshot_steps(view))
+    ring([8, 9, 10], into=catalogue)
+    table = snapshot_table(view, lines)
+    assert (table.numbers.restore_step, table.not_newer) == (10, "")
+    assert list(_states(table)) == [(1, 10), (1, 9), (1, 8)]
+    assert set(_states(table).values()) == {StepState.WHOLE}
 
 
 def test_what_cannot_be_reached_is_not_counted() -> None:

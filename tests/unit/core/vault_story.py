@@ -21,9 +21,15 @@ def copy(node: str, rank: int, step: int, *, generation: int = 1, disk: bool = F
     return Copy(node, generation, rank, step, replica, f"{rank}{step:03}", 8, layout, tier)
 
 
-def ring(steps: Iterable[int], *, files: Iterable[int] = (), generation: int = 1) -> Catalogue:
+def ring(
+    steps: Iterable[int],
+    *,
+    files: Iterable[int] = (),
+    generation: int = 1,
+    into: Catalogue | None = None,
+) -> Catalogue:
     """Return a catalogue in which each rank's steps are at home and on the next node."""
-    catalogue = Catalogue()
+    catalogue = into or Catalogue()
     held, written = list(steps), list(files)
     for index, node in enumerate(NODES):
         ranks = (index, (index - 1) % len(NODES))

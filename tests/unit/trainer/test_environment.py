@@ -2,7 +2,7 @@
 
 import everstep
 from everstep.environment import membership, world_size, world_size_wanted
-from everstep.launch.rank_environment import JobAccess, rank_environment
+from everstep.launch.rank_environment import JobAccess, alone_with_device, rank_environment
 from everstep_common.trainer_messages import Start
 
 
@@ -57,3 +57,10 @@ def test_outside_a_job_everything_works_and_does_nothing() -> None:
     assert not snapshots.snapshot(0)
     run.step(0)
     assert run.unsaved_steps == 0
+
+
+def test_a_virtual_local_rank_sees_its_own_device_as_the_only_one() -> None:
+    assert alone_with_device({}, 2) == {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "2"}
+    chosen = {"CUDA_VISIBLE_DEVICES": "4, GPU-a"}
+    assert alone_with_device(chosen, 1)["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert alone_with_device({"CUDA_VISIBLE_DEVICES": ""}, 1)["CUDA_VISIBLE_DEVICES"] == ""

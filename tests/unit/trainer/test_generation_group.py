@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.generation_group import GenerationGroup, own_group
+from everstep.launch.generation_group import GenerationGroup, group_name, own_group, remove_left
 
 HYBRID = (
     "30 20 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"
@@ -40,3 +40,15 @@ def test_without_groups_there_is_none(tmp_path: Path) -> None:
     assert own_group(tmp_path / "none") is None
     nowhere = proc(tmp_path, "0::/\n", f"31 30 0:27 / {tmp_path}/no rw - cgroup2 cgroup2 rw\n")
     assert GenerationGroup.make("x", nowhere) is None
+
+
+def test_groups_of_launchers_that_are_gone_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "proc/77").mkdir(parents=True)
+    own = tmp_path / "own"
+    names = [group_name(77, 1), group_name(78, 2), "everstep-79-gen-x", "other"]
+    used = own / group_name(80, 1)
+    for folder in (*(own / name for name in names), used / "inside"):
+        folder.mkdir(parents=True)
+    remove_left(own, tmp_path / "proc")
+    kept = {names[0], names[2], names[3], used.name}
+    assert {folder.name for folder in own.iterdir()} == kept

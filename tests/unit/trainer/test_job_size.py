@@ -1,13 +1,17 @@
 """How many nodes and ranks a job has, and what it is called."""
 
-import os
 import re
-from pathlib import Path
 
 import pytest
 
-from everstep.launch.command_line.devices import count_devices, ranks_per_node
-from everstep.launch.command_line.job_size import job_name, node_range, parse_nodes
+from everstep.launch.command_line.job_size import (
+    is_named,
+    job_name,
+    node_range,
+    parse_nodes,
+    program_words,
+    replica_nodes,
+)
 from everstep.launch.command_line.option_parser import UsageError
 
 SLURM = {
@@ -73,60 +77,29 @@ def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
         job_name(name, None, [], {})
 
 
-def machine(root: Path, *, files: int = 0, listed: int = 0) -> Path:
-    """A root folder with so many GPUs."""
-    (root / "dev").mkdir()
-    for name in [str(i) for i in range(files)] + ["ctl", "-uvm"]:
-        (root / "dev" / f"nvidia{name}").write_text("")
-    for i in range(listed):
-        (root / "proc/driver/nvidia/gpus" / f"0000:0{i}:00.0").mkdir(parents=True)
-    return root
+def test_the_words_for_a_program_differ_where_the_scripts_do() -> None:
+    assert program_words(["a/train.py", "--lr", "1"], named=True) == "train"
+    assert program_words(["b/train.py", "--lr", "2"], named=True) == "train"
+    assert program_words(["evaluate.py"], named=True) == "evaluate"
 
 
-@pytest.mark.parametrize(
-    ("environ", "count"),
-    [
-        ({}, 8),
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, 2),
-        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
-        ({"CUDA_VISIBLE_DEVICES": "-1"}, 0),
-        ({"CUDA_VISIBLE_DEVICES": "2,-1,3"}, 1),
-        ({"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(16)))}, 8),
-        ({"CUDA_VISIBLE_DEVICES": ",".join(f"MIG-{i}" for i in range(14))}, 14),
-        ({"NVIDIA_VISIBLE_DEVICES": "void"}, 8),
-    ],
-)
-def test_gpus_are_counted_as_cuda_sees_them(
-    tmp_path: Path, environ: dict[str, str], count: int
-) -> None:
-    assert count_devices(environ, machine(tmp_path, files=8, listed=8)) == count
+def test_of_a_job_that_nobody_named_the_arguments_are_part_of_the_program() -> None:
+    one = program_words(["train.py", "--lr", "1"], named=False)
+    assert one.startswith("train with other arguments (")
+    assert one != program_words(["train.py", "--lr", "2"], named=False)
+    assert one == program_words(["train.py", "--lr", "1"], named=False)
+    assert program_words(["train.py"], named=False) == "train"
 
 
-def test_gpus_whose_files_are_not_made_yet_are_counted_in_the_drivers_list(tmp_path: Path) -> None:
-    root = machine(tmp_path, listed=4)
-    assert count_devices({}, root) == 4
-    assert count_devices({"NVIDIA_VISIBLE_DEVICES": "0,2"}, root) == 2
-    assert count_devices({"NVIDIA_VISIBLE_DEVICES": "all"}, root) == 4
+def test_whoever_gives_a_name_has_named_the_job() -> None:
+    assert is_named("mine", None, {})
+    assert is_named(None, "theirs", {})
+    assert is_named(None, None, SLURM)
+    assert not is_named(None, "none", {})
 
 
-def test_words_for_the_number_of_ranks(tmp_path: Path) -> None:
-    root = machine(tmp_path, files=2)
-    processors = len(os.sched_getaffinity(0))
-    assert [ranks_per_node(word, {}, root) for word in ("auto", "gpu", "cpu", "1")] == [
-        2,
-        2,
-        processors,
-        1,
-    ]
-    assert ranks_per_node("auto", {"CUDA_VISIBLE_DEVICES": ""}, root) == processors
-
-
-def test_more_ranks_than_devices_are_refused_with_a_way_out(tmp_path: Path) -> None:
-    root = machine(tmp_path, files=2)
-    with pytest.raises(
-        UsageError, match="has 2 GPUs; give at most 2, or set CUDA_VISIBLE_DEVICES="
-    ):
-        ranks_per_node("3", {}, root)
-    assert ranks_per_node("3", {"CUDA_VISIBLE_DEVICES": ""}, root) == 3
-    with pytest.raises(UsageError, match="no GPU is seen here"):
-        ranks_per_node("gpu", {"CUDA_VISIBLE_DEVICES": ""}, root)
+def test_nodes_come_in_whole_copies_of_the_model() -> None:
+    assert replica_nodes(2, (2, 6)) == 2
+    for given, nodes in ((2, (2, 5)), (0, (1, 1)), (4, (2, 4))):
+        with pytest.raises(UsageError, match="--nodes-per-replica"):
+            replica_nodes(given, nodes)

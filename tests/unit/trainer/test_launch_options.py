@@ -1,13 +1,16 @@
 """The command line of ``everstep run``."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from everstep.launch.command_line.launch_parser import launch_parser
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import LaunchOptions, default_socket, parse_options
+from everstep.launch.command_line.torchrun_options import OPTIONS
 
 
 @pytest.fixture
@@ -60,6 +63,66 @@ def test_variables_stand_for_options_as_with_torchrun(script: str) -> None:
     )
 
 
+def test_what_is_refused_is_refused_as_a_variable_too(script: str) -> None:
+    with pytest.raises(UsageError, match="--duplicate-stdout-filters is torchrun's and not known"):
+        parsed("train.py", PET_DUPLICATE_STDOUT_FILTERS="loss")
+    assert parsed("train.py", PET_DUPLICATE_STDOUT_FILTERS="").notes == ()
+
+
+def test_a_local_rank_may_be_virtual(script: str) -> None:
+    assert not parsed("train.py", PET_VIRTUAL_LOCAL_RANK="0").virtual_local_rank
+    for options in (
+        parsed("train.py", PET_VIRTUAL_LOCAL_RANK="1"),
+        parsed("--virtual-local-rank --nproc-per-node 2 train.py", CUDA_VISIBLE_DEVICES="3,5"),
+    ):
+        assert options.virtual_local_rank
+    with pytest.raises(UsageError, match="CUDA_VISIBLE_DEVICES=3 has not a GPU for each of 2"):
+        parsed("--virtual-local-rank --nproc-per-node 2 train.py", CUDA_VISIBLE_DEVICES="3")
+
+
+def test_the_beginning_of_an_option_of_torchrun_is_enough(script: str) -> None:
+    options = parsed("--nproc=2 --nn 3 --stand --modu --max_r 1 json.tool", OMP_NUM_THREADS="1")
+    assert (options.processes_per_node, options.nodes_max, options.restarts_max) == (2, 3, 1)
+    assert options.command[-2:] == ("-m", "json.tool")
+    with pytest.raises(UsageError, match="'--polic' is no option; did you mean --policy"):
+        parsed("--polic wait train.py")
+
+
+def test_signals_that_end_the_job_may_be_added(script: str) -> None:
+    usual = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    assert parsed(f"--signals-to-handle {usual} train.py").ends_on == ()
+    found = parsed(f"--signals-to-handle {usual},SIGUSR1, train.py").ends_on
+    assert found == (signal.SIGUSR1,)
+
+
+def test_how_long_ranks_may_take_to_end(script: str) -> None:
+    variable = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "40"}
+    assert parsed("train.py").grace_s == 10
+    assert parsed("--grace 20 train.py", **variable).grace_s == 40
+    assert parsed("--shutdown-timeout 30 train.py", **variable).grace_s == 30
+    with pytest.raises(UsageError, match="TORCH_ELASTIC_SHUTDOWN_TIMEOUT=soon: expected seconds"):
+        parsed("train.py", TORCH_ELASTIC_SHUTDOWN_TIMEOUT="soon")
+
+
+def test_what_has_no_effect_is_said_with_the_reason(script: str) -> None:
+    notes = parsed("--event-log-handler console --monitor-interval 1 train.py").notes
+    assert notes[0] == "--monitor-interval has no effect: the end of a rank is seen at once"
+    assert "--event-log-handler has no effect: 'everstep events'" in notes[1]
+
+
+def test_every_option_of_torchrun_is_known(script: str) -> None:
+    run = pytest.importorskip("torch.distributed.run")
+    theirs = {
+        name
+        for action in run.get_args_parser()._actions
+        for name in action.option_strings
+        if name.startswith("--") and "_" not in name
+    }
+    assert theirs - {"--help"} == OPTIONS
+    known = launch_parser()._option_string_actions
+    assert theirs <= known.keys()
+
+
 def test_threads_of_openmp_are_told_of_where_there_are_several_ranks(script: str) -> None:
     assert parsed("train.py").notes == ()
     assert "OMP_NUM_THREADS is 1" in parsed("--nproc-per-node 2 train.py").notes[0]
@@ -88,7 +151,10 @@ def test_streams_in_files_without_a_folder_get_one_that_is_told(
         ("--grace nan train.py", "must not be below 0"),
         ("--nproc-per-node some train.py", "expected a number above 0, auto, gpu or cpu"),
         ("--numa-binding node train.py", "not known here; start numactl"),
-        ("--virtual-local-rank train.py", "let the script choose its device by LOCAL_RANK"),
+        ("--duplicate-stdout-filters a train.py", "not known here; keep the output in files"),
+        ("--rdzv-e h --no train.py", "'--no' may be --no-python or --node-rank; write it out"),
+        ("--signals-to-handle SIGUSR1,SIGKILL train.py", "'SIGKILL' cannot be handled; name"),
+        ("--signals-to-handle USR1 train.py", "'USR1' cannot be handled; name signals such as"),
         ("--redirects 4 train.py", r"--redirects '4': expected 0 \(none\)"),
         ("--local-ranks-filter a train.py", "expected local ranks, for example 0,2"),
         ("--progress-pattern ( train.py", "correct it"),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+import everstep
 from everstep.loss import BadStepError, LossPolicy, LossWatch, Verdict, batch_index, range_to_skip
 from everstep.run import init
 from everstep_common.trainer_messages import DataRange
@@ -72,3 +73,29 @@ def test_outside_a_job_a_rollback_does_nothing_and_raise_raises() -> None:
     assert init({}).batch_index(3) == 3
     with pytest.raises(BadStepError, match="step 3: the loss is nan"):
         init({}, on_nan="raise").report(3, loss=math.nan)
+
+
+def test_without_a_step_it_is_the_one_after_that_which_was_told_last() -> None:
+    run = init({}, on_nan="raise")
+    with pytest.raises(BadStepError, match="step 0: the loss is nan"):
+        run.report(loss=math.nan)
+    run.step(6)
+    run.step("seven")  # type: ignore[arg-type]  # what a script may get wrong
+    with pytest.raises(BadStepError, match="step 7: the loss is nan"):
+        run.report(loss=math.nan)
+
+
+def test_a_process_that_carries_no_run_around_reports_too() -> None:
+    everstep.step(11)
+    everstep.report(loss=math.nan, on_nan="ignore")
+    with pytest.raises(BadStepError, match="step 12: the loss is inf"):
+        everstep.report(loss=math.inf, on_nan="raise")
+    with pytest.raises(BadStepError, match="step 3: the loss is nan"):
+        everstep.report(3, loss=math.nan, on_nan="raise")
+
+
+def test_what_is_usual_is_known_over_calls_that_say_the_same() -> None:
+    for _ in range(8):
+        everstep.report(1, loss=1.0, on_nan="ignore", on_spike="raise", spike_ratio=3.0)
+    with pytest.raises(BadStepError, match="1 was usual"):
+        everstep.report(1, loss=9.0, on_nan="ignore", on_spike="raise", spike_ratio=3.0)

@@ -1,7 +1,11 @@
 """What the ranks execute."""
 
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -32,6 +36,28 @@ def test_a_module_and_a_program() -> None:
     assert program(line("mine.train"), {}, module=True)[1:] == ("-u", "-m", "mine.train")
     assert program(line("sh", "-c", "x"), {}, no_python=True) == ("sh", "-c", "x")
     assert program(line("sh", "-c", "x", parted=True), {}) == ("sh", "-c", "x")
+
+
+class Hook(MetaPathFinder):
+    """An import hook, as an editable install leaves it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "broken":
+            raise ImportError(fullname)
+        return ModuleSpec(fullname, None) if fullname == "editpkg" else None
+
+
+def test_a_module_that_only_an_import_hook_knows_is_found_and_not_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Hook()])
+    for name in ("editpkg", "editpkg.train", "broken"):
+        assert program(line(name), {}, module=True)[-1] == name
+        assert name not in sys.modules
+    with pytest.raises(UsageError, match="no module 'my_train'"):
+        program(line("my_train"), {}, module=True)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,18 @@
 """Which rank failed first."""
 
+from dataclasses import replace
+
 import pytest
 
-from everstep.launch.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
+from everstep.launch.rank_failure import (
+    Failure,
+    RankEnd,
+    failed_by_itself,
+    first_failure,
+    last_words,
+)
+from everstep_common.endings import by_user_on
+from everstep_common.trainer_messages import End
 
 SECOND = 1_000_000_000
 OWN = ("Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: bad batch")
@@ -75,3 +85,56 @@ def test_an_end_in_words(code: int, core: bool, told: str) -> None:
     failure = Failure.of(1, end)
     assert failure.sentence() == told
     assert failure.last_line() == "a"
+
+
+def _failed(*lines: str) -> Failure:
+    return Failure.of(1, ended(1, 9, lines))
+
+
+def test_the_first_error_of_a_job_that_failed_is_said_last() -> None:
+    told = last_words("j", End(False, "a bug"), _failed(*OWN))
+    assert told[0] == "job j failed: a bug"
+    assert told[-1].strip() == OWN[-1]
+
+
+def test_who_ended_a_job_is_said_last_and_no_traceback_of_a_peer_beside_it() -> None:
+    for lines in (OWN, LOST):
+        told = last_words("j", End(False, by_user_on("node-1")), _failed(*lines))
+        assert told == [
+            "rank 1 of generation 1 exited with code 1; the job did not end by that",
+            "job j was ended by its user on node-1",
+        ]
+    assert last_words("j", End(False, by_user_on("node-1")), None) == [
+        "job j was ended by its user on node-1"
+    ]
+
+
+def test_of_a_job_that_succeeded_no_failure_is_told() -> None:
+    assert last_words("j", End(True, "all well"), _failed(*OWN)) == ["job j succeeded: all well"]
+
+
+MESSAGE = ("ValidationError: 30 errors", *(f"field {n}: missing" for n in range(200)))
+NOISE = ("[rank1]:[E1121 15:01:02.1 ProcessGroupNCCL.cpp:629] Watchdog caught", "frame #0: c10d")
+
+
+def test_the_exception_is_said_last_whatever_followed_it_and_however_long_it_is() -> None:
+    whole = (*OWN[:2], *MESSAGE)
+    end = replace(ended(1, 9, NOISE), traceback=whole, traceback_boot_ns=8 * SECOND)
+    failure = Failure.of(1, end)
+    told = last_words("j", End(False, "a bug"), failure)
+    assert failure.kind == "exception"
+    assert failure.last_line() == MESSAGE[0]
+    assert told[-1].strip() == MESSAGE[0]
+    assert f"  {MESSAGE[0]}" in told[:10]
+    assert f"  {MESSAGE[-1]}" == told[-2]
+    assert not any(line.strip() in NOISE for line in told)
+    assert len(told) < 110
+
+
+def test_a_signal_long_after_a_traceback_is_no_consequence_of_it() -> None:
+    kept = replace(ended(1, 20, NOISE, code=-6), traceback=OWN, traceback_boot_ns=15 * SECOND)
+    assert Failure.of(1, kept).exception == OWN[-1]
+    later = replace(kept, at_boot_ns=600 * SECOND)
+    assert Failure.of(1, later).exception == ""
+    assert Failure.of(1, later).said() == NOISE
+    assert Failure.of(1, replace(later, code=1)).exception == OWN[-1]

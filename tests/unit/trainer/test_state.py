@@ -38,6 +38,7 @@ def test_a_callable_is_asked_for_its_array_each_time() -> None:
         (np.zeros(2, dtype=[("P", "i4"), ("b", "O")]), "array of Python objects"),
         (b"constant", "writable and C-contiguous"),
         (np.zeros((4, 4)).T[1:], "writable and C-contiguous"),
+        (np.ma.masked_less(np.arange(4.0), 2), "masked array, whose mask would be lost"),
     ],
 )
 def test_what_cannot_be_restored_in_place_is_named(shard: object, words: str) -> None:

@@ -90,7 +90,7 @@ def test_what_is_not_shown_is_still_looked_at(out: Reader, error: Reader) -> Non
     writer = LineWriter(Terminal(out, error), Place(b"", is_error=True, shown=False), looked.append)
     writer.write(b"Traceback (most recent call last):\n")
     assert (error.data, len(looked)) == (b"", 1)
-    assert writer.traceback_boot_ns is not None
+    assert writer.traceback.began_ns is not None
 
 
 def test_what_no_file_takes_is_shown_rather_than_lost(tmp_path: Path, out: Reader) -> None:
@@ -98,6 +98,37 @@ def test_what_no_file_takes_is_shown_rather_than_lost(tmp_path: Path, out: Reade
     place = Place(b"[3] ", is_error=False, shown=False, log=tmp_path / "file" / "rank-3.out")
     LineWriter(Terminal(out, Reader()), place).write(b"a\n")
     assert out.data == b"[3] a\n"
+
+
+def test_what_a_full_disk_does_not_take_is_shown_and_said_once(out: Reader, error: Reader) -> None:
+    terminal = Terminal(out, error)
+    places = [
+        Place(b"[%d] " % rank, is_error=False, shown=False, log=Path("/dev/full"))
+        for rank in (0, 1)
+    ]
+    for writer in [LineWriter(terminal, place) for place in places]:
+        writer.write(b"a\nb")
+        writer.write(b"c\n")
+        writer.close()
+    assert out.data == b"[0] a\n[0] bc\n[1] a\n[1] bc\n"
+    assert error.data == (
+        b"everstep: /dev takes no more output (No space left on device); all of it is shown here\n"
+    )
+
+
+def test_of_a_write_that_a_file_takes_in_part_nothing_is_lost(tmp_path: Path, out: Reader) -> None:
+    place = Place(b"", is_error=False, shown=False, log=tmp_path / "gen-1" / "rank-0.out")
+    writer = LineWriter(Terminal(out, Reader()), place)
+    writer.write(b"a\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+    try:
+        writer.write(b"b\nc\nd\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    writer.write(b"e\n")
+    assert out.data == b"b\nc\nd\ne\n"
+    assert (tmp_path / "gen-1" / "rank-0.out").read_bytes() == b"a\nb\n"
 
 
 def test_a_reader_that_pauses_gets_everything_in_order(tmp_path: Path) -> None:

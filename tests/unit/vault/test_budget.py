@@ -58,6 +58,25 @@ def test_a_cgroup_of_version_1_limits_too_and_its_no_limit_is_none(tmp_path: Pat
     assert NodeMemory(tmp_path / "proc", groups).available_bytes() == 5000
 
 
+def test_page_cache_that_the_kernel_would_drop_is_room(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
+    _write(tmp_path / "proc/self/cgroup", "0::/agent\n")
+    _write(tmp_path / "cgroup/agent/memory.max", "4096\n")
+    _write(tmp_path / "cgroup/agent/memory.current", "4000\n")
+    _write(tmp_path / "cgroup/agent/memory.stat", "anon 900\nfile 3100\ninactive_file 2500\n")
+    assert NodeMemory(tmp_path / "proc", tmp_path / "cgroup").available_bytes() == 2596
+
+
+def test_page_cache_of_version_1_is_that_of_all_below(tmp_path: Path) -> None:
+    _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
+    _write(tmp_path / "proc/self/cgroup", "4:memory:/agent\n")
+    groups = tmp_path / "cgroup/memory/agent"
+    _write(groups / "memory.limit_in_bytes", "4096\n")
+    _write(groups / "memory.usage_in_bytes", "4000\n")
+    _write(groups / "memory.stat", "inactive_file 1\ntotal_inactive_file 2000\n")
+    assert NodeMemory(tmp_path / "proc", tmp_path / "cgroup").available_bytes() == 2096
+
+
 def test_in_a_container_whose_paths_are_the_hosts_its_own_limit_counts(tmp_path: Path) -> None:
     _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
     for path in ("/docker/4f2a", "/../elsewhere"):

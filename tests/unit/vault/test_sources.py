@@ -10,6 +10,8 @@ from everstep_agent.vault.restoring.sources import (
     choose_in_parts,
     first_for,
     lacking_in_parts,
+    not_of_others,
+    own_bytes,
     planned,
     stored,
 )
@@ -120,6 +122,26 @@ def test_ahead_of_being_asked_a_node_fetches_the_best_copy_of_its_own_ranks() ->
     other = _part(Tier.PEER_MEMORY, 3, b"three")
     assert first_for(range(1, 2), [peer, disk, other]) == [peer]
     assert first_for(range(1, 2), [equal, peer, disk, other]) == [equal]
+
+
+def _saved(rank: int, root: bytes, tier: Tier = Tier.PEER_MEMORY) -> Source:
+    return Source(tier, _wanted(rank, root=root), b"w", f"node-{rank}")
+
+
+def test_ahead_of_being_asked_a_node_fetches_what_each_of_its_ranks_saved() -> None:
+    saved = [_saved(0, b"zero"), _saved(1, b"one"), _saved(2, b"two")]
+    assert first_for(range(1, 3), saved) == saved[1:]
+
+
+def test_of_one_part_a_rank_is_given_the_bytes_that_it_saved_itself() -> None:
+    saved = [_saved(0, b"zero"), _saved(1, b"one"), _saved(1, b"one", Tier.LOCAL_DISK)]
+    assert not_of_others(saved, own_bytes(saved, 1)) == saved[1:]
+    assert not_of_others(saved, own_bytes(saved, 7)) == saved
+
+
+def test_equal_copies_of_other_ranks_are_as_good_as_the_own_one() -> None:
+    saved = [_saved(0, b"same"), _saved(1, b"same")]
+    assert not_of_others(saved, own_bytes(saved, 1)) == saved
 
 
 def test_ranks_that_the_plan_does_not_name_take_the_only_part_there_is() -> None:

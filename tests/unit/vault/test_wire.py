@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from everstep_agent.vault.bulk.channel import Plain
 from everstep_agent.vault.bulk.messages import Accept, Get, Put
 from everstep_agent.vault.bulk.wire import BulkError, Wire
 from everstep_common.frames import FrameError
@@ -14,7 +15,7 @@ KEY = b"k" * 32
 
 def _pair() -> tuple[Wire, Wire]:
     one, other = socket.socketpair()
-    return Wire(one), Wire(other)
+    return Wire(Plain(one)), Wire(Plain(other))
 
 
 async def _open(client: Wire, server: Wire, key: bytes) -> tuple[object, object]:
@@ -64,11 +65,11 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
         client, server = _pair()
         await _open(client, server, KEY)
         await client.send(Get(1, 2, 3, 4, b"r"))
-        frame = server.socket.recv(4096)
+        frame = server.channel.socket.recv(4096)
         if again:
-            client.socket.sendall(frame)
+            client.channel.socket.sendall(frame)
             assert await server.receive(Get) == Get(1, 2, 3, 4, b"r")
-        client.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
+        client.channel.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
         with pytest.raises(BulkError, match="changed on its way"):
             await server.receive(Get)
         client.close()
@@ -80,7 +81,7 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
 def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
     async def talk() -> None:
         client, server = _pair()
-        client.socket.sendall((1 << 20).to_bytes(4, "big"))
+        client.channel.socket.sendall((1 << 20).to_bytes(4, "big"))
         with pytest.raises((BulkError, FrameError), match="bytes"):
             await server.accept(lambda _: None)
         client.close()
@@ -92,7 +93,7 @@ def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
 def test_an_end_that_reads_nothing_does_not_hold_the_other() -> None:
     async def talk() -> None:
         one, other = socket.socketpair()
-        wire = Wire(one, send_s=0.01)
+        wire = Wire(Plain(one), send_s=0.01)
 
         async def flood() -> None:
             while True:

@@ -8,6 +8,7 @@ Lightning's own loops go on where they were, in the middle of an epoch too. ``lo
 """
 
 from collections.abc import Collection, Mapping
+from typing import SupportsFloat
 
 from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
     Callback,
@@ -22,13 +23,23 @@ from everstep.state.objects import Stateful
 
 
 class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left out
-    """Restores before the first step, and saves after each. Raises as `Run.snapshots` does."""
+    """Restores before the first step, and saves after each. Raises as `Run.snapshots` does.
+
+    With ``report_losses`` it calls `Run.report` for each batch, which waits for the loss, and does
+    about a bad one what ``run`` was told (`everstep.init(on_nan="rollback")`).
+    """
 
     def __init__(
-        self, run: Run | None = None, *, overlap: bool = False, equal: Collection[str] = ()
+        self,
+        run: Run | None = None,
+        *,
+        overlap: bool = False,
+        equal: Collection[str] = (),
+        report_losses: bool = False,
     ) -> None:
         self._run = run or init()
         self._overlap, self._equal = overlap, equal
+        self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
         self._random = HeldRandom()
         self.next_step = 0
@@ -57,6 +68,9 @@ class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left ou
         batch_idx: int,
     ) -> None:
         """Save the step and tell that it is complete, once its gradients are accumulated."""
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if self._report_losses and isinstance(loss, SupportsFloat):
+            self._run.report(self.next_step, loss=loss)
         if trainer.global_step == self.next_step:
             return
         self.next_step = trainer.global_step

@@ -7,8 +7,8 @@
 the Trainer's own samplers begin anew in every process, and no callback can move them.
 """
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from typing import Protocol, SupportsFloat
 
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -26,13 +26,23 @@ class TrainerState(Protocol):
 
 
 class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package has no types
-    """Restores before the first step, and saves after each. Raises as `Run.snapshots` does."""
+    """Restores before the first step, and saves after each. Raises as `Run.snapshots` does.
+
+    With ``report_losses`` it calls `Run.report` for each loss that the Trainer logs, and does about
+    a bad one what ``run`` was told (`everstep.init(on_nan="rollback")`).
+    """
 
     def __init__(
-        self, run: Run | None = None, *, overlap: bool = False, equal: Collection[str] = ()
+        self,
+        run: Run | None = None,
+        *,
+        overlap: bool = False,
+        equal: Collection[str] = (),
+        report_losses: bool = False,
     ) -> None:
         self._run = run or init()
         self._overlap, self._equal = overlap, equal
+        self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
         self._random = HeldRandom()
         self.next_step = 0
@@ -42,6 +52,8 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
     ) -> None:
         """Put back the step of the recovery plan. Raises ValueError, RestoreError."""
         _refuse_samplers(known["train_dataloader"])
+        if self._report_losses:
+            _refuse_filter(args)
         objects = {
             "model": known["model"],
             # Accelerate wraps it; the one inside knows its parameters.
@@ -70,12 +82,27 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
             self._snapshots.snapshot(step)
         self._run.step(step)
 
+    def on_log(self, args: object, state: TrainerState, control: object, **known: object) -> None:
+        """Tell the loss, where that is asked for; it is the mean of ``logging_steps`` steps."""
+        logs = known.get("logs")
+        loss = logs.get("loss") if isinstance(logs, Mapping) else None
+        if self._report_losses and isinstance(loss, SupportsFloat):
+            self._run.report(max(0, state.global_step - 1), loss=loss)
+
     def on_train_end(
         self, args: object, state: TrainerState, control: object, **known: object
     ) -> None:
         """Wait for the last snapshot."""
         if self._snapshots:
             self._snapshots.join()
+
+
+def _refuse_filter(args: object) -> None:
+    if getattr(args, "logging_nan_inf_filter", False):
+        raise ValueError(
+            "report_losses: the Trainer hides losses that are no numbers from its log; set"
+            " logging_nan_inf_filter=False, and logging_steps=1 to see each"
+        )
 
 
 def _refuse_samplers(loader: object) -> None:

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 
 from everstep.launch.free_port import FreePort
+from everstep.launch.memory_kills import MemoryKills
 from everstep.launch.output.seen_steps import SeenSteps
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
@@ -45,6 +46,7 @@ class LocalGeneration:
         self._tell = tell
         self._monotonic = monotonic
         self._port = FreePort()
+        self._memory_kills = MemoryKills()
         self._exits: list[Exited] = []
         self._finished: Finished | None = None
         self._abandoned: tuple[int, ...] = ()
@@ -75,10 +77,9 @@ class LocalGeneration:
         self._port.release()
         self.steps.begin(start.generation)
         self._workers.begin(start.generation)
+        self._memory_kills.begin()
         for local_rank in range(start.processes):
             plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
-            if local_rank == 0 and self._standbys.usable:
-                plan = teaching(plan, self._standbys.lesson.descriptor)
             self._started_ns = boot_ns()
             try:
                 self._start(local_rank, plan)
@@ -93,6 +94,8 @@ class LocalGeneration:
         )
 
     def _start(self, local_rank: int, plan: WorkerPlan) -> None:
+        if self._standbys.usable:
+            plan = teaching(plan, self._standbys.lesson(local_rank))
         taken = self._standbys.take(local_rank, plan.environ)
         if taken is None:
             self._workers.start(plan)
@@ -123,7 +126,7 @@ class LocalGeneration:
         if end.code == 0:
             self._maybe_finished()
             return
-        failure = Failure.of(self.number, end)
+        failure = self._memory_kills.explain(Failure.of(self.number, end))
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
         self.steps.flush()
@@ -137,11 +140,12 @@ class LocalGeneration:
             kind=failure.kind,
             exception=failure.exception,
             core_dumped=end.core_dumped,
+            core_file=end.core_file,
         )
         self._exits.append(exited)
         self._tell(exited)
 
-    def stop(self, grace_s: float) -> None:
+    def stop(self, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the ranks to end, and kill them and all they started after ``grace_s``."""
         if self.stopped or self._killed:  # what was killed gets its time to end all the same
             return
@@ -151,7 +155,7 @@ class LocalGeneration:
         if grace_s <= 0:
             self._workers.signal_groups(signal.SIGKILL)
         elif self._kill_at is None:
-            self._workers.signal_groups(signal.SIGTERM)
+            self._workers.signal_groups(number)
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
     def due_in_s(self) -> float | None:

@@ -6,11 +6,13 @@ once, whatever it forks meanwhile. Without a group that was delegated to the lau
 
 import contextlib
 import os
+import re
 import signal
 from pathlib import Path
 
 # Set on a group that systemd has handed over (systemd.resource-control(5), Delegate=).
 _DELEGATED = ("user.delegate", "trusted.delegate")
+_NAME = re.compile(r"everstep-(\d+)-gen-\d+")
 
 
 class GenerationGroup:
@@ -25,6 +27,7 @@ class GenerationGroup:
         own = own_group(proc)
         if own is None or not _is_ours(own):
             return None
+        remove_left(own)
         folder = own / name
         try:
             folder.mkdir()
@@ -57,6 +60,20 @@ class GenerationGroup:
         """Remove it, if nothing is left in it."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+
+
+def group_name(pid: int, generation: int) -> str:
+    """Return the name of the group of a launcher's generation."""
+    return f"everstep-{pid}-gen-{generation}"
+
+
+def remove_left(own: Path, proc: Path = Path("/proc")) -> None:
+    """Remove what launchers left that were killed; the kernel keeps a group that is in use."""
+    for folder in own.glob("everstep-*"):
+        found = _NAME.fullmatch(folder.name)
+        if found and not (proc / found[1]).exists():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def own_group(proc: Path) -> Path | None:

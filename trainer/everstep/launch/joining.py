@@ -6,7 +6,9 @@ from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 
-def join_message(options: LaunchOptions, token: str, generation: LocalGeneration) -> Join:
+def join_message(
+    options: LaunchOptions, token: str, generation: LocalGeneration, job_id: int
+) -> Join:
     """Return the message, with what runs here now."""
     return Join(
         protocol=TRAINER_PROTOCOL,
@@ -26,4 +28,8 @@ def join_message(options: LaunchOptions, token: str, generation: LocalGeneration
         snapshot_every_max=options.keep.every_max,
         # Said once: what has begun here is not left again because the agent was away.
         fresh=options.keep.fresh and not generation.number,
+        job_id=job_id,
+        learns=True,
+        replica_nodes=options.replica_nodes,
+        program=options.program,
     )

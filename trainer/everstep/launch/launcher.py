@@ -13,34 +13,35 @@ from pathlib import Path
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
 from everstep.launch.joining import join_message
-from everstep.launch.link import LaunchLink
+from everstep.launch.leaving import Leaving
+from everstep.launch.link import LaunchLink, nobody_answers, not_understood
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.rank_failure import RankEnd, last_words
+from everstep.launch.passing_on import PASSED_ON, pass_on
+from everstep.launch.rank_failure import last_words
 from everstep.launch.rank_recipe import RankRecipe
 from everstep.launch.ready import call_ready
 from everstep.launch.signals import SignalPipe
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.standby.timing import Timing
+from everstep.launch.waiting_words import WaitingWords
 from everstep.launch.workers import Workers
 from everstep_common.trainer_messages import (
     End,
     Join,
     Joined,
-    Leave,
+    Lesson,
     Notice,
     Refused,
+    Renew,
     Settled,
     Start,
     Stop,
 )
-from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 # While ranks are being stopped their descendants are looked for this often, besides on SIGCHLD.
 _STOPPING_POLL_S = 0.1
 # An agent that is restarted may hang up once or twice; one of another version does it every time.
 _UNANSWERED_MAX = 5
-# A little more than the agent itself takes at most (jobs.storage_end_s); a second signal ends it.
-_STORAGE_WAIT_S = 330.0
 
 
 class Launcher:
@@ -59,37 +60,37 @@ class Launcher:
         self._terminal = terminal
         self._selector = selectors.DefaultSelector()
         terminal.follow(self._selector)
-        self._link = LaunchLink(options.socket, self._selector, self._received, monotonic)
+        self._link = LaunchLink(options.socket, self._selector, self._heard, monotonic)
         self._standbys = StandbyPool(
             self._selector, terminal, options.standby, Path.cwd(), self._link.send
         )
-        self._workers = Workers(self._selector, self._rank_ended, self._standbys.pids)
+        self._workers = Workers(
+            self._selector, lambda end: self._generation.rank_ended(end), self._standbys.pids
+        )
         recipe = RankRecipe.of(options, token, environ)
         self._generation = LocalGeneration(
             recipe, self._workers, self._standbys, terminal, self._link.send, monotonic
         )
+        self._words = WaitingWords(terminal.say, monotonic)
         self._timing = Timing()
         self._next: Start | None = None
         self._joined = self._alone = False
         self._exit_code: int | None = None  # once known, the launcher waits only for its ranks
         self._last_words: list[str] = []
         self._monotonic = monotonic
-        # Until then a launcher that leaves waits for the agent to say that all is stored.
-        self._stored_by = 0.0
+        self._leaving = Leaving(options, self._link, terminal.say, monotonic)
 
     def run(self) -> int:
         """Return the exit code when the job is over or its user has had enough."""
         try:
             self._link.connect(self._join())
         except OSError as error:
-            self._terminal.say(
-                f"no agent answers at {self._options.socket} ({error.strerror or error}); start"
-                " everstep-agent on this node, or name its socket with --socket or EVERSTEP_SOCKET"
-            )
+            self._terminal.say(nobody_answers(self._options.socket, error))
             return 1
         for note in self._options.notes:
             self._terminal.say(note)
-        signals = SignalPipe(self._selector, self._signalled)
+        more = (*PASSED_ON, *self._options.ends_on)
+        signals = SignalPipe(self._selector, self._signalled, more)
         try:
             code = self._serve()
         finally:
@@ -106,6 +107,7 @@ class Launcher:
             call_ready(self._selector, self._wait_s())
             self._generation.steps.advance()
             if self._exit_code is None:
+                self._words.look()
                 self._notice_loss()
                 self._link.retry(self._join())
             if self._generation.advance():
@@ -130,56 +132,59 @@ class Launcher:
 
     def _notice_loss(self) -> None:
         if not self._joined and self._link.unanswered >= _UNANSWERED_MAX:
-            reason = f"the agent at {self._options.socket} does not understand this launcher"
-            versions = f"everstep {VERSION}, protocol {TRAINER_PROTOCOL}"
-            self._end(1, [f"{reason} ({versions}); install the same version of everstep for both"])
+            self._end(1, [not_understood(self._options.socket)])
         if self._joined and not self._alone and not self._link.connected:
             self._alone = True
             self._terminal.say("this node's agent is away; the ranks go on, it is looked for")
 
     def _awaits_storage(self) -> bool:
         """Return whether a user who leaves still waits for the newest step to be stored."""
-        return self._link.connected and self._monotonic() < self._stored_by
+        return self._link.connected and self._leaving.left_s() > 0
 
     def _wait_s(self) -> float | None:
-        waits = [self._link.due_in_s() if self._exit_code is None else None]
-        waits.append(self._generation.steps.due_in_s())
+        waits = [self._generation.steps.due_in_s()]
+        if self._exit_code is None:
+            waits += [self._link.due_in_s(), self._words.due_in_s()]
         waits.append(self._timing.due_in_s(self._monotonic()))
         waits.append(self._standbys.due_in_s(self._monotonic()))
         if self._exit_code is not None and self._generation.stopped:
-            waits.append(max(0.0, self._stored_by - self._monotonic()))
+            waits.append(self._leaving.left_s())
         if (due := self._generation.due_in_s()) is not None:
             waits.append(min(due, _STOPPING_POLL_S))
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _join(self) -> Join:
-        return join_message(self._options, self._token, self._generation)
+        return join_message(self._options, self._token, self._generation, self._link.job_id)
+
+    def _heard(self, message: object) -> None:
+        if isinstance(message, Joined):
+            self._on_joined(message.node)
+            return
+        self._words.heard(refused=isinstance(message, Refused))
+        self._received(message)
 
     def _received(self, message: object) -> None:
         match message:
-            case Joined(node):
-                self._on_joined(node)
             case Refused(reason):
                 self._end(1, [f"refused: {reason}"])
             case Start():
                 self._on_start(message)
             case Stop():
                 self._on_stop(message)
-            case End(succeeded, reason):
-                self._stored_by = 0.0
-                failure = None if succeeded else self._generation.failure
-                how = "succeeded" if succeeded else "failed"
-                over = f"job {self._options.job} {how}: {reason}"
-                self._end(0 if succeeded else 1, last_words(over, failure))
+            case End():
+                self._on_end(message)
             case Settled(generation):
                 self._on_settled(generation)
+            case Renew() | Lesson():
+                self._standbys.hear(message)
             case Notice(text):
-                self._terminal.say(text)
+                say = self._words.waits if self._generation.stopped else self._terminal.say
+                say(text)
 
     def _on_joined(self, node: str) -> None:
         self._link.settled()
         again = "connected again" if self._joined else f"job {self._options.job}: joined"
-        self._terminal.say(f"{again} on {node}")
+        self._words.joined(f"{again} on {node}")
         self._joined, self._alone = True, False
         if self._generation.stopped:
             self._timing.idle(self._monotonic())
@@ -201,6 +206,7 @@ class Launcher:
 
     def _start(self, start: Start) -> None:
         self._next = None
+        self._words.over()
         self._terminal.say(
             f"{start.reason}; {start.processes} of {start.world_size} ranks run here"
         )
@@ -217,26 +223,28 @@ class Launcher:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
             self._generation.stop(stop.grace_s)
 
-    def _end(self, code: int, last_words: list[str]) -> None:
-        if self._exit_code is None:
-            self._exit_code = code
-            self._last_words = last_words
-        self._generation.stop(self._options.grace_s)
+    def _on_end(self, end: End) -> None:
+        self._leaving.wait_no_longer()
+        told = last_words(self._options.job, end, self._generation.failure)
+        self._end(0 if end.succeeded else 1, told)
 
-    def _rank_ended(self, end: RankEnd) -> None:
-        self._generation.rank_ended(end)
+    def _end(self, code: int, words: list[str], number: signal.Signals = signal.SIGTERM) -> None:
+        if self._exit_code is None:
+            self._exit_code, self._last_words = code, words
+        self._generation.stop(self._options.grace_s, number)
 
     def _signalled(self, number: signal.Signals) -> None:
         if number == signal.SIGCHLD:
             self._workers.reap_strays()
         elif number == signal.SIGHUP and self._terminal.hung_up():
             self._terminal.say("the terminal is gone; the job goes on, and SIGTERM ends it")
+        elif number in PASSED_ON and number not in self._options.ends_on:
+            self._terminal.say(pass_on(number, self._workers.running()))
         elif self._exit_code is None:
-            self._link.send(Leave(f"interrupted by its user ({number.name})"))
-            if self._options.keep.storage:
-                self._stored_by = self._monotonic() + _STORAGE_WAIT_S
-                self._terminal.say("waiting for the newest step to be stored; Ctrl-C: do not wait")
-            self._end(128 + number, [f"job {self._options.job}: left on {number.name}"])
+            words = self._leaving.by(number)
+            self._end(128 + number, [words], self._leaving.for_ranks(number))
+            if self._leaving.only_here(number):
+                self._generation.stop(0.0)
         else:
-            self._stored_by = 0.0
+            self._leaving.wait_no_longer()
             self._generation.stop(0.0)  # asked twice: now

@@ -4,13 +4,30 @@ import selectors
 from collections.abc import Callable
 
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_LAUNCHER, Join
+from everstep_common.trainer_messages import TO_LAUNCHER, Identified, Join
+from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 _CONNECT_TIMEOUT_S = 1.0
 # Frames to a launcher are small and written whole; one that takes longer is a hung agent's.
 _FRAME_TIMEOUT_S = 2.0
 _RETRY_MIN_S = 0.05
 _RETRY_MAX_S = 1.0
+
+
+def not_understood(path: str) -> str:
+    """Say that the agent hangs up without a word."""
+    return (
+        f"the agent at {path} does not understand this launcher (everstep {VERSION}, protocol"
+        f" {TRAINER_PROTOCOL}); install the same version of everstep for both"
+    )
+
+
+def nobody_answers(path: str, error: OSError) -> str:
+    """Say that there is no agent."""
+    return (
+        f"no agent answers at {path} ({error.strerror or error}); start everstep-agent on this"
+        " node, or name its socket with --socket or EVERSTEP_SOCKET"
+    )
 
 
 class LaunchLink:
@@ -29,6 +46,8 @@ class LaunchLink:
         self._monotonic = monotonic
         self._channel: Channel | None = None
         self._answered = False
+        # Which job of its name this one is, once the agent has said so.
+        self.job_id = 0
         # Connections in a row that the agent ended without a word.
         self.unanswered = 0
         self._retry_s = _RETRY_MIN_S
@@ -101,4 +120,7 @@ class LaunchLink:
             self.drop()
             return
         self._answered = True
-        self._on_message(message)
+        if isinstance(message, Identified):
+            self.job_id = message.job_id
+        else:
+            self._on_message(message)

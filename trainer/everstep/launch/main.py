@@ -1,5 +1,6 @@
 """``everstep run``, from the command line to the exit code."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ from everstep.launch.command_line.options import parse_options
 from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.launcher import Launcher
 from everstep.launch.output.terminal import Terminal
+from everstep.launch.sweeping import Sweeping
 
 _EXIT_USAGE = 2
 
@@ -32,4 +34,7 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
         return _EXIT_USAGE
     terminal.keep_in(options.streams.folder)
     children.adopt_orphans()
-    return Launcher(options, token, terminal).run()
+    sweeping = Sweeping()
+    code = Launcher(options, token, terminal, sweeping.environment(os.environ)).run()
+    sweeping.dismiss()
+    return code

@@ -76,6 +76,15 @@ def lasting_environment(base: Mapping[str, str], local_rank: int, processes: int
     return environ | {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(processes)}
 
 
+def alone_with_device(base: Mapping[str, str], local_rank: int) -> dict[str, str]:
+    """Return what makes a rank believe that its GPU is the only one, as torchrun does."""
+    visible = base.get("CUDA_VISIBLE_DEVICES")
+    own = str(local_rank)
+    if visible is not None:
+        own = visible.split(",")[local_rank].strip() if visible else ""
+    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": own}
+
+
 def rank_command(command: tuple[str, ...], local_rank: int) -> tuple[str, ...]:
     """Return the command of one rank; ``${local_rank}`` in it is the rank's, as with torchrun."""
     return tuple(word.replace(_LOCAL_RANK, str(local_rank)) for word in command)

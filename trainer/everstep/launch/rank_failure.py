@@ -4,7 +4,16 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_common.failures import Side, classify, side
+from everstep_common.endings import is_by_user
+from everstep_common.failures import Side, classify, last_said, side
+from everstep_common.tracebacks import plain
+from everstep_common.trainer_messages import End
+
+# What a signal ends so long after an exception, it ends at the interpreter's end: torch's process
+# groups are taken down then. After that the process has lived through it.
+_DYING_NS = 60_000_000_000
+# Of a traceback that is longer, so much is said again at the end: its beginning and its end.
+_SAID_LINES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +26,18 @@ class RankEnd:
     core_dumped: bool
     at_boot_ns: int
     last_lines: tuple[str, ...]
-    # When its last traceback began; None without one.
+    # Its newest traceback, whole, and when that began; None without one.
+    traceback: tuple[str, ...] = ()
     traceback_boot_ns: int | None = None
+    # Where its core dump is, or the command that shows it.
+    core_file: str = ""
+
+    @property
+    def died_of(self) -> tuple[str, ...]:
+        """The traceback, where the end can be its consequence."""
+        began = self.traceback_boot_ns
+        soon = began is not None and self.at_boot_ns - began < _DYING_NS
+        return self.traceback if self.code > 0 or soon else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +52,7 @@ class Failure:
     @classmethod
     def of(cls, generation: int, end: RankEnd) -> "Failure":
         """Return the failure that an end with an error is."""
-        told = classify(max(end.code, 0), max(-end.code, 0), end.last_lines)
+        told = classify(max(end.code, 0), max(-end.code, 0), end.last_lines, end.died_of)
         return cls(generation, end, told.kind, told.exception)
 
     @property
@@ -52,14 +71,28 @@ class Failure:
         end = self.end
         if end.code < 0:
             how = f"was killed by {_signal_name(-end.code)}"
+            if self.kind == "host_memory":
+                how += f" ({self.exception or 'memory ran out'})"
         else:
             how = f"exited with code {end.code}"
-        core = " (core dumped)" if end.core_dumped else ""
+        where = f": {end.core_file}" if end.core_file else ""
+        core = f" (core dumped{where})" if end.core_dumped else ""
         return f"rank {end.rank} of generation {self.generation} {how}{core}"
 
     def last_line(self) -> str:
-        """Return the last line with something in it."""
-        return next((line for line in reversed(self.end.last_lines) if line.strip()), "")
+        """Return the last line that can be the reason."""
+        return self.exception if self._traced else last_said(self.end.last_lines)
+
+    def said(self) -> tuple[str, ...]:
+        """Return its last lines: of a traceback the exception is the very last."""
+        if not self._traced:
+            return self.end.last_lines
+        lines = _shortened(self.end.died_of)
+        return lines if self.exception in plain(lines[-1]) else (*lines, self.exception)
+
+    @property
+    def _traced(self) -> bool:
+        return bool(self.exception and self.end.died_of)
 
 
 def first_failure(failures: Iterable[Failure]) -> Failure | None:
@@ -76,6 +109,14 @@ def failed_by_itself(end: RankEnd, told_boot_ns: int) -> bool:
     return end.code > 0 and began is not None and began < told_boot_ns
 
 
+def _shortened(lines: tuple[str, ...]) -> tuple[str, ...]:
+    left_out = len(lines) - _SAID_LINES_MAX
+    if left_out <= 0:
+        return lines
+    half = _SAID_LINES_MAX // 2
+    return (*lines[:half], f"… {left_out} lines …", *lines[-half:])
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -83,10 +124,17 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def last_words(over: str, failure: Failure | None) -> list[str]:
-    """Return what a launcher says at the end; the very last is the error that others followed."""
-    if failure is None:
+def last_words(job: str, end: End, failure: Failure | None) -> list[str]:
+    """Return what a launcher says at the end; the very last is the error that others followed.
+
+    Ranks whose peers a user has ended fail as well, with tracebacks that explain nothing.
+    """
+    if is_by_user(end.reason):
+        here = [] if failure is None else [f"{failure.sentence()}; the job did not end by that"]
+        return [*here, f"job {job} was {end.reason}"]
+    over = f"job {job} {'succeeded' if end.succeeded else 'failed'}: {end.reason}"
+    if end.succeeded or failure is None:
         return [over]
     here = [f"first failure here: {failure.sentence()}"]
-    here += [f"  {line}" for line in failure.end.last_lines]
+    here += [f"  {line}" for line in failure.said()]
     return [*here, over] if failure.is_consequence else [over, *here]

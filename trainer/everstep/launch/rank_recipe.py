@@ -13,6 +13,7 @@ from everstep.launch.output.progress_patterns import StepFinder
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.rank_environment import (
     JobAccess,
+    alone_with_device,
     lasting_environment,
     line_prefix,
     rank_command,
@@ -35,6 +36,7 @@ class RankRecipe:
     access: JobAccess
     streams: StreamPlan
     patterns: tuple[re.Pattern[str], ...]
+    virtual_local_rank: bool = False
 
     @classmethod
     def of(cls, options: LaunchOptions, token: str, environ: Mapping[str, str]) -> "RankRecipe":
@@ -44,7 +46,14 @@ class RankRecipe:
             options.job, options.socket, token, options.restarts_max, wanted, options.role
         )
         environ = {**environ, **memcpy_variables(environ)}
-        return cls(options.command, environ, access, options.streams, options.progress)
+        return cls(
+            options.command,
+            environ,
+            access,
+            options.streams,
+            options.progress,
+            options.virtual_local_rank,
+        )
 
     def plan(
         self, start: Start, local_rank: int, terminal: Terminal, seen: Callable[[int], None]
@@ -72,12 +81,17 @@ class RankRecipe:
             for stream in (OUT, ERROR)
         )
         environ = rank_environment(self.environ, self.access, start, local_rank)
+        environ |= self._place(local_rank)
         return WorkerPlan(rank, rank_command(self.command, local_rank), environ, out, error)
 
     def waiting(self, local_rank: int, processes: int) -> WaitingPlan:
         """Return how to start a standby of one rank."""
         environ = lasting_environment(self.environ, local_rank, processes)
+        environ |= self._place(local_rank)
         return WaitingPlan(rank_command(self.command, local_rank), environ)
+
+    def _place(self, local_rank: int) -> dict[str, str]:
+        return alone_with_device(self.environ, local_rank) if self.virtual_local_rank else {}
 
     def _log(self, start: Start, local_rank: int, stream: int) -> Path | None:
         folder = self.streams.folder

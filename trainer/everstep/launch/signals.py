@@ -3,7 +3,7 @@
 import os
 import selectors
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 _WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
 
@@ -12,7 +12,10 @@ class SignalPipe:
     """Turns the signals that a launcher watches into calls from its selector loop."""
 
     def __init__(
-        self, selector: selectors.BaseSelector, on_signal: Callable[[signal.Signals], None]
+        self,
+        selector: selectors.BaseSelector,
+        on_signal: Callable[[signal.Signals], None],
+        more: Iterable[signal.Signals] = (),
     ) -> None:
         self._selector = selector
         self._on_signal = on_signal
@@ -21,7 +24,7 @@ class SignalPipe:
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._before = {
             number: signal.signal(number, _nothing)
-            for number in _WATCHED
+            for number in {*_WATCHED, *more}
             if signal.getsignal(number) is not signal.SIG_IGN  # nohup, or a shell's background job
         }
 

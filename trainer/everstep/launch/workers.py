@@ -9,10 +9,12 @@ import subprocess
 import termios
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 from everstep.launch import children
-from everstep.launch.generation_group import GenerationGroup
+from everstep.launch.core_files import core_file
+from everstep.launch.generation_group import GenerationGroup, group_name
 from everstep.launch.output.line_writer import LineWriter
 from everstep.launch.rank_failure import RankEnd
 from everstep.launch.spawning import spawn
@@ -71,8 +73,7 @@ class Workers:
 
     def begin(self, generation: int) -> None:
         """The ranks that are started next are one generation."""
-        name = f"everstep-{os.getpid()}-gen-{generation}"
-        self._together = GenerationGroup.make(name)
+        self._together = GenerationGroup.make(group_name(os.getpid(), generation))
 
     def start(self, plan: WorkerPlan) -> None:
         """Start a rank. Raises OSError."""
@@ -189,7 +190,9 @@ class Workers:
                 core_dumped=core_dumped,
                 at_boot_ns=at_boot_ns,
                 last_lines=tuple(error.last_lines),
-                traceback_boot_ns=error.traceback_boot_ns,
+                traceback=error.traceback.lines,
+                traceback_boot_ns=error.traceback.began_ns,
+                core_file=core_file(worker.process.pid, Path.cwd()) if core_dumped else "",
             )
         )
 

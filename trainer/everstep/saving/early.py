@@ -1,7 +1,8 @@
 """What changes before the optimizer's step: copied at the boundary, not beside the next step.
 
-A forward pass changes the buffers of a model (BatchNorm's running means); of objects that are
-neither models nor optimizers (a data loader) nobody knows. All else stays until the update.
+A forward pass changes the buffers of a model (BatchNorm's running means); of what is
+neither model nor optimizer (a data loader, a dictionary) nobody knows. All else stays until the
+update.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from everstep.saving.device_copies import Device
 from everstep.state.capture import is_stateful
+from everstep.state.containers import is_container
 from everstep.state.views import ShardView
 from everstep_common.shard_names import owner
 
@@ -34,7 +36,9 @@ class Early:
     def __init__(self, state: Mapping[str, object]) -> None:
         self._modules = [part for part in state.values() if isinstance(part, _Module)]
         self._unknown = tuple(
-            f"{name}/" for name, part in state.items() if is_stateful(part) and not _waits(part)
+            f"{name}/"
+            for name, part in state.items()
+            if is_container(part) or (is_stateful(part) and not _waits(part))
         )
 
     def detach(self, shards: tuple[ShardView, ...], device: Device | None) -> tuple[ShardView, ...]:

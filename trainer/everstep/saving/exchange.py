@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from everstep.agent_link import AgentLink
+from everstep.saving.paddings import Paddings
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Pinner, Reservation
 from everstep_common.trainer_messages import (
@@ -54,6 +55,7 @@ class Grant:
     slot: Slot
     session: int
     address: int
+    paddings: Paddings
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,11 @@ class Exchange:
         answer, _ = link.ask(question, (Slot, Skip, Unplanned), timeout_s)
         match answer:
             case Slot(slot=slot):
-                address = self.reservation.address(slot)
-                if address is None:
+                place = self.reservation.place(slot)
+                if place is None:
                     link.drop()
                     return failed("the agent named a slot that it never gave")
-                return Grant(step, answer, session, address)
+                return Grant(step, answer, session, *place)
             case Skip(reason=reason):
                 return Outcome(Ending.SKIPPED, reason)
             case Unplanned(next_step=next_step):

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from everstep.agent_link import AgentLink
 from everstep.saving.mapping import Mapping
+from everstep.saving.paddings import Paddings
 from everstep_common.trainer_messages import Refused, Reserve, Reserved
 
 logger = logging.getLogger("everstep")
@@ -37,6 +38,7 @@ class Reservation:
 
     def __init__(self) -> None:
         self._slots: list[Mapping] = []
+        self._paddings: list[Paddings] = []
         self._pinned_by: Pinner | None = None
         # The link's session that the slots came with, and which of its reservations they are.
         self.session = 0
@@ -94,9 +96,11 @@ class Reservation:
         self._pin(pinner)
         return ""
 
-    def address(self, slot: int) -> int | None:
-        """Return where a slot begins; None for one that was never given."""
-        return self._slots[slot].address if 0 <= slot < len(self._slots) else None
+    def place(self, slot: int) -> tuple[int, Paddings] | None:
+        """Return where a slot begins, and its paddings; None for one that was never given."""
+        if not 0 <= slot < len(self._slots):
+            return None
+        return self._slots[slot].address, self._paddings[slot]
 
     def close(self) -> None:
         """Unmap all; nobody may be copying any more."""
@@ -127,6 +131,7 @@ class Reservation:
             return "the agent gave other slots than were asked for"
         try:
             self._slots = [Mapping(fd, answer.slot_bytes, writable=True) for fd in fds]
+            self._paddings = [Paddings() for _ in fds]
         except (OSError, ValueError) as error:
             return f"the agent's memory cannot be mapped: {error}"
         return ""

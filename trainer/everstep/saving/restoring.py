@@ -14,6 +14,7 @@ from everstep.state.views import Capture, Found, MissingError, Restoration, Rest
 from everstep_common.trainer_messages import (
     Describe,
     Described,
+    DescribedPart,
     Entry,
     NothingToRestore,
     Refused,
@@ -55,31 +56,40 @@ class Restorer:
             return self._bring_into(capture, self.everyones())
 
     def _bring_into(self, capture: Capture, described: Described | None) -> int | None:
-        return None if described is None else self.bring(capture.targets(described.entries))
+        if described is None:
+            return None
+        return self.bring(capture.targets(described.entries), described.step)
 
     def described(self, *, everyone: bool = False) -> Described | None:
         """Return the shards of the plan's step, of this rank or of all; None: there is no step.
 
         Raises RestoreError, MissingError when the step's world had no such rank.
         """
-        answer, _ = self._ask(Describe(everyone), (Described,))
-        if isinstance(answer, NothingToRestore):
-            return None
-        if not isinstance(answer, Described):
-            raise (RestoreError if everyone else MissingError)(_reason(answer))
-        return answer
+        entries: list[Entry] = []
+        while True:
+            answer, _ = self._ask(Describe(everyone, begin=len(entries)), (DescribedPart,))
+            if isinstance(answer, NothingToRestore):
+                return None
+            if not isinstance(answer, DescribedPart):
+                raise (RestoreError if everyone else MissingError)(_reason(answer))
+            entries += answer.entries
+            if not (answer.left and answer.entries):
+                return Described(answer.step, tuple(entries))
 
     def everyones(self) -> Described | None:
         """Return the shards of the plan's step, of all ranks; None: there is no step."""
         return self.described(everyone=True)
 
-    def bring(self, restoration: Restoration | None) -> int | None:
+    def bring(self, restoration: Restoration | None, step: int | None = None) -> int | None:
         """Fill it, and what it asks for next; return the step, None: there is none.
 
-        Raises RestoreError and StateError.
+        ``step`` is the one that was described. Raises RestoreError and StateError.
         """
-        step = None
         while restoration is not None:
+            if not restoration.names:  # to the agent, no names are all names
+                restoration.fill({}, self.copier)
+                restoration = restoration.finish()
+                continue
             answer, fds = self._ask(Restore(restoration.names), (Restored,))
             try:
                 if isinstance(answer, NothingToRestore):

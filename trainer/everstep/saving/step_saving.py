@@ -123,6 +123,7 @@ class Saving:
     def _copy(self, grant: Grant) -> None:
         pairs = zip(self._shards, self._entries, strict=True)
         placed = [(shard, entry.offset_bytes) for shard, entry in pairs]
+        grant.paddings.clear(grant.address, self._entries)
         if self._devices is not None:
             self._devices.launch(
                 [

@@ -34,6 +34,10 @@ _FORMATS = {
 
 # Libraries whose arrays never change, though DLPack would let them be written to.
 _IMMUTABLE = frozenset({"jax", "jaxlib"})
+IMMUTABLE = (
+    "arrays of JAX never change, so they cannot be restored in place; hand over an object with"
+    " state_dict() and load_state_dict(), as everstep.integrations.jax.Pytree"
+)
 _NUMPY_DTYPES = {
     "F64": "f8",
     "F32": "f4",
@@ -58,14 +62,25 @@ def array_view(name: str, array: object) -> ShardView:
         from everstep.state.tensors import tensor_view  # torch is there: the state has a tensor
 
         return tensor_view(name, array)
-    if type(array).__module__.partition(".")[0] in _IMMUTABLE:
+    if is_immutable(array):
+        raise StateError(f"shard {name!r} is immutable: {IMMUTABLE}")
+    if _is_masked(array):
         raise StateError(
-            f"shard {name!r} is immutable, so it cannot be restored in place; hand over an object"
-            " with state_dict() and load_state_dict(), which is given numpy arrays"
+            f"shard {name!r} is a masked array, whose mask would be lost: name its data and its"
+            " mask as two arrays"
         )
     if hasattr(array, "__dlpack__") and not _is_buffer(array):
         return dlpack_view(name, array)
     return buffer_view(name, array)
+
+
+def is_immutable(value: object) -> bool:
+    """Return whether it is an array of a library whose arrays never change."""
+    return type(value).__module__.partition(".")[0] in _IMMUTABLE
+
+
+def _is_masked(value: object) -> bool:
+    return any(kind.__module__.startswith("numpy.ma") for kind in type(value).__mro__)
 
 
 def is_tensor(value: object) -> bool:

@@ -1,9 +1,10 @@
-"""Which Capture a state gets: plain arrays keep their names, objects are taken apart."""
+"""Which Capture a state gets: plain arrays keep their names, all else is taken apart."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from everstep.state import paths
+from everstep.state.containers import contained
 from everstep.state.objects import Object, Stateful, objects_of
 from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
@@ -22,21 +23,24 @@ def capture_of(
 ) -> Capture:
     """Return the Capture of a state.
 
-    ``equal`` names objects whose arrays are equal in every rank of the job, ``replaceable`` those
-    of which another rank's private things may stand in for lost ones. Raises StateError.
+    ``equal`` names what is equal in every rank of the job: arrays, and objects with all of their
+    arrays; ``replaceable`` objects of which another rank's private things may stand in for lost
+    ones. Raises StateError.
     """
     if isinstance(state, Capture):
         return state
     _refuse_unnamed(state, {"equal": equal, "replaceable": replaceable})
+    state = contained(state)
     objects = {name: thing for name, thing in state.items() if is_stateful(thing)}
     arrays = {name: array for name, array in state.items() if name not in objects}
-    _refuse_unknown("equal", equal, objects)
+    _refuse_unknown("equal", equal, state, "part of the state")
+    known = {**objects, RANDOM: None} if objects else {}
+    _refuse_unknown("replaceable", replaceable, known, "object with a state_dict()")
+    plain = PlainCapture(arrays, place, equal)
     if not objects:
-        _refuse_unknown("replaceable", replaceable, objects)
-        return PlainCapture(arrays)
-    _refuse_unknown("replaceable", replaceable, {**objects, RANDOM: None})
+        return plain
     place = replace(place, replaceable=frozenset(replaceable))
-    return StatefulCapture(_objects(objects, equal, place), arrays, place)
+    return StatefulCapture(_objects(objects, equal, place), plain, place)
 
 
 def is_stateful(thing: object) -> bool:
@@ -44,9 +48,11 @@ def is_stateful(thing: object) -> bool:
     return isinstance(thing, Stateful) and not isinstance(thing, type)
 
 
-def _refuse_unknown(option: str, names: Collection[str], objects: Mapping[str, object]) -> None:
-    if unknown := sorted(set(names) - objects.keys()):
-        raise StateError(f"{option} names {unknown[0]!r}, which is no object with a state_dict()")
+def _refuse_unknown(
+    option: str, names: Collection[str], known: Mapping[str, object], what: str
+) -> None:
+    if unknown := sorted(set(names) - known.keys()):
+        raise StateError(f"{option} names {unknown[0]!r}, which is no {what}")
 
 
 def _refuse_unnamed(state: object, options: Mapping[str, object]) -> None:

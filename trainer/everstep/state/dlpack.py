@@ -1,6 +1,7 @@
 """Arrays that other libraries hand over by DLPack (JAX, Paddle), read without any of them."""
 
 import ctypes
+import importlib
 import math
 from typing import Protocol, cast
 
@@ -8,6 +9,8 @@ from everstep.state.views import ShardView, StateError
 
 # dlpack.h: kDLCPU and kDLCUDAHost (pinned host memory).
 _HOST_DEVICES = frozenset({1, 3})
+# dlpack.h: kDLCUDA, kDLROCM and kDLCUDAManaged, which torch opens as its own.
+_TORCH_DEVICES = frozenset({2, 10, 13})
 # dlpack.h: DLDataTypeCode and bits; lanes are always 1.
 _FORMATS = {
     (0, 8): "I8",
@@ -73,7 +76,9 @@ def dlpack_view(name: str, array: object, *, writable: bool = True) -> ShardView
     if read_only and writable:
         raise StateError(f"shard {name!r} is read-only; it cannot be restored in place")
     if tensor.device_type not in _HOST_DEVICES:
-        raise StateError(f"shard {name!r} is on a device that only its library can read")
+        if not writable and tensor.device_type in _TORCH_DEVICES:
+            return _view_by_torch(name, array)
+        raise StateError(_unreadable(name))
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     count = math.prod(shape)
     if count and not _is_dense(tensor, shape):
@@ -85,6 +90,22 @@ def dlpack_view(name: str, array: object, *, writable: bool = True) -> ShardView
     address = (tensor.data or 0) + tensor.byte_offset if size else 0
     # The capsule owns the array until it is collected: it was not marked as used.
     return ShardView(name, word, shape, size, address, capsule)
+
+
+def _unreadable(name: str) -> str:
+    return f"shard {name!r} is on a device that only its library can read"
+
+
+def _view_by_torch(name: str, array: object) -> ShardView:
+    """Return memory on a device as torch sees it. Raises StateError."""
+    try:
+        torch = importlib.import_module("torch")
+        found = torch.from_dlpack(array)
+    except (ImportError, BufferError, RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise StateError(f"{_unreadable(name)}, and torch cannot: {error}") from error
+    from everstep.state.tensors import dense, tensor_view
+
+    return tensor_view(name, dense(name, found))
 
 
 def _is_dense(tensor: _Tensor, shape: tuple[int, ...]) -> bool:

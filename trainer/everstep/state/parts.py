@@ -1,9 +1,10 @@
 """Which part of which array this process has, who else has the same, and as what it is saved."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from everstep.state.regions import Region, whole
-from everstep.state.shares import assign, shares_of
+from everstep.state.shares import given_to_others
 from everstep.state.views import ShardView
 from everstep_common.shard_names import private_name
 
@@ -106,13 +107,10 @@ def to_save(parts: list[Part]) -> list[Part]:
     return [part for part in parts if part.path not in given and part.path not in empty]
 
 
-def _others(members: list[Part]) -> list[str]:
+def _others(members: list[Part]) -> Collection[str]:
     """Return the paths of one group's parts that other processes save."""
     replicas = members[0].replicas
     if replicas is None:
-        return []
-    ordered = sorted(members, key=lambda part: part.path)
-    shares = shares_of(replicas.count)
-    chosen = assign([part.size_bytes for part in ordered], shares)
-    own = replicas.index % shares
-    return [part.path for part, share in zip(ordered, chosen, strict=True) if share != own]
+        return ()
+    sizes = {part.path: part.size_bytes for part in members}
+    return given_to_others(sizes, replicas.index, replicas.count)

@@ -1,31 +1,55 @@
 """A state of plain arrays: each keeps its name, and is restored in place as it was saved."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from everstep.saving.memory import Copy
 from everstep.state.arrays import array_view
+from everstep.state.nothing import nothing_of
+from everstep.state.parts import Place
+from everstep.state.shares import given_to_others
 from everstep.state.views import OTHER_MODEL, Copies, Found, RestoreError, ShardView, State
 from everstep_common.trainer_messages import Entry
 
 
 class PlainCapture:
-    """The Capture of a mapping of arrays, or of callables that return them."""
+    """The Capture of a mapping of arrays, or of callables that return them.
 
-    needs_description = False
+    Of those in ``equal``, which all ranks have, each rank saves its share.
+    """
 
-    def __init__(self, state: State) -> None:
+    def __init__(
+        self, state: State, place: Place | None = None, equal: Collection[str] = ()
+    ) -> None:
         self._state = state
+        self._place = place or Place()
+        self._equal = frozenset(equal)
+
+    @property
+    def needs_description(self) -> bool:
+        """See Capture; who asks for nothing has to hear in another way which step it is."""
+        return not self._state
 
     def views(self) -> tuple[ShardView, ...]:
         """See Capture; in the mapping's order."""
+        return self.own() or (nothing_of(self._place.rank),)
+
+    def own(self) -> tuple[ShardView, ...]:
+        """Return the memory of what this rank saves; () when others save all of it."""
+        shards = self._all()
+        sizes = {shard.name: shard.size_bytes for shard in shards if shard.name in self._equal}
+        others = given_to_others(sizes, self._place.rank, self._place.world_size)
+        return tuple(shard for shard in shards if shard.name not in others)
+
+    def targets(self, described: tuple[Entry, ...]) -> "PlainRestoration":
+        """See Capture; the names of the state are the shards to ask for."""
+        return PlainRestoration(self._all())
+
+    def _all(self) -> tuple[ShardView, ...]:
         return tuple(
             array_view(name, array() if callable(array) else array)
             for name, array in self._state.items()
         )
-
-    def targets(self, described: tuple[Entry, ...]) -> "PlainRestoration":
-        """See Capture; the names of the state are the shards to ask for."""
-        return PlainRestoration(self.views())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Which rank of those that hold equal state saves which of it."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # More shares make a step need more ranks' copies; sixteen make the copy short enough.
 SHARES_MAX = 16
@@ -21,3 +21,11 @@ def assign(sizes: Sequence[int], shares: int) -> tuple[int, ...]:
         chosen[index] = share
         heapq.heapreplace(loads, (load + sizes[index], share))
     return tuple(chosen)
+
+
+def given_to_others(sizes: Mapping[str, int], index: int, replicas: int) -> frozenset[str]:
+    """Return what of equal tensors, by their names, other ranks than the ``index``-th save."""
+    names, shares = sorted(sizes), shares_of(replicas)
+    chosen = assign([sizes[name] for name in names], shares)
+    own = index % shares
+    return frozenset(name for name, share in zip(names, chosen, strict=True) if share != own)

@@ -25,7 +25,6 @@ from everstep.state.views import (
     Restoration,
     RestoreError,
     ShardView,
-    State,
     StateError,
 )
 from everstep_common.trainer_messages import Entry
@@ -38,9 +37,9 @@ class StatefulCapture:
 
     needs_description = True
 
-    def __init__(self, objects: Collection[Object], arrays: State, place: Place) -> None:
+    def __init__(self, objects: Collection[Object], arrays: PlainCapture, place: Place) -> None:
         self._objects = objects
-        self._arrays = PlainCapture(arrays)
+        self._arrays = arrays
         self._place = place
         self._known: dict[str, Mapping[str, Leaf]] = {}
         self._views = Views(place)
@@ -48,7 +47,7 @@ class StatefulCapture:
     def views(self) -> tuple[ShardView, ...]:
         """See Capture."""
         parts: list[Part] = []
-        views = list(self._arrays.views())
+        views = list(self._arrays.own())
         for thing in self._objects:
             content, collector = collected(thing, self._place, self._known.get(thing.path))
             self._known[thing.path] = collector.leaves
@@ -63,7 +62,7 @@ class StatefulCapture:
         objects = bytes_ahead(self._objects, self._place)
         if objects is None:
             return None
-        return objects + sum(aligned(view.size_bytes) for view in self._arrays.views())
+        return objects + sum(aligned(view.size_bytes) for view in self._arrays.own())
 
     def targets(self, described: tuple[Entry, ...]) -> Restoration:
         """See Capture: the structures come first."""

@@ -8,8 +8,8 @@ from everstep.saving.memory import Copy
 from everstep_common.trainer_messages import Entry
 
 # What a name in the state stands for: an array (buffer protocol, DLPack, a torch tensor), a
-# callable that returns one, for arrays that the training loop replaces, or an object with
-# state_dict() and load_state_dict().
+# callable that returns one, for arrays that the training loop replaces, an object with state_dict()
+# and load_state_dict(), or a dictionary or list of what may be in such a state_dict().
 Part = object | Callable[[], object]
 State = Mapping[str, Part]
 

@@ -14,7 +14,19 @@ _MINUTE_S, _HOUR_S = 60.0, 3600.0
 
 
 def rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
-    """Return what is judged of the counters of a port."""
+    """Return what is judged of the counters of a port, and of its hw_counters."""
+    return (
+        *_cable_rules(limits),
+        *_damage_rules(limits),
+        *_refusal_rules(limits),
+        *_port_rules(limits),
+        *_transport_rules(limits),
+        *_path_rules(limits),
+    )
+
+
+def _cable_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
+    """Return what is judged of the signal, which a cable or a transceiver spoils."""
     return (
         ErrorRule(
             condition="IbSymbolErrors",
@@ -42,6 +54,12 @@ def rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
             source=_NVSENTINEL,
             mode=Mode.ADVISE,
         ),
+    )
+
+
+def _damage_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
+    """Return what is judged of packets that arrive damaged."""
+    return (
         ErrorRule(
             condition="IbReceiveErrors",
             counters=("port_rcv_errors",),
@@ -59,6 +77,12 @@ def rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
             severity=Severity.INFO,
             action=SuggestedAction.WATCH,
         ),
+    )
+
+
+def _refusal_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
+    """Return what is judged of packets that are whole and go no further."""
+    return (
         ErrorRule(
             condition="IbTransmitDiscards",
             counters=("port_xmit_discards",),
@@ -82,6 +106,12 @@ def rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
             severity=Severity.INFO,
             action=SuggestedAction.WATCH,
         ),
+    )
+
+
+def _port_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
+    """Return what is judged of registers that must not grow at all."""
+    return (
         ErrorRule(
             condition="IbBufferOverrun",
             counters=("excessive_buffer_overrun_errors",),
@@ -102,12 +132,11 @@ def rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
             severity=Severity.FATAL,
             mode=Mode.ADVISE,
         ),
-        *_rdma_rules(limits),
     )
 
 
-def _rdma_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
-    """Return what is judged of hw_counters: the transport, whose other end may be at fault."""
+def _transport_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
+    """Return what is judged of the transport, whose other end may be at fault."""
     other_end = (
         "any growth; NVSentinel calls it fatal, but each survivor counts it when another node dies"
     )
@@ -130,6 +159,12 @@ def _rdma_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
             source=other_end,
             action=SuggestedAction.WATCH,
         ),
+    )
+
+
+def _path_rules(limits: InfinibandLimits) -> tuple[ErrorRule, ...]:
+    """Return what is judged of a path that fails, as RDMA sees it first."""
+    return (
         ErrorRule(
             condition="RdmaAckTimeouts",
             counters=("local_ack_timeout_err",),

@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Callable
 
+from everstep_agent.vault.bulk.channel import Channel, Plain, TlsError
 from everstep_agent.vault.bulk.door import Door
 from everstep_agent.vault.bulk.meetings import Meetings
 from everstep_agent.vault.bulk.messages import Get, Join, Manifests, Put, Sorry
@@ -17,6 +18,8 @@ from everstep_agent.vault.site import Site
 from everstep_common.frames import FrameError
 
 logger = logging.getLogger(__name__)
+# Hosts of a fleet; strangers make no more than that of it.
+_TOLD_MAX = 4096
 
 
 class BulkServer:
@@ -29,6 +32,8 @@ class BulkServer:
         self._vault_of = vault_of
         self._spawn = spawn
         self._door = Door()
+        # What was last refused to each host.
+        self._told: dict[str, str] = {}
         self._meetings = Meetings()
         self._taking = Taking(site, self._meetings)
         self._serving = Serving(site, self._meetings)
@@ -47,7 +52,12 @@ class BulkServer:
             if not self._door.enter(host):
                 connection.close()
                 continue
-            self._spawn(self._serve(Wire(connection), host), "bulk connection")
+            wire = Wire(self._channel(connection))
+            self._spawn(self._serve(wire, host), "bulk connection")
+
+    def _channel(self, connection: socket.socket) -> Channel:
+        secrecy = self._site.secrecy
+        return secrecy.of_server(connection) if secrecy else Plain(connection, server_side=True)
 
     async def _serve(self, wire: Wire, host: str) -> None:
         try:
@@ -59,10 +69,20 @@ class BulkServer:
                 await self._answer(wire, job, request)
             finally:
                 self._door.dismiss()
+        except TlsError as error:
+            self._refused(host, str(error))
         except OSError as error:  # TimeoutError and every error of the wire among them
             logger.info("bulk connection ended: %s", error or "no answer in time")
         finally:
             wire.close()
+
+    def _refused(self, host: str, sentence: str) -> None:
+        """Log what was refused to a host, once while it is the same."""
+        news = self._told.get(host) != sentence
+        if len(self._told) >= _TOLD_MAX:
+            self._told.clear()
+        self._told[host] = sentence
+        logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
 
     async def _heard(self, wire: Wire, host: str) -> tuple[str, object]:
         """Return the job whose key the other end has, and what it wants. Raises OSError."""

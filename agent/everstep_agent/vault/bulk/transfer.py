@@ -3,8 +3,6 @@
 On a connection each stripe follows its number; the last number is that of no stripe.
 """
 
-import errno
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -12,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from everstep_agent.vault.bulk.arrival import Arrival
+from everstep_agent.vault.bulk.channel import Channel
 from everstep_agent.vault.bulk.floor import Floor, Watch
 from everstep_agent.vault.bulk.pace import Pace
 from everstep_agent.vault.bulk.stripes import Queue, Stripe
@@ -27,8 +26,6 @@ from everstep_agent.vault.workers import Workers
 _BLOCK_BYTES = 512 * 1024
 # New pages come just before the bytes do, and are still in the cache then. One huge page.
 _POPULATED_BYTES = 2 * 1024 * 1024
-# What is copied at once of memory that cannot be sent as a file.
-_READ_BYTES = 1024 * 1024
 _INDEX = struct.Struct(">I")
 _END = 0xFFFFFFFF
 
@@ -53,84 +50,71 @@ class Mover:
 
     async def send(self, wire: Wire, departure: Departure) -> None:
         """Send stripes until none is left. Raises OSError."""
-        await self._in_thread(wire, lambda: self._send(wire.socket, departure))
+        await self._in_thread(wire, lambda: self._send(wire.channel, departure))
 
     async def receive(self, wire: Wire, arrival: Arrival) -> None:
         """Take stripes until the other end has no more. Raises OSError."""
-        await self._in_thread(wire, lambda: _receive(wire.socket, arrival))
+        await self._in_thread(wire, lambda: _receive(wire.channel, arrival))
 
     async def _in_thread(self, wire: Wire, work: Callable[[], None]) -> None:
         def timed() -> None:
-            with _blocking(wire.socket, self.timeout_s):
+            with _blocking(wire.channel.socket, self.timeout_s):
                 work()
 
         try:
-            await self.workers.run(timed, abort=lambda: _shut(wire.socket))
+            await self.workers.run(timed, abort=lambda: _shut(wire.channel.socket))
         except BlockingIOError as error:  # what the kernel calls its own timeout
             raise TimeoutError(f"no byte came or went for {self.timeout_s:g} s") from error
 
-    def _send(self, connection: socket.socket, departure: Departure) -> None:
+    def _send(self, channel: Channel, departure: Departure) -> None:
         while (stripe := departure.stripes.take()) is not None:
-            connection.sendall(_INDEX.pack(stripe.index), socket.MSG_MORE)
-            self._send_stripe(connection, departure.region, stripe)
-        connection.sendall(_INDEX.pack(_END))
+            channel.give(_INDEX.pack(stripe.index), more=True)
+            self._send_stripe(channel, departure.region, stripe)
+        channel.give(_INDEX.pack(_END))
 
-    def _send_stripe(self, connection: socket.socket, region: Region, stripe: Stripe) -> None:
+    def _send_stripe(self, channel: Channel, region: Region, stripe: Stripe) -> None:
         at, end = stripe.start, stripe.start + stripe.size_bytes
         while at < end:
             count = min(self.pace.piece_bytes or end - at, end - at)
             self.pace.wait(count)
-            sent = _send_some(connection, region, at, count)
+            sent = channel.give_memory(region, at, count)
             if not sent:
                 raise BulkError("the memory of the copy is shorter than its manifest")
             at += sent
 
 
-def _send_some(connection: socket.socket, region: Region, at: int, count: int) -> int:
-    try:
-        # With the offset given, the descriptor's own, which a trainer shares, is not used.
-        return os.sendfile(connection.fileno(), region.fd, at, count)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    # Explicit huge pages cannot be sent as a file; this is a copy more.
-    return connection.send(region.read(at, at + min(count, _READ_BYTES)))
-
-
-def _receive(connection: socket.socket, arrival: Arrival) -> None:
+def _receive(channel: Channel, arrival: Arrival) -> None:
     number = bytearray(_INDEX.size)
     view = arrival.region.writable()
     while True:
-        _fill(connection, memoryview(number), arrival.watch)
+        _fill(channel, memoryview(number), arrival.watch)
         (index,) = _INDEX.unpack(number)
         if index == _END:
             return
         stripe, digest = arrival.claim(index), None
         try:
-            digest = _receive_stripe(connection, arrival, view, stripe)
+            digest = _receive_stripe(channel, arrival, view, stripe)
         finally:
             arrival.settle(stripe, digest)
 
 
-def _receive_stripe(
-    connection: socket.socket, arrival: Arrival, view: memoryview, stripe: Stripe
-) -> bytes:
+def _receive_stripe(channel: Channel, arrival: Arrival, view: memoryview, stripe: Stripe) -> bytes:
     chunk, end = ChunkHash(), stripe.start + stripe.size_bytes
     for start in range(stripe.start, end, _BLOCK_BYTES):
         if arrival.pages is not None and start % _POPULATED_BYTES == 0:
             with view[start : min(start + _POPULATED_BYTES, end)] as part:
                 populate_view(part, arrival.pages)
         with view[start : min(start + _BLOCK_BYTES, end)] as block:
-            _fill(connection, block, arrival.watch)
+            _fill(channel, block, arrival.watch)
             chunk.add(block)
     return chunk.digest()
 
 
-def _fill(connection: socket.socket, block: memoryview, watch: Watch | None) -> None:
+def _fill(channel: Channel, block: memoryview, watch: Watch | None) -> None:
     filled = 0
     while filled < len(block):
         with block[filled:] as rest:
-            count = connection.recv_into(rest, len(rest), socket.MSG_WAITALL)
+            count = channel.take(rest)
         if not count:
             raise BulkError("the copy was cut short")
         filled += count

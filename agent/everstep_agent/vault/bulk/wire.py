@@ -9,12 +9,12 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from everstep_agent.long_frames import Room, no_turn
 from everstep_agent.slices import slowly
+from everstep_agent.vault.bulk.channel import Channel, TlsDiffers, TlsError
 from everstep_common import frames
 from everstep_common.long_frames import Parts, decode_in_parts, encode_in_parts
 
@@ -27,6 +27,10 @@ _SEND_S = 20.0
 _TAGGED_BYTES = 128 * 1024
 # Pieces of a short frame: they and its code travel together.
 _SENT_AT_ONCE = 2
+_SPEAKS_TLS = (
+    "it takes transfers only inside TLS: jobs.bulk_tls is true there and false here; set it to the "
+    "same on every node"
+)
 
 
 class BulkError(ConnectionError):
@@ -57,18 +61,14 @@ class Proof:
 
 
 class Wire:
-    """Control frames over one non-blocking TCP socket, which the wire owns.
+    """Control frames over one connection, which the wire owns.
 
     ``send_s``: how long the other end may take to make room for a frame.
     """
 
-    def __init__(self, connection: socket.socket, send_s: float = _SEND_S) -> None:
-        connection.setblocking(False)
+    def __init__(self, channel: Channel, send_s: float = _SEND_S) -> None:
         self._send_s = send_s
-        if connection.family in (socket.AF_INET, socket.AF_INET6):
-            # Frames are small and answered: each would wait for the acknowledgement of the last.
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket = connection
+        self.channel = channel
         self._key = b""
         self._sent = self._received = 0
         self._room: Room | None = None
@@ -81,7 +81,7 @@ class Wire:
 
     def close(self) -> None:
         """End the connection."""
-        self.socket.close()
+        self.channel.socket.close()
 
     async def send(self, message: object) -> None:
         """Send a message. Raises OSError."""
@@ -90,11 +90,10 @@ class Wire:
             body = [frame[0][frames.HEADER_BYTES :], *frame[1:]]
             frame.append(await slowly(self._tag(self._send_role, self._sent, body)))
             self._sent += 1
-        loop = asyncio.get_running_loop()
         # One that reads no more, because it is stopped or means harm, must not hold this one.
         async with asyncio.timeout(self._send_s):
             for part in frame if len(frame) > _SENT_AT_ONCE else [b"".join(frame)]:
-                await loop.sock_sendall(self.socket, part)
+                await self.channel.write(part)
 
     async def receive(self, *known: type) -> object:
         """Return the next message, which must be one of ``known``. Raises OSError."""
@@ -121,9 +120,12 @@ class Wire:
 
     async def connect(self, job: str, key: bytes) -> None:
         """Authenticate as the client. Raises OSError."""
+        await self.channel.open()
         nonce = secrets.token_bytes(32)
         await self.send(Hello(job, nonce))
-        answer = await self.receive(Challenge)
+        answer = await self.receive(Challenge, TlsDiffers)
+        if isinstance(answer, TlsDiffers):
+            raise TlsError(_SPEAKS_TLS)
         assert isinstance(answer, Challenge)
         both = nonce + answer.nonce
         if not hmac.compare_digest(answer.proof, _proof(key, b"server", job, both)):
@@ -133,6 +135,7 @@ class Wire:
 
     async def accept(self, key_of: Callable[[str], bytes | None]) -> str:
         """Authenticate as the server; return the job. Raises OSError."""
+        await self.channel.open()
         hello = await self.receive(Hello)
         assert isinstance(hello, Hello)
         nonce = secrets.token_bytes(32)
@@ -159,9 +162,8 @@ class Wire:
 
     async def _exactly(self, count: int) -> bytearray:
         parts = bytearray()
-        loop = asyncio.get_running_loop()
         while len(parts) < count:
-            data = await loop.sock_recv(self.socket, min(count - len(parts), 1 << 20))
+            data = await self.channel.read(min(count - len(parts), 1 << 20))
             if not data:
                 raise BulkError("the other agent closed the connection")
             parts += data

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from everstep_agent.slices import slowly
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.client import manifests
-from everstep_agent.vault.bulk.dialing import Remote
 from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.files import FileName
 from everstep_agent.vault.job_vault import JobVault
@@ -84,7 +83,8 @@ class Contents:
 
     async def _ask_node(self, address: str, sources: list[Source]) -> list[str]:
         vault = self._vault
-        remote = Remote(address, vault.job, vault.transfer_key)
+        node = sources[0].node
+        remote = vault.site.remote(node, address, vault.job, vault.transfer_key)
         wanted = [source.wanted for source in sources]
         try:
             found = await manifests(remote, wanted, vault.site.incoming.timeout_s)

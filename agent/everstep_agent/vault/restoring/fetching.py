@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.client import MismatchError, get
-from everstep_agent.vault.bulk.dialing import Remote
 from everstep_agent.vault.bulk.floor import SlowError
 from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.files import BadFileError
@@ -93,7 +92,7 @@ class Fetching:
         vault = self._vault
         if not source.address:
             return await self._from_file(source)
-        remote = Remote(source.address, vault.job, vault.transfer_key)
+        remote = vault.site.remote(source.node, source.address, vault.job, vault.transfer_key)
         incoming = vault.site.incoming
         mover = replace(incoming, floor=None) if patient else incoming
         while True:

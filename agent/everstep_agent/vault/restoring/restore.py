@@ -67,10 +67,10 @@ class Restorer:
             counts.early_bytes += source.wanted.size_bytes
 
     async def restore(
-        self, plan: fleet_pb2.StartGeneration, names: Iterable[str]
+        self, plan: fleet_pb2.StartGeneration, names: Iterable[str], rank: int
     ) -> list[RestoredPart]:
-        """Return every shard that was named, or all of the plan. Raises RestoreError."""
-        search = Search(self._vault, self._contents, plan)
+        """Return to a rank every shard that it named, or all of the plan. Raises RestoreError."""
+        search = Search(self._vault, self._contents, plan, rank)
         missing = set(names) or await search.all_names()
         parts: list[RestoredPart] = []
         try:

@@ -13,6 +13,8 @@ from everstep_agent.vault.restoring.sources import (
     Source,
     choose_in_parts,
     lacking_in_parts,
+    not_of_others,
+    own_bytes,
     planned,
     stored,
 )
@@ -31,9 +33,17 @@ class Search:
     """The sources of one plan, for one question of one rank."""
 
     def __init__(
-        self, vault: JobVault, contents: Contents, plan: fleet_pb2.StartGeneration
+        self,
+        vault: JobVault,
+        contents: Contents,
+        plan: fleet_pb2.StartGeneration,
+        rank: int | None = None,
     ) -> None:
         self._vault = vault
+        # Who is not given what others saved under the same names, while its own can be had …
+        self._rank = rank
+        # … which is this, by part; also when no good copy of it is left.
+        self._own: dict[bytes, bytes] = {}
         self._contents = contents
         self._plan = plan
         held = [
@@ -61,9 +71,24 @@ class Search:
         if self._slow and lacking:
             self.sources += [source for source in self._slow if source not in self.sources]
             chosen, lacking = await self._choose(missing)
+        if lacking and self._rank is not None:
+            chosen, lacking = await self._choose_of_others(missing)
         if lacking:
             raise RestoreError(_explain(lacking, self._problems))
         return chosen
+
+    async def _choose_of_others(self, missing: Set[str]) -> tuple[list[Source], set[str]]:
+        """Take what other ranks saved under the same names, though it is not the same."""
+        rank, self._rank, self._own = self._rank, None, {}
+        chosen, lacking = await self._choose(missing)
+        if not lacking:
+            logger.warning(
+                "job %s: what rank %d saved under its names is lost; it gets what rank %d did",
+                self._vault.job,
+                rank,
+                chosen[-1].wanted.key.rank,
+            )
+        return chosen, lacking
 
     async def all_names(self) -> set[str]:
         """Return the names of all shards. Raises RestoreError when some part is not known."""
@@ -133,9 +158,11 @@ class Search:
 
     async def _choose(self, missing: Set[str]) -> tuple[list[Source], set[str]]:
         """Return the best sources that are known, and what is in none of them."""
+        if self._rank is not None:
+            self._own = own_bytes(self.sources, self._rank) | self._own
         known = {
             source: names
-            for source in self.sources
+            for source in not_of_others(self.sources, self._own)
             if (names := self._contents.names(source)) is not None
         }
         chosen = await slowly(choose_in_parts(list(known.items()), missing))

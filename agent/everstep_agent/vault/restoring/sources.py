@@ -80,6 +80,21 @@ def stored(files: Iterable[FileName]) -> list[Source]:
     ]
 
 
+def own_bytes(sources: Iterable[Source], rank: int) -> dict[bytes, bytes]:
+    """Return the parts that a rank saved itself, with the root hash of what it saved."""
+    return {one.part: one.wanted.root_hash for one in sources if one.wanted.key.rank == rank}
+
+
+def not_of_others(sources: Iterable[Source], own: Mapping[bytes, bytes]) -> list[Source]:
+    """Return the sources without what others saved under the same names as ``own``.
+
+    Copies of one part are equal, as a rule; ranks that saved different bytes each get theirs back.
+    """
+    return [
+        one for one in sources if own.get(one.part, one.wanted.root_hash) == one.wanted.root_hash
+    ]
+
+
 def choose_in_parts(
     contents: Sequence[tuple[Source, frozenset[str]]], missing: Set[str]
 ) -> Parts[list[Source]]:
@@ -136,12 +151,17 @@ def first_for(ranks: range, sources: Sequence[Source]) -> list[Source]:
 
     Where the plan names none of theirs (equal copies are named once), the only part there is.
     """
-    parts = {source.part for source in sources if source.wanted.key.rank in ranks}
-    everything = {source.part for source in sources}
+    # Ranks may have saved different bytes under the same names.
+    parts = {_bytes_of(source) for source in sources if source.wanted.key.rank in ranks}
+    everything = {_bytes_of(source) for source in sources}
     if not parts and len(everything) == 1:
         parts = everything
-    best: dict[bytes, Source] = {}
+    best: dict[tuple[bytes, bytes], Source] = {}
     for source in sources:
-        if source.part in parts:
-            best.setdefault(source.part, source)
+        if _bytes_of(source) in parts:
+            best.setdefault(_bytes_of(source), source)
     return list(best.values())
+
+
+def _bytes_of(source: Source) -> tuple[bytes, bytes]:
+    return source.part, source.wanted.root_hash

@@ -47,10 +47,12 @@ from everstep_controller.core.events.operators import (
     OperatorForgotJob,
     OperatorIsolated,
     OperatorReleased,
+    RestartCancelled,
     RestartOrdered,
 )
 from everstep_controller.core.events.vault import (
     BreakpointReached,
+    CadenceChosen,
     KeeperChosen,
     LayoutLearned,
     RecoveryStepChosen,
@@ -62,6 +64,7 @@ __all__ = [
     "AutomationPaused",
     "AutomationResumed",
     "BreakpointReached",
+    "CadenceChosen",
     "CheckFinished",
     "ControllerStarted",
     "Event",
@@ -92,6 +95,7 @@ __all__ = [
     "RankExited",
     "RecoveryBegun",
     "RecoveryStepChosen",
+    "RestartCancelled",
     "RestartOrdered",
     "RestartedHere",
     "RollbackAsked",

@@ -39,6 +39,12 @@ class LauncherJoined:
     fresh: bool = False
     # Data that the generation that it has running leaves out.
     skipped: tuple[DataRange, ...] = ()
+    # Which job of the name it is of; 0: it has not been told.
+    job_id: int = 0
+    # So many nodes hold one copy of the model together.
+    replica_nodes: int = 1
+    # What it starts, in words that differ where the programs do; "": it does not say.
+    program: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class RankExited:
     core_dumped: bool = False
     # Last step that the rank completed, as its agent knows it.
     step: int | None = None
+    # Where its core dump is, or the command that shows it.
+    core_file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +130,8 @@ class GenerationStopped:
     generation: int
     free_port: int
     at_ns: int
+    # Killed, but held in the kernel: nobody waits for these processes.
+    abandoned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,15 @@ class RestartOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartCancelled:
+    """An operator does not want the restart any more that was planned."""
+
+    job: str
+    operator: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AutomationPaused:
     """No automatic decision for this node or job; "fleet" for everything."""
 
@@ -111,6 +120,7 @@ OperatorEvent = (
     | MaintenanceOrdered
     | MaintenanceCancelled
     | RestartOrdered
+    | RestartCancelled
     | AutomationPaused
     | AutomationResumed
     | InjectionOrdered

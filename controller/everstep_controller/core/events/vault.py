@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_controller.core.facts import ShardSource, StoredStep
+from everstep_controller.core.snapshot_costs import Cadence
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,14 @@ class KeeperChosen:
 
     job: str
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceChosen:
+    """From now on other steps of a job are snapshotted."""
+
+    job: str
+    cadence: Cadence
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +78,11 @@ class BreakpointReached:
     message: str
 
 
-VaultEvent = StepRecoverable | KeeperChosen | LayoutLearned | RecoveryStepChosen | BreakpointReached
+VaultEvent = (
+    StepRecoverable
+    | KeeperChosen
+    | CadenceChosen
+    | LayoutLearned
+    | RecoveryStepChosen
+    | BreakpointReached
+)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core.facts import Settings
 from everstep_controller.core.state.jobs import (
+    EndedJob,
     Incident,
     JobRecord,
     JobState,
@@ -31,6 +32,7 @@ __all__ = [
     "OPERATOR",
     "Claim",
     "Confirmation",
+    "EndedJob",
     "Incident",
     "Injection",
     "JobRecord",

@@ -16,6 +16,7 @@ from everstep_controller.core.facts import (
     StoredStep,
 )
 from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.snapshot_costs import Cadence, SnapshotCosts
 
 
 class JobState(Enum):
@@ -40,6 +41,10 @@ class Launcher:
     joined_ns: int
     # Processes of this generation may still run there; it takes no new ranks before they are gone.
     stale_generation: int = 0
+    # Why its node takes no ranks, as it was told last; empty: it takes some.
+    kept: str = ""
+    # The newest generation of which the kernel holds processes there that were killed.
+    holds_generation: int = 0
 
 
 @dataclass(slots=True)
@@ -57,6 +62,9 @@ class Incident:
     step_restored: int | None = None
     # What was made of how its newest generation ended.
     verdict: str = ""
+    # The ranks that died first, and what the kernel holds of those that were killed.
+    deaths: list[Death] = field(default_factory=list)
+    left_behind: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -73,6 +81,15 @@ class Planned:
     after_step: int | None = None
     # An operator named that step.
     named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """How a job ended whose name another one has now."""
+
+    job_id: int
+    succeeded: bool
+    reason: str
 
 
 @dataclass(slots=True)
@@ -92,6 +109,10 @@ class JobRecord:
     state: JobState = JobState.FORMING
     since_ns: int = 0
     reason: str = "waiting for its nodes"
+    # So many nodes hold one copy of the model together: the job runs on a multiple of them.
+    replica_nodes: int = 1
+    # What its launchers start, in words; "": they are of a version that does not say so.
+    program: str = ""
     generation: int = 0
     members: list[str] = field(default_factory=list)
     launchers: dict[str, Launcher] = field(default_factory=dict)
@@ -133,6 +154,9 @@ class JobRecord:
     latest: StoredStep | None = None
     snapshot_every_min: int = 0
     snapshot_every_max: int = 0
+    # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
+    cadence: Cadence = field(default_factory=Cadence)
+    snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)
     # The strongest cause of the current generation's end; empty while it runs.
     cause: str = ""
     # States that a generation was restored from and crashed soon after, one entry a crash.
@@ -152,6 +176,9 @@ class JobRecord:
     successors: dict[str, LauncherJoined] = field(default_factory=dict)
     # All its ranks ended well; it only waits for its last step to be in storage.
     done: bool = False
+    # Tells it from the jobs of its name before and after it; and how those before have ended.
+    job_id: int = 0
+    ends_before: list[EndedJob] = field(default_factory=list)
     # Its user wants it to begin anew.
     fresh: bool = False
     # Numbers after the generation's own that the only member may use while the controller is away.
@@ -163,6 +190,8 @@ class JobRecord:
     foreign_generation: int = 0
     # A restart that somebody wants; and for growth, since when nodes wait and when it was last.
     planned: Planned | None = None
+    # Somebody had the current generation started: its code may be another than that before.
+    renew: bool = False
     growable_since_ns: int = 0
     grown_ns: int = 0
 
@@ -171,6 +200,16 @@ class JobRecord:
         """Return the incident that is not over yet."""
         last = self.incidents[-1] if self.incidents else None
         return last if last is not None and not last.over_ns else None
+
+    @property
+    def completed_step(self) -> int | None:
+        """Return the newest step that all ranks have completed; its row may come after its copies.
+
+        Whatever can be restored was completed by all of them.
+        """
+        if self.last_step is None or self.recoverable_step is None:
+            return self.last_step
+        return max(self.last_step, self.recoverable_step)
 
     @property
     def world_size(self) -> int:

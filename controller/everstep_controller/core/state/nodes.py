@@ -113,6 +113,8 @@ class NodeRecord:
     inventory: Inventory = field(default_factory=Inventory)
     # Deaths of ranks here that nothing has explained.
     strikes: list[Strike] = field(default_factory=list)
+    # Names of the jobs that its launchers offer it to; some may be over.
+    jobs: list[str] = field(default_factory=list)
     injections: dict[str, Injection] = field(default_factory=dict)
     # How many were ordered so far; none gets the number of another.
     injections_ordered: int = 0

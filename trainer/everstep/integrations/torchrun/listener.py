@@ -16,6 +16,7 @@ from everstep.launch.free_port import FreePort
 from everstep.launch.link import LaunchLink
 from everstep.launch.rank_failure import RankEnd
 from everstep.launch.ready import call_ready
+from everstep.launch.waiting_words import WaitingWords
 from everstep_common.trainer_messages import (
     End,
     Join,
@@ -51,6 +52,7 @@ class AgentListener:
         self._link = LaunchLink(settings.socket, self._selector, self._received, time.monotonic)
         self._workers = TorchrunWorkers(self._selector, self._rank_ended, exit_code)
         self._generation = WatchedGeneration(self._workers, self._link.send, port)
+        self._words = WaitingWords(say, time.monotonic)
         self._next: Start | None = None
         self._stop: Stop | None = None
         self._grace_runs = False
@@ -78,6 +80,7 @@ class AgentListener:
             while not exchange.answered.left:
                 call_ready(self._selector, self._wait_s())
                 self._link.retry(self._join())
+                self._words.look()
                 if not self._generation.stopped:
                     self._generation.look()
                 with exchange.changed:
@@ -91,7 +94,7 @@ class AgentListener:
             self._link.drop()
 
     def _wait_s(self) -> float | None:
-        waits = [self._link.due_in_s()]
+        waits = [self._link.due_in_s(), self._words.due_in_s()]
         if self._generation.awaits_workers:
             waits.append(_LOOK_S)
         if self._kill_at is not None:
@@ -131,6 +134,7 @@ class AgentListener:
 
     def _begin(self, start: Start) -> None:
         self._next = None
+        self._words.over()
         self._generation.begin(start)
         asked, answered = self._exchange.asked, self._exchange.answered
         asked.idle = asked.ends_ranks = answered.restart = False
@@ -171,16 +175,22 @@ class AgentListener:
             snapshot_every_min=given.keep.every_min,
             snapshot_every_max=given.keep.every_max,
             fresh=given.keep.fresh and not generation.number,
+            job_id=self._link.job_id,
         )
 
     def _received(self, message: object) -> None:
+        if not isinstance(message, Joined):
+            self._words.heard(refused=isinstance(message, Refused))
         match message:
             case Joined(node):
                 self._link.settled()
-                say(f"job {self._settings.job}: joined on {node}")
+                self._words.joined(f"job {self._settings.job}: joined on {node}")
                 self._generation.tell_again()
             case Notice(text):
-                say(text)
+                if self._generation.stopped:
+                    self._words.waits(text)
+                else:
+                    say(text)
             case Refused(reason):
                 self._end(JobOverError(f"refused: {reason}", succeeded=False))
             case End(succeeded, reason):

@@ -1,5 +1,6 @@
 """How many nodes a job has, and its name, where Slurm or torchrun's options tell."""
 
+import hashlib
 import os
 import re
 import socket
@@ -63,6 +64,34 @@ def job_name(
     if number := environ.get("SLURM_JOB_ID"):
         return _fitting(environ.get("SLURM_JOB_NAME", "slurm"), number)
     return _fitting(_script_name(command), socket.gethostname() if alone else "")
+
+
+def is_named(given: str | None, rendezvous: str | None, environ: Mapping[str, str]) -> bool:
+    """Return whether somebody has chosen the job's name, rather than the script being called so."""
+    return bool(given or (rendezvous and rendezvous != "none") or environ.get("SLURM_JOB_ID"))
+
+
+def program_words(command: Sequence[str], *, named: bool) -> str:
+    """Return what a job runs, in words that differ where two launchers start other programs.
+
+    Arguments may differ from node to node; but two scripts of one name, in a job that nobody gave
+    one, are two jobs if their arguments are not the same.
+    """
+    name = _script_name(command)
+    if named or len(command) < 2:
+        return name
+    digest = hashlib.sha256("\0".join(command[1:]).encode(errors="surrogateescape")).hexdigest()
+    return f"{name} with other arguments ({digest[:8]})"
+
+
+def replica_nodes(given: int, nodes: tuple[int, int]) -> int:
+    """Return how many nodes hold one copy of the model together. Raises UsageError."""
+    if given >= 1 and not any(count % given for count in nodes):
+        return given
+    raise UsageError(
+        f"--nodes-per-replica {given}: both ends of --nnodes must be multiples of it, and it is "
+        "at least 1"
+    )
 
 
 def _script_name(command: Sequence[str]) -> str:

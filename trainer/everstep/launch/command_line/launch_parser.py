@@ -5,7 +5,7 @@ from pathlib import Path
 
 from everstep.launch.command_line.option_parser import OptionParser
 from everstep.launch.command_line.standby_options import add_standby_options
-from everstep.launch.command_line.torchrun_options import add_torchrun_options
+from everstep.launch.command_line.torchrun_options import OPTIONS, add_torchrun_options
 from everstep.launch.keep_options import add_keep_options
 
 _DESCRIPTION = """\
@@ -23,7 +23,7 @@ examples:
 three depths, each keeps what the one before it gives:
   1. the script as it is: restarts, and its progress is read from its output
      ("step 12", "Iteration 12/1000", progress bars; or --progress-pattern)
-  2. everstep.step(n) after each step: exact times, and hangs are found
+  2. everstep.step(n) after each step: exact times of every rank
   3. snapshots = everstep.snapshots({"model": model}); snapshots.restore() at the start and
      snapshots.snapshot(n) after each step: a failure costs the step it happens in
 
@@ -41,6 +41,7 @@ def launch_parser() -> OptionParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.shortened = OPTIONS
     _add_job_options(parser)
     _add_node_options(parser)
     add_standby_options(parser)
@@ -63,11 +64,19 @@ def _add_job_options(parser: OptionParser) -> None:
         help="how many nodes train (default 1; under srun all that it starts on)",
     )
     add(
+        "--nodes-per-replica",
+        type=int,
+        default=1,
+        metavar="K",
+        help="so many nodes hold one copy of the model together (tensor, pipeline or sharded"
+        " parallel): the job runs on multiples of them (default 1)",
+    )
+    add(
         "--nproc-per-node",
         default="1",
         metavar="N|gpu|cpu|auto",
-        help="ranks on each node: a number, one for each GPU or processor, or auto: GPUs if there"
-        " are any (default 1)",
+        help="ranks on each node: a number, one for each GPU (of any vendor; xpu, npu: of Intel,"
+        " Ascend) or processor, or auto: GPUs if there are any (default 1)",
     )
     add(
         "--policy",
@@ -101,6 +110,13 @@ def _add_node_options(parser: OptionParser) -> None:
         type=float,
         metavar="SECONDS",
         help="between SIGTERM and SIGKILL on Ctrl-C (default 10)",
+    )
+    add(
+        "--on-sigterm",
+        choices=("end", "leave"),
+        default="end",
+        help="what SIGTERM means: the job is to end (default), or only this node leaves it: a spare"
+        " takes its place, as in Kubernetes, which ends pods one by one",
     )
     add(
         "--progress-pattern",

@@ -2,7 +2,7 @@
 
 import argparse
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -26,6 +26,9 @@ class Line:
 class OptionParser(argparse.ArgumentParser):
     """Options may be written ``--with-dashes`` or ``--with_underscores``."""
 
+    # Those of which the beginning is enough.
+    shortened: Collection[str] = ()
+
     def error(self, message: str) -> NoReturn:
         """See ArgumentParser; not the whole usage for one word. Raises UsageError."""
         raise UsageError(f"{message}; 'everstep run --help' lists the options")
@@ -41,6 +44,7 @@ class OptionParser(argparse.ArgumentParser):
             if not word.startswith("-") or word == "-":
                 return Line(tuple(options), (word, *rest), parted=False)
             option, equals, value = _dashed(word).partition("=")
+            option = self._full(option)
             options.append(option + equals + value)
             if not equals and self._takes_value(option) and rest:
                 options.append(rest.pop(0))
@@ -62,6 +66,15 @@ class OptionParser(argparse.ArgumentParser):
             # argparse converts a default that is text as it converts an option.
             is_flag = isinstance(action.default, bool)
             self.set_defaults(**{action.dest: given.lower() in _TRUE if is_flag else given})
+
+    def _full(self, option: str) -> str:
+        """Return the option that this is the beginning of. Raises UsageError if of several."""
+        if option in self._option_string_actions or len(option) < 3:
+            return option
+        found = sorted(name for name in self.shortened if name.startswith(option))
+        if len(found) > 1:
+            raise UsageError(f"{option!r} may be {' or '.join(found)}; write it out")
+        return found[0] if found else option
 
     def _takes_value(self, option: str) -> bool:
         action = self._option_string_actions.get(option)

@@ -3,13 +3,20 @@
 import argparse
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everstep.launch.command_line.devices import ranks_per_node
-from everstep.launch.command_line.job_size import job_name, node_range
+from everstep.launch.command_line.job_size import (
+    is_named,
+    job_name,
+    node_range,
+    program_words,
+    replica_nodes,
+)
 from everstep.launch.command_line.launch_parser import launch_parser
 from everstep.launch.command_line.option_parser import Line, UsageError
 from everstep.launch.command_line.program import program
@@ -20,13 +27,19 @@ from everstep.launch.command_line.rank_streams import (
     stream_plan,
 )
 from everstep.launch.command_line.standby_options import standby_options
-from everstep.launch.command_line.torchrun_options import VARIABLE_PREFIX, torchrun_notes
+from everstep.launch.command_line.torchrun_options import (
+    VARIABLE_PREFIX,
+    ending_signals,
+    refuse_unknown,
+    torchrun_notes,
+)
 from everstep.launch.keep_options import KeepError, KeepOptions, keep_options
 from everstep.launch.output.progress_patterns import COMMON, PatternError, own_patterns
 from everstep.launch.standby.pool import StandbyOptions
 
 # Where the packaged unit puts the agent's socket, and where an agent without root puts it.
 _SYSTEM_SOCKET = "/run/everstep-agent/agent.sock"
+_SHUTDOWN_TIMEOUT = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +56,16 @@ class LaunchOptions:
     socket: str
     grace_s: float
     command: tuple[str, ...]
+    # So many nodes hold one copy of the model together.
+    replica_nodes: int = 1
+    # What is started, in words that differ where the programs do.
+    program: str = ""
+    # The signals after which the job goes on without this node.
+    leaves_on: tuple[signal.Signals, ...] = ()
+    # Besides SIGINT, SIGTERM, SIGHUP and SIGQUIT: the job ends, and its ranks get that signal.
+    ends_on: tuple[signal.Signals, ...] = ()
+    # Each rank has the local rank 0, and sees its own GPU only.
+    virtual_local_rank: bool = False
     role: str = "default"
     streams: StreamPlan = field(default_factory=StreamPlan)
     progress: tuple[re.Pattern[str], ...] = COMMON
@@ -66,23 +89,33 @@ def parse_options(
 
 
 def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str]) -> LaunchOptions:
-    command = program(line, environ, module=values.module, no_python=values.no_python)
+    refuse_unknown(values)
+    no_python = values.no_python and not values.run_path
+    command = program(line, environ, module=values.module, no_python=no_python)
     nodes_min, nodes_max = node_range(values.nnodes, environ)
     name = job_name(values.job, values.rdzv_id, line.command, environ, alone=values.standalone)
-    grace_s = values.grace if values.shutdown_timeout is None else values.shutdown_timeout
-    if values.max_restarts < 0 or not 0 <= grace_s < float("inf"):
-        raise UsageError("--max-restarts and --grace must not be below 0")
+    if values.max_restarts < 0:
+        raise UsageError("--max-restarts must not be below 0")
+    ranks = ranks_per_node(values.nproc_per_node, environ)
     options = LaunchOptions(
         job=name,
         nodes_min=nodes_min,
         nodes_max=nodes_max,
-        processes_per_node=ranks_per_node(values.nproc_per_node, environ),
+        replica_nodes=replica_nodes(values.nodes_per_replica, (nodes_min, nodes_max)),
+        program=program_words(
+            line.command,
+            named=values.standalone or is_named(values.job, values.rdzv_id, environ),
+        ),
+        processes_per_node=ranks,
         reform=values.policy == "reform",
         restarts_max=values.max_restarts,
         token_file=values.token_file,
         socket=values.socket or default_socket(environ),
-        grace_s=grace_s,
+        grace_s=_grace_s(values, environ),
         command=command,
+        leaves_on=(signal.SIGTERM,) if values.on_sigterm == "leave" else (),
+        ends_on=ending_signals(values.signals_to_handle),
+        virtual_local_rank=_virtual(values.virtual_local_rank, ranks, environ),
         role=values.role,
         streams=_streams(values),
         progress=own_patterns(values.progress_pattern),
@@ -101,6 +134,31 @@ def default_socket(environ: Mapping[str, str] = os.environ) -> str:
         own.append(f"{runtime}/everstep-agent/agent.sock")
     own.append(os.path.expanduser("~/.local/state/everstep-agent/run/agent.sock"))
     return next((path for path in own if os.path.exists(path)), _SYSTEM_SOCKET)
+
+
+def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
+    """Return how long ranks may take to end: by torchrun's option or variable, or --grace."""
+    grace_s: float = values.grace
+    if values.shutdown_timeout is not None:
+        grace_s = values.shutdown_timeout
+    elif given := environ.get(_SHUTDOWN_TIMEOUT):
+        try:
+            grace_s = float(given)
+        except ValueError as error:
+            raise UsageError(f"{_SHUTDOWN_TIMEOUT}={given}: expected seconds") from error
+    if not 0 <= grace_s < float("inf"):
+        raise UsageError("--grace must not be below 0")
+    return grace_s
+
+
+def _virtual(wanted: bool, ranks: int, environ: Mapping[str, str]) -> bool:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted and visible and visible.count(",") + 1 < ranks:
+        raise UsageError(
+            f"--virtual-local-rank: CUDA_VISIBLE_DEVICES={visible} has not a GPU for each of"
+            f" {ranks} ranks; name more of them, or start fewer ranks"
+        )
+    return wanted
 
 
 def _streams(values: argparse.Namespace) -> StreamPlan:

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.machinery
+import importlib.util
 import os
 import re
 import shutil
@@ -83,11 +84,23 @@ def _checked_module(command: Sequence[str], interpreter: str) -> Sequence[str]:
     places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep), *sys.path]
     if interpreter != sys.executable or package in sys.builtin_module_names:
         return command
-    if importlib.machinery.PathFinder.find_spec(package, places) is None:
-        raise UsageError(
-            f"no module {package!r} for {interpreter}; install it there, or run from its folder"
-        )
-    return command
+    on_path = importlib.machinery.PathFinder.find_spec(package, places) is not None
+    if on_path or _found_otherwise(package):
+        return command
+    raise UsageError(
+        f"no module {package!r} for {interpreter}; install it there, or run from its folder"
+    )
+
+
+def _found_otherwise(package: str) -> bool:
+    """Return whether an import hook knows a module, as of a package that is installed editable.
+
+    Of a name without dots nothing is imported to find it.
+    """
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, AttributeError, ValueError):  # a hook that fails may do better in a rank
+        return True
 
 
 def _script(command: Sequence[str]) -> str | None:

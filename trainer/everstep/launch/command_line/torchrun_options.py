@@ -1,6 +1,7 @@
 """Options of torchrun: those that mean the same here, those that are not needed, and the others."""
 
 import argparse
+import signal
 import textwrap
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ from everstep.launch.command_line.option_parser import OptionParser, UsageError
 # torchrun takes every option from a variable, too: PET_NNODES, PET_NPROC_PER_NODE …
 VARIABLE_PREFIX = "PET_"
 # Where ranks are, and who is their master, is in the controller's plan.
-_NOT_NEEDED = (
+_PLANNED = (
     "--rdzv-backend",
     "--rdzv-endpoint",
     "--rdzv-conf",
@@ -17,19 +18,46 @@ _NOT_NEEDED = (
     "--master-addr",
     "--master-port",
     "--local-addr",
-    "--monitor-interval",
-    "--start-method",
-    "--event-log-handler",
-    "--signals-to-handle",
 )
+_NO_EFFECT = {
+    "--monitor-interval": "the end of a rank is seen at once",
+    "--start-method": "each rank is a new process, or a standby that waits for it",
+    "--event-log-handler": "'everstep events' and 'everstep job NAME' tell what happens to the job",
+}
 # What would be missed in silence, and what to do instead.
 _REFUSED = {
     "--numa-binding": "start numactl: --no-python numactl --cpunodebind … python train.py",
     "--logs-specs": "name a folder with --log-dir",
     "--duplicate-stdout-filters": "keep the output in files with --tee 3, and grep there",
     "--duplicate-stderr-filters": "keep the output in files with --tee 3, and grep there",
-    "--virtual-local-rank": "let the script choose its device by LOCAL_RANK",
 }
+# All of torchrun's, as of torch 2.13.
+OPTIONS = frozenset(
+    {
+        *_PLANNED,
+        *_NO_EFFECT,
+        *_REFUSED,
+        "--nnodes",
+        "--nproc-per-node",
+        "--rdzv-id",
+        "--standalone",
+        "--max-restarts",
+        "--role",
+        "--module",
+        "--no-python",
+        "--run-path",
+        "--log-dir",
+        "--redirects",
+        "--tee",
+        "--local-ranks-filter",
+        "--signals-to-handle",
+        "--shutdown-timeout",
+        "--virtual-local-rank",
+    }
+)
+# What ends a job anyway.
+_ALWAYS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+_NEVER = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 
 
 def add_torchrun_options(parser: OptionParser) -> None:
@@ -64,47 +92,70 @@ def add_torchrun_options(parser: OptionParser) -> None:
         metavar="0,1",
         help="show only these local ranks on the terminal; files are not concerned",
     )
-    add("--shutdown-timeout", type=float, metavar="SECONDS", help="the same as --grace")
+    add(
+        "--signals-to-handle",
+        metavar="A,B",
+        help="signals that end the job, and that its ranks get, besides SIGTERM, SIGINT, SIGHUP and"
+        " SIGQUIT; SIGUSR1 and SIGUSR2 are otherwise passed on to the ranks that handle them",
+    )
+    add(
+        "--virtual-local-rank",
+        action="store_true",
+        help="each rank has LOCAL_RANK=0 and sees its own GPU only (CUDA_VISIBLE_DEVICES)",
+    )
+    add(
+        "--shutdown-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="the same as --grace (TORCH_ELASTIC_SHUTDOWN_TIMEOUT stands for it)",
+    )
     _add_others(parser)
 
 
 def _add_others(parser: OptionParser) -> None:
+    idle = [*_PLANNED, *_NO_EFFECT]
     others = parser.add_argument_group(
         "of torchrun, and not needed",
         "Accepted, and without effect:\n  "
-        + textwrap.fill(", ".join(_NOT_NEEDED), 90, subsequent_indent="  "),
+        + textwrap.fill(", ".join(idle), 90, subsequent_indent="  "),
     )
-    for name in _NOT_NEEDED:
+    for name in (*idle, *_REFUSED):
         others.add_argument(name, help=argparse.SUPPRESS)
-    for name in _REFUSED:
-        nargs = 0 if name == "--virtual-local-rank" else None
-        others.add_argument(name, action=_Refuse, nargs=nargs, help=argparse.SUPPRESS)
 
 
-class _Refuse(argparse.Action):
-    """An option that is known, and that nothing here does."""
+def refuse_unknown(values: argparse.Namespace) -> None:
+    """Raise UsageError for an option, given or by a variable, that nothing here does."""
+    for name, instead in _REFUSED.items():
+        if _value(values, name):
+            raise UsageError(f"{name} is torchrun's and not known here; {instead}")
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        """Raise UsageError."""
-        name = self.option_strings[0]
-        raise UsageError(f"{name} is torchrun's and not known here; {_REFUSED[name]}")
+
+def ending_signals(text: str | None) -> tuple[signal.Signals, ...]:
+    """Return the signals that end the job besides the usual ones. Raises UsageError."""
+    found: list[signal.Signals] = []
+    for name in (part.strip() for part in (text or "").split(",")):
+        number = signal.Signals.__members__.get(name)
+        if number in _NEVER or (name and number is None):
+            raise UsageError(
+                f"--signals-to-handle: {name!r} cannot be handled; name signals such as SIGUSR1"
+            )
+        if number is not None and number not in _ALWAYS:
+            found.append(number)
+    return tuple(found)
 
 
 def torchrun_notes(values: argparse.Namespace) -> Iterator[str]:
     """Yield what is worth saying about options that change nothing, once."""
-    given = [name for name in _NOT_NEEDED if _value(values, name) is not None]
+    given = [name for name in _PLANNED if _value(values, name) is not None]
     if given:
         verb = "is" if len(given) == 1 else "are"
         yield (
             f"{', '.join(given)} {verb} not needed: who takes part, with which rank, and where"
             " they meet is in the controller's plan"
         )
+    for name, why in _NO_EFFECT.items():
+        if _value(values, name) is not None:
+            yield f"{name} has no effect: {why}"
 
 
 def _value(values: argparse.Namespace, name: str) -> object:

@@ -1,6 +1,8 @@
 """One stream of a rank as lines: to the terminal, to a file, and looked at on the way."""
 
 import contextlib
+import errno
+import os
 import re
 from collections import deque
 from collections.abc import Callable
@@ -8,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from everstep.launch.output.last_traceback import LastTraceback
 from everstep.launch.output.terminal import Terminal
 from everstep_common.clock import boot_ns
 
 # A line that never ends is shown in pieces of this size, so it cannot fill the memory.
 _LINE_BYTES_MAX = 1024 * 1024
-# Enough for a traceback.
+# What is shown of a rank that told no traceback.
 _LAST_LINES = 40
 # A progress bar returns to the beginning of its line. What ends a piece may go on in the next.
 _END = re.compile(rb"(\r\n|\n|\r(?!\Z))")
-_TRACEBACK = b"Traceback (most recent call last):"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +46,17 @@ class LineWriter:
         self._place = place
         self._look = look
         self._partial = b""
-        self._log = _opened(place.log) if place.log else None
-        # What was to be in a file only, and is in none, is shown rather than lost.
-        self._shown = place.shown or (place.log is not None and self._log is None)
+        self._shown = place.shown
+        self._log: IO[bytes] | None = None
+        if place.log is not None:
+            self._open(place.log)
         self._overwritten = False
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-        # When the newest traceback began: a process may take long to die of it.
-        self.traceback_boot_ns: int | None = None
+        self.traceback = LastTraceback()
 
     def write(self, data: bytes) -> None:
         """Take what the rank wrote."""
-        if self._log:
-            with contextlib.suppress(OSError):  # a full disk must not stop the job
-                self._log.write(data)
+        self._keep(data)
         *pieces, self._partial = _END.split(self._partial + data)
         for line, end in zip(pieces[::2], pieces[1::2], strict=True):
             self._take(line, end)
@@ -66,8 +66,38 @@ class LineWriter:
     def close(self) -> None:
         """Show a last line that has no end."""
         self._finish_line()
+        self._close_log()
+
+    def _open(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = path.open("ab", buffering=0)
+        except OSError as error:  # without a log rather than without a rank
+            self._without_log(path, error)
+
+    def _keep(self, data: bytes) -> None:
+        if self._log is None or self._place.log is None:
+            return
+        try:
+            while data:
+                if not (count := self._log.write(data)):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                data = data[count:]  # a disk that is nearly full takes a part
+        except OSError as error:  # a full disk must not stop the job
+            self._close_log()
+            self._without_log(self._place.log, error)
+
+    def _without_log(self, path: Path, error: OSError) -> None:
+        """What was to be in a file only, and is in none, is shown rather than lost."""
+        self._shown = True
+        self._terminal.say_once(
+            f"{path.parent} takes no more output ({error.strerror}); all of it is shown here"
+        )
+
+    def _close_log(self) -> None:
         if self._log:
-            self._log.close()
+            with contextlib.suppress(OSError):  # where the last write is told late
+                self._log.close()
             self._log = None
 
     def _finish_line(self) -> None:
@@ -82,16 +112,9 @@ class LineWriter:
             self.last_lines.pop()
         self._overwritten = end == b"\r"
         self.last_lines.append(line.decode(errors="replace"))
-        if _TRACEBACK in line[:200]:
-            self.traceback_boot_ns = boot_ns()
+        if self._place.is_error and not self._overwritten:
+            self.traceback.take(self.last_lines[-1], boot_ns())
         self._look(line)
         if self._shown:
             shown_end = b"\r" if self._overwritten else b"\n"
             self._terminal.line(self._place.prefix + line, shown_end, to_error=self._place.is_error)
-
-
-def _opened(path: Path) -> IO[bytes] | None:
-    with contextlib.suppress(OSError):  # without a log rather than without a rank
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("ab", buffering=0)
-    return None

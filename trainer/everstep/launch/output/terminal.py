@@ -33,6 +33,7 @@ class Terminal:
         self._followed: set[OutputQueue] = set()
         # Queues whose overflow has been told of.
         self._told: set[OutputQueue] = set()
+        self._said: set[str] = set()
 
     def keep_in(self, folder: Path | None) -> None:
         """Name the folder of what nobody reads, before there is any."""
@@ -50,6 +51,12 @@ class Terminal:
     def say(self, sentence: str) -> None:
         """Show a sentence of the launcher itself."""
         self.line(f"everstep: {sentence}".encode(), to_error=True)
+
+    def say_once(self, sentence: str) -> None:
+        """Show a sentence that several may have to say, the first time."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.say(sentence)
 
     def line(self, line: bytes, end: bytes = b"\n", *, to_error: bool) -> None:
         """Show a line."""

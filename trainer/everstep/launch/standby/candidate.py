@@ -107,6 +107,7 @@ class Candidate:
             "arguments": list(command.arguments),
             "environ": dict(environ),
             "isolated": command.isolated,
+            "command": list(command.words),
         }
         if self.ended or not self._send(order):
             self.end()

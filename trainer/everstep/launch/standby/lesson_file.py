@@ -1,13 +1,18 @@
-"""Where a rank writes what its standbys should load: memory that ends with the launcher."""
+"""Where the ranks write what their standbys should load: memory that ends with the launcher."""
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everstep.lesson import NAME
 
 _BYTES_MAX = 4 * 1024 * 1024
+# The launcher gives these to each generation anew; what a script makes of them is its own business.
+_OF_A_GENERATION = ("EVERSTEP_", "TORCHELASTIC_", "MASTER_", "ROLE_", "GROUP_")
+_PLACES = frozenset({"RANK", "WORLD_SIZE", "NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
+# The interpreter sets it itself in the C locale (PEP 538).
+_OF_PYTHON = "LC_CTYPE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,25 +20,40 @@ class Learned:
     """Modules in their order of import, and variables that were set before some of them."""
 
     modules: tuple[str, ...] = ()
-    environ: Mapping[str, str] | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
-class LessonFile:
-    """A memory file that ranks inherit; the launcher reads it when the next standbys are made."""
+class LessonFiles:
+    """Memory files that ranks inherit, each its own, for a script may give each its own device."""
 
     def __init__(self) -> None:
-        self.descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
+        self._descriptors: dict[int, int] = {}
+        # What each local rank was started with last.
+        self._given: dict[int, Mapping[str, str]] = {}
 
-    def read(self, given: Mapping[str, str]) -> Learned:
-        """Return what the last rank wrote; ``given`` are the variables that it was started with."""
-        content = os.pread(self.descriptor, _BYTES_MAX, 0)
+    def descriptor(self, local_rank: int) -> int:
+        """Return where a local rank writes. Raises OSError."""
+        if local_rank not in self._descriptors:
+            self._descriptors[local_rank] = os.memfd_create(NAME, os.MFD_CLOEXEC)
+        return self._descriptors[local_rank]
+
+    def begins(self, local_rank: int, environ: Mapping[str, str]) -> None:
+        """Know what a local rank is started with."""
+        self._given[local_rank] = environ
+
+    def read(self, local_rank: int) -> Learned:
+        """Return what a local rank wrote last; nothing while it has written nothing."""
+        if local_rank not in self._descriptors:
+            return Learned()
+        content = os.pread(self._descriptors[local_rank], _BYTES_MAX, 0)
+        given = self._given.get(local_rank, {})
         try:
             lesson = json.loads(content)
             modules = tuple(name for name in lesson["modules"] if isinstance(name, str))
             environ = {
                 name: value
                 for name, value in lesson["environ"].items()
-                if isinstance(value, str) and given.get(name) != value
+                if isinstance(value, str) and given.get(name) != value and _lasts(name)
             }
         except (ValueError, KeyError, TypeError, AttributeError):  # none, or half of one
             return Learned()
@@ -41,4 +61,10 @@ class LessonFile:
 
     def close(self) -> None:
         """Free the memory; ranks may still have it open."""
-        os.close(self.descriptor)
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+
+def _lasts(name: str) -> bool:
+    return name not in _PLACES and name != _OF_PYTHON and not name.startswith(_OF_A_GENERATION)

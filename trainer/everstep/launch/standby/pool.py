@@ -7,11 +7,10 @@ from pathlib import Path
 
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
-from everstep.launch.standby.imports import imports_of
-from everstep.launch.standby.lesson_file import Learned, LessonFile
+from everstep.launch.standby.knowledge import Knowledge
 from everstep.launch.standby.memory_watch import MemoryWatch, is_news
-from everstep.launch.standby.python_command import PythonCommand, python_command
-from everstep_common.trainer_messages import Standbys
+from everstep.launch.standby.python_command import python_command
+from everstep_common.trainer_messages import Lesson, Renew, Standbys
 
 _GIB = 1024**3
 
@@ -46,22 +45,20 @@ class StandbyPool:
         terminal: Terminal,
         options: StandbyOptions,
         folder: Path,
-        report: Callable[[Standbys], None],
+        report: Callable[[Standbys | Lesson], None],
     ) -> None:
-        """``report`` is told what there is of them, whenever that changes."""
-        self.lesson = LessonFile()
+        """``report`` is told what there is of them, and what ranks load, whenever that changes."""
+        self._knowledge = Knowledge(options.modules, folder)
         self._selector = selector
         self._terminal = terminal
         self._options = options
-        self._folder = folder
         self._candidates: dict[int, Candidate] = {}
         self._plans: dict[int, WaitingPlan] = {}
-        # What the first rank here was started with.
-        self._given: Mapping[str, str] = {}
         self._due: list[int] = []
         self._told = ""
         self._report = report
         self._reported = Standbys()
+        self._taught: Lesson | None = None
         self._watch = MemoryWatch()
         self._why_none = ""
         # Whether there may be any; it ends when one fails, for the others would as well.
@@ -74,21 +71,34 @@ class StandbyPool:
     def fill(self, plans: Mapping[int, WaitingPlan]) -> None:
         """Have one for each of these local ranks."""
         if self.usable:
+            self._teach(self._knowledge.for_others(plans))
             self._plans = dict(plans)
             self._due = [rank for rank in plans if rank not in self._candidates]
             self._advance()
             self._report_news()
 
+    def lesson(self, local_rank: int) -> int:
+        """Return the descriptor by which a rank tells what it has loaded. Raises OSError."""
+        return self._knowledge.files.descriptor(local_rank)
+
+    def hear(self, message: Renew | Lesson) -> None:
+        """Use none that was made so far, or make them as ranks on other nodes have taught."""
+        if isinstance(message, Renew):
+            self._drop()
+            self._report_news()
+        elif self._knowledge.hear(message) and self._plans:
+            self._drop()
+            self.fill(self._plans)
+
     def pause(self) -> None:
         """Make no more for now: the ranks need the processors."""
-        self._due = []
+        self._due, self._plans = [], {}
         self._report_news()
 
     def take(self, local_rank: int, environ: Mapping[str, str]) -> Taken | None:
         """Make the one of this local rank a rank; None without one."""
         self._told = ""
-        if local_rank == 0:
-            self._given = environ
+        self._knowledge.files.begins(local_rank, environ)
         candidate = self._candidates.pop(local_rank, None)
         taken = candidate.become(environ) if candidate else None
         self._report_news()
@@ -110,11 +120,13 @@ class StandbyPool:
     def report_again(self) -> None:
         """Report to an agent that may have missed it."""
         self._report(self._reported)
+        if self._taught is not None:
+            self._report(self._taught)
 
     def close(self) -> None:
         """End them all."""
         self._drop()
-        self.lesson.close()
+        self._knowledge.files.close()
 
     def memory_bytes(self) -> int:
         """Return what they took together when they were measured: no rank waits for that."""
@@ -125,6 +137,11 @@ class StandbyPool:
         for candidate in self._candidates.values():
             candidate.end()
         self._candidates.clear()
+
+    def _teach(self, lesson: Lesson | None) -> None:
+        if lesson is not None and lesson != self._taught:
+            self._taught = lesson
+            self._report(lesson)
 
     def _advance(self) -> None:
         """Warm up the next one: one at a time, for the ranks need the processors."""
@@ -139,31 +156,22 @@ class StandbyPool:
         if command is None:  # of a shell script, say, nothing can be prepared
             self.usable = False
             return
-        learned = self.lesson.read(self._given)
-        modules = self._options.modules or learned.modules or self._read(command)
-        warm_up = WarmUp(
-            command=command,
-            modules=modules,
-            # What ranks have imported may not be importable by its name alone.
-            quiet=bool(learned.modules),
-            device=rank if self._options.device else -1,
-            descriptor=self.lesson.descriptor,
-        )
+        learned, must = self._knowledge.of(rank, command)
         try:
-            candidate = Candidate(
-                self._selector, warm_up, _with(plan.environ, learned), self._changed
+            warm_up = WarmUp(
+                command=command,
+                modules=learned.modules,
+                quiet=not must,
+                device=int(plan.environ["LOCAL_RANK"]) if self._options.device else -1,
+                descriptor=self.lesson(rank),
             )
+            environ = {**plan.environ, **learned.environ}
+            candidate = Candidate(self._selector, warm_up, environ, self._changed)
         except OSError as error:
             self._give_up(f"cannot be started: {error}")
             return
         self._candidates[rank] = candidate
         self._watch.begin()
-
-    def _read(self, command: PythonCommand) -> tuple[str, ...]:
-        path = command.path(self._folder)
-        if path is None:
-            return ()
-        return tuple(imports_of(path, path.parent if command.script else self._folder))
 
     def _changed(self, candidate: Candidate) -> None:
         if candidate.ended:
@@ -210,8 +218,3 @@ class StandbyPool:
 
 def _shown(size: int) -> str:
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / 1024**2:.0f} MiB"
-
-
-def _with(environ: Mapping[str, str], learned: Learned) -> dict[str, str]:
-    """Return the environment in which a rank imported what it did."""
-    return {**environ, **(learned.environ or {})}

@@ -24,6 +24,12 @@ class PythonCommand:
     arguments: tuple[str, ...]
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Return the command that starts it in a new interpreter."""
+        target = (self.script,) if self.script else ("-m", self.module)
+        return (self.interpreter, *self.flags, *target, *self.arguments)
+
+    @property
     def isolated(self) -> bool:
         """Return whether the script's folder is kept out of ``sys.path``."""
         letters = {letter for flag in self.flags if flag[:2] not in _WITH_VALUE for letter in flag}

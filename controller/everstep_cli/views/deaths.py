@@ -1,0 +1,60 @@
+"""Who died in an incident, in which order, and what could not be ended, on a terminal."""
+
+import signal
+from collections.abc import Iterable, Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from everstep_cli.views import tables, words
+from everstep_proto.generated import admin_pb2
+
+# Who asks for one job wants to know of its newest trouble; the rest is in --json.
+_INCIDENTS_MAX = 3
+
+
+def death_lists(incidents: Iterable[admin_pb2.Incident]) -> Iterator[RenderableType]:
+    """Yield, of the newest incidents that had any, the ranks that died first."""
+    told = [one for one in incidents if one.deaths or one.left_behind]
+    for incident in told[-_INCIDENTS_MAX:]:
+        yield tables.section(f"who died first in {incident.incident}")
+        if incident.deaths:
+            yield _table(incident.deaths)
+        for sentence in incident.left_behind:
+            yield Text(sentence, style="yellow")
+
+
+def _table(deaths: Iterable[admin_pb2.RankDeath]) -> Table:
+    made = tables.table(
+        "time", "rank", "node", "generation", "step", "how", "kind", "what it said",
+        right=("rank", "generation", "step"), wrap=("what it said",),
+    )  # fmt: skip
+    for death in deaths:
+        made.add_row(
+            words.clock(death.at_ns),
+            str(death.rank),
+            death.node,
+            str(death.generation),
+            str(death.step) if death.HasField("step") else "-",
+            _how(death),
+            death.kind.replace("_", " ") or "-",
+            _said(death),
+        )
+    return made
+
+
+def _how(death: admin_pb2.RankDeath) -> str:
+    if not death.signal:
+        return f"exit {death.exit_code}"
+    try:
+        return signal.Signals(death.signal).name
+    except ValueError:  # a real-time signal
+        return f"signal {death.signal}"
+
+
+def _said(death: admin_pb2.RankDeath) -> Text:
+    said = Text(death.said or "-")
+    if death.core_dumped:
+        said.append(f"\ncore dumped: {death.core_file or 'where, is not known'}", "dim")
+    return said

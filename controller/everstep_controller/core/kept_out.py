@@ -1,0 +1,55 @@
+"""Why a node takes no ranks and what ends that, for whoever waits for it at a terminal."""
+
+from everstep_controller.core.state import (
+    AUTOMATION,
+    MAINTENANCE,
+    OPERATOR,
+    Claim,
+    JobRecord,
+    NodeRecord,
+    NodeState,
+    State,
+)
+from everstep_controller.core.windows import holding, shown
+
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
+
+def kept_out(state: State, node: NodeRecord) -> str:
+    """Return it in one sentence; empty for a node that takes ranks."""
+    if node.usable:
+        return ""
+    window = holding(state.windows.values(), node.name)
+    if window is not None and node.claim_of(MAINTENANCE) is not None:
+        return (
+            f"{node.name} takes no ranks until {shown(window.span.end_ns)}: {window.sentence()}; "
+            f"to end that sooner: everstep maintenance cancel {window.id}"
+        )
+    if node.claims:
+        claim = node.claims[-1]
+        return f"{node.name} takes no ranks ({claim.owner}): {claim.reason}; {_ends(node, claim)}"
+    if node.state is NodeState.VALIDATING:
+        return f"{node.name} is being checked ({node.reason}): it takes ranks when that has passed"
+    what = node.state.value if node.connected else "not connected"
+    return f"{node.name} is {what}: {node.reason}; 'everstep why {node.name}' tells more"
+
+
+def _ends(node: NodeRecord, claim: Claim) -> str:
+    """Return what ends a claim, or whoever it was can tell."""
+    if claim.owner == OPERATOR:
+        return f"to give it back: everstep release {node.name}"
+    if claim.owner == AUTOMATION and node.state is NodeState.REPAIRING:
+        return f"when it is repaired: everstep release {node.name}"
+    return f"it does when it has passed a check; 'everstep why {node.name}' tells more"
+
+
+def others(state: State, job: JobRecord) -> str:
+    """Return which nodes of a job's launchers take no ranks, as the end of a sentence."""
+    known = (state.nodes[name] for name in job.launchers)
+    kept = [node.name for node in known if not node.usable]
+    if not kept:
+        return ""
+    more = f" and {len(kept) - _NAMED_MAX} more" if len(kept) > _NAMED_MAX else ""
+    take = "takes" if len(kept) == 1 else "take"
+    return f"; {', '.join(kept[:_NAMED_MAX])}{more} {take} none now ('everstep nodes' tells why)"

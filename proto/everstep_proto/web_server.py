@@ -1,0 +1,23 @@
+"""Told from gRPC's words: what answers at the address is a server, but of another kind."""
+
+# What gRPC says of an answer in HTTP/1, of one that is not HTTP/2, and of one in HTTP/2 that is
+# none of gRPC's (404, or a page).
+_WORDS = (
+    "http1.x server",
+    "expected settings frame",
+    "http2 header with status",
+    "no status received",
+)
+
+
+def is_web_server(details: str) -> bool:
+    """Return whether a call has failed because what answered was not made for gRPC."""
+    told = details.lower()
+    return any(word in told for word in _WORDS)
+
+
+def in_words(code: str, details: str) -> str:
+    """Return how a call has failed, in a few words."""
+    if is_web_server(details):
+        return "what answers there is no controller but a web server, or the port of its /metrics"
+    return f"{code}: {details}"

@@ -1,0 +1,52 @@
+"""What a launcher tells of a rank that wrote much before, in and after its exception."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep_common.trainer_messages import Exited
+from integration.trainer_job import joined_job
+
+# As torch's libraries write: past sys.stderr, and more than the launcher keeps of the end.
+NOISE = (
+    "import atexit, os\n"
+    "def noise():\n"
+    "    for n in range(60):\n"
+    "        os.write(2, b'[rank0]:[E1121 15:01:02.12345 ProcessGroupNCCL.cpp:629] Watchdog\\n')\n"
+    "        os.write(2, b'frame #%d: c10d::ProcessGroupNCCL::run() + 0x1 (in /x.so)\\n' % n)\n"
+)
+LONG = "'bad fields:' + ''.join(f'\\n  field {n}' for n in range(60))"
+OOM = "'CUDA out of memory. Tried to allocate 2.00 GiB'"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "exception", "signal"),
+    [
+        (f"raise ValueError({LONG})", "exception", "ValueError: bad fields:", 0),
+        (
+            f"{NOISE}atexit.register(noise)\nraise RuntimeError({OOM})",
+            "device_memory",
+            f"RuntimeError: {OOM[1:-1]}",
+            0,
+        ),
+        (
+            f"{NOISE}atexit.register(lambda: (noise(), os.abort()))\nraise ValueError('bad batch')",
+            "exception",
+            "ValueError: bad batch",
+            6,
+        ),
+    ],
+)
+def test_the_exception_is_told_and_said_last(
+    tmp_path: Path, script: str, kind: str, exception: str, signal: int
+) -> None:
+    with joined_job(tmp_path, sys.executable, "-c", script) as job:
+        job.start(1, ranks=1)
+        exited = job.agent.expect(Exited)
+        job.stop(1)
+        _, _, errors = job.end(succeeded=False)
+    assert isinstance(exited, Exited)
+    assert (exited.kind, exited.exception, exited.signal) == (kind, exception, signal)
+    assert exited.last_line == exception
+    assert errors.splitlines()[-1] == f"everstep:   {exception}"

@@ -1,0 +1,119 @@
+"""A launcher learns which job of its name it is of, and one that comes too late is told so."""
+
+from pathlib import Path
+
+from everstep_common.trainer_messages import End, Identified, Joined, Notice, Refused, Start
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import (
+    Client,
+    Node,
+    join_message,
+    launcher,
+    lived,
+    plan,
+    running,
+    settings,
+    trainer,
+)
+
+
+def _plan(job_id: int, generation: int = 1) -> fleet_pb2.StartGeneration:
+    ordered = plan(generation)
+    ordered.job_id = job_id
+    return ordered
+
+
+def _end(job_id: int = 0) -> fleet_pb2.EndJob:
+    return fleet_pb2.EndJob(job="demo", succeeded=False, job_id=job_id)
+
+
+async def _come_back(node: Node, job_id: int) -> tuple[Client, object]:
+    client = await Client.connect(node, (Joined, Refused, End, Identified, Start, Notice))
+    return client, await client.ask(join_message(job_id=job_id))
+
+
+@lived
+async def test_a_launcher_is_told_which_job_it_is_of_before_it_is_told_anything_else(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node, job_id=0) as control:
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo", job_id=5))
+        assert await control.hear() == Identified(5)
+        assert isinstance(await control.hear(), Notice)
+        node.order(start_generation=_plan(5))
+        assert await control.hear() == Identified(5)
+        assert isinstance(await control.hear(), Start)
+        (on_node,) = node.jobs.jobs()
+        assert (on_node.launcher, on_node.job_id) == (True, 5)
+
+
+@lived
+async def test_a_launcher_of_an_older_version_hears_only_what_it_knows(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        node.order(start_generation=_plan(5))
+        assert isinstance(await control.hear(), Start)
+
+
+@lived
+async def test_a_launcher_that_missed_the_end_of_its_job_hears_it_when_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node, job_id=0) as control:
+            node.order(start_generation=_plan(5))
+            assert await control.hear() == Identified(5)
+            assert isinstance(await control.hear(), Start)
+            async with trainer(node) as rank:
+                # Something is kept, so the node goes on to know the job.
+                await rank.save(0, b"kept")
+                await node.outlet.until(node.outlet.copies)
+        await node.outlet.until(lambda: not node.jobs.jobs()[0].launcher)
+        node.order(end_job=_end())
+        client, answer = await _come_back(node, 5)
+        assert isinstance(answer, Joined)
+        end = await client.hear()
+        assert end == End(False, "it ended while this launcher was away (test)")
+        client.close()
+        assert len(node.outlet.bodies("launcher_joined")) == 1
+
+
+@lived
+async def test_a_launcher_is_not_let_in_where_the_next_job_of_its_name_has_been(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node, job_id=0) as control:
+        node.order(start_generation=_plan(9))
+        assert await control.hear() == Identified(9)
+        client, answer = await _come_back(node, 5)
+        assert isinstance(answer, Refused)
+        assert "its job ended while this launcher was away" in answer.reason
+        client.close()
+
+
+@lived
+async def test_the_end_of_the_job_before_is_not_that_of_the_one_that_runs(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node, job_id=0) as control:
+        node.order(start_generation=_plan(9))
+        assert await control.hear() == Identified(9)
+        assert isinstance(await control.hear(), Start)
+        node.order(end_job=_end(5))
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo", job_id=9))
+        assert await control.hear() == Identified(9)
+        assert isinstance(await control.hear(), Notice)
+        node.order(end_job=_end(9))
+        assert isinstance(await control.hear(), End)
+
+
+@lived
+async def test_an_agent_that_was_restarted_still_knows_which_job_its_launcher_is_of(
+    tmp_path: Path,
+) -> None:
+    chosen = settings(tmp_path)
+    async with running(chosen) as node, launcher(node, job_id=0) as control:
+        node.order(start_generation=_plan(5))
+        assert await control.hear() == Identified(5)
+    async with running(chosen) as node, launcher(node, job_id=5, running_generation=1) as control:
+        assert await control.hear() == Identified(5)
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+        (joined,) = node.outlet.bodies("launcher_joined")
+        assert joined.launcher_joined.job_id == 5

@@ -1,0 +1,37 @@
+"""A bucket on a node without boto3: one sentence, with the command that installs it."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from everstep_agent.storage import clerk
+from everstep_agent.storage.messages import FROM_CLERK, Become, Failed
+from everstep_common.frames import Channel
+from integration.vault_clients import TIMEOUT_S
+from integration.vault_killed import environ
+
+# The storage process of an agent, in an environment in which boto3 cannot be imported.
+_WITHOUT_BOTO = """
+import runpy, sys
+sys.modules["boto3"] = None
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def test_the_sentence_names_what_is_missing_and_how_to_install_it() -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-c", _WITHOUT_BOTO, str(Path(clerk.__file__))]
+    with theirs:
+        process = subprocess.Popen(command, stdin=theirs.fileno(), env=environ())
+    channel = Channel(ours, FROM_CLERK)
+    try:
+        me = Become(uid=os.getuid(), gid=os.getgid(), environment={}, bucket=True)
+        channel.send(me)
+        answer, _ = channel.receive(TIMEOUT_S)
+    finally:
+        channel.close()
+        assert process.wait(TIMEOUT_S) == 0
+    sentence = "storage in a bucket needs boto3 beside the agent: pip install 'everstep[s3]'"
+    assert answer == Failed(sentence)

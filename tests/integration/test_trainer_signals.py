@@ -1,0 +1,92 @@
+"""Signals that a batch system announces the end of its time with."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep_common.trainer_messages import Finished, Leave, Stopped
+from integration.trainer_job import Job, joined_job
+
+QUIET = "import time; print('ready', flush=True); time.sleep(600)"
+# Says when it is ready, and ends well when it is told.
+HANDLING = (
+    "import os, signal, sys, time\n"
+    "def told(number, frame):\n"
+    "    print('told', signal.Signals(number).name)\n"
+    "    sys.exit(0)\n"
+    "signal.signal(signal.SIGUSR1, told)\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(600)"
+)
+
+
+def ready(job: Job, ranks: int) -> None:
+    """Return when all ranks have said that they can be told."""
+    assert job.launcher.stdout
+    for _ in range(ranks):
+        assert job.launcher.stdout.readline().endswith("ready\n")
+
+
+def say(job: Job, sentence: str) -> None:
+    """Return when the launcher has said this, among other sentences."""
+    assert job.launcher.stderr
+    while sentence not in job.launcher.stderr.readline():
+        assert job.launcher.poll() is None
+
+
+def test_ranks_that_handle_a_signal_of_the_launcher_get_it(tmp_path: Path) -> None:
+    with joined_job(tmp_path, sys.executable, "-c", HANDLING) as job:
+        job.start(1, ranks=2)
+        ready(job, 2)
+        job.launcher.send_signal(signal.SIGUSR1)
+        job.agent.expect(Finished)
+        code, out, errors = job.end()
+    assert code == 0
+    assert sorted(out.splitlines()) == ["[0] told SIGUSR1", "[1] told SIGUSR1"]
+    assert "everstep: SIGUSR1 is passed on to ranks 0, 1" in errors.splitlines()
+
+
+def test_nobody_dies_of_a_signal_that_no_rank_handles(tmp_path: Path) -> None:
+    with joined_job(tmp_path, sys.executable, "-c", QUIET) as job:
+        job.start(1, ranks=1)
+        ready(job, 1)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            job.launcher.send_signal(number)
+            say(job, f"{number.name} does nothing: no rank here has a handler for it")
+        job.stop(1)
+        code, _, _ = job.end()
+    assert code == 0
+
+
+@pytest.mark.parametrize("script", [HANDLING, QUIET])
+def test_a_signal_that_the_user_names_ends_the_job_and_is_what_its_ranks_get(
+    tmp_path: Path, script: str
+) -> None:
+    options = ["--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1"]
+    with joined_job(tmp_path, sys.executable, "-c", script, options=options) as job:
+        job.start(1, ranks=1)
+        ready(job, 1)
+        job.launcher.send_signal(signal.SIGUSR1)
+        leave, stopped = job.agent.expect(Leave), job.agent.expect(Stopped)
+        out, _ = job.launcher.communicate(timeout=30)
+    assert isinstance(leave, Leave)
+    assert isinstance(stopped, Stopped)
+    assert "SIGUSR1" in leave.reason
+    assert ("[0] told SIGUSR1" in out) == (script == HANDLING)
+    assert job.launcher.returncode == 128 + signal.SIGUSR1
+
+
+def test_each_rank_with_a_virtual_local_rank_has_its_own_device(tmp_path: Path) -> None:
+    script = (
+        "import os; e = os.environ\n"
+        "assert (e['LOCAL_RANK'], e['CUDA_VISIBLE_DEVICES']) == ('0', e['RANK']), dict(e)"
+    )
+    options = ["--virtual-local-rank"]
+    with joined_job(tmp_path, sys.executable, "-c", script, options=options) as job:
+        job.start(1, ranks=2)
+        ended = job.agent.from_launcher.get(timeout=20)
+        code, _, errors = job.end()
+    assert isinstance(ended, Finished), errors
+    assert code == 0

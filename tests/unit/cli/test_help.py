@@ -1,0 +1,36 @@
+"""The two helps: of the command that every install has, and of the command line of the cluster."""
+
+import re
+
+import click
+import pytest
+
+from everstep.entry import HELP
+from everstep_cli.cli import everstep as cli
+
+
+def _commands() -> list[tuple[str, click.Command]]:
+    found: list[tuple[str, click.Command]] = []
+    for name, command in cli.commands.items():
+        below = command.commands if isinstance(command, click.Group) else {}
+        found += [(name, command), *((f"{name} {sub}", one) for sub, one in below.items())]
+    return found
+
+
+def test_the_help_of_the_base_install_names_every_command() -> None:
+    assert set(re.findall(r"everstep ([a-z]+)", HELP)) >= set(cli.commands)
+    assert max(map(len, HELP.splitlines())) <= 100
+
+
+def test_both_helps_tell_of_reading_before_changing() -> None:
+    for order in (re.findall(r"everstep ([a-z]+)", HELP), list(cli.commands)):
+        assert order.index("nodes") < order.index("why") < order.index("jobs")
+        assert order.index("ettr") < order.index("drain") < order.index("isolate")
+        assert order.index("isolate") < order.index("version") < order.index("completion")
+
+
+@pytest.mark.parametrize(("name", "command"), _commands(), ids=[name for name, _ in _commands()])
+def test_the_help_of_every_command_has_an_example(name: str, command: click.Command) -> None:
+    told = command.help or ""
+    assert "Example" in told
+    assert f"everstep {name}" in told or isinstance(command, click.Group)

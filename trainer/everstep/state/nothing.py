@@ -1,0 +1,22 @@
+"""What a rank saves that has nothing to save: the step is whole when every rank has a copy."""
+
+from everstep.state.arrays import buffer_view
+from everstep.state.views import ShardView
+from everstep_common.shard_names import owner, private_name
+
+# Nothing of a state is called so, and nothing asks for it.
+_PATH = "#nothing"
+
+
+def nothing_of(rank: int) -> ShardView:
+    """Return the shard of a rank that has none.
+
+    It is the rank's own: were all of these one part of the state, a rank that fails to save what
+    it has could be taken for one that has nothing.
+    """
+    return buffer_view(private_name(rank, _PATH), bytearray(1))
+
+
+def is_nothing(name: str) -> bool:
+    """Return whether a shard only says that a rank had none."""
+    return owner(name)[1] == _PATH
