@@ -7,12 +7,12 @@ so that a word said twice, or a controller that was away, changes nothing.
 import math
 from statistics import median_high
 
-from everstep_controller.core import jobs, orders, planning
+from everstep_controller.core import growth, jobs, orders, planning
 from everstep_controller.core.concerned import jobs_concerned
 from everstep_controller.core.events import Event, JobProgressed, RestartOrdered, StepRecoverable
 from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.outlook import drained, sentence, without
-from everstep_controller.core.state import JobRecord, JobState, NodeRecord, Planned, State
+from everstep_controller.core.state import JobRecord, JobState, Planned
 from everstep_controller.core.turn import Turn
 
 # All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
@@ -153,7 +153,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
 
 def _look_for_growth(turn: Turn, job: JobRecord) -> None:
     timer = f"growth/{job.name}"
-    if not _may_grow(turn, job):
+    if not growth.may_grow(turn, job):
         if job.growable_since_ns:
             job.growable_since_ns = 0
             turn.drop_timer(timer)
@@ -164,36 +164,11 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
     if job.grown_ns:
         due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
     if turn.now_ns >= due_ns:
-        size = _grown_size(turn.state, job)
+        size = growth.size(turn.state, job)
         reason = f"nodes have come back: {job.name} grows from {len(job.members)} to {size}"
         _want(turn, job, Planned("growth", "automation", reason, 0, 0))
     elif timer not in turn.state.timers:
         turn.set_timer(timer, due_ns - turn.now_ns)
-
-
-def _may_grow(turn: Turn, job: JobRecord) -> bool:
-    """Return whether nodes wait that a running job wants; without snapshots it would lose all."""
-    return (
-        job.state is JobState.RUNNING
-        and job.reform
-        and len(job.members) + job.replica_nodes <= min(job.nodes_max, len(job.launchers))
-        and not (job.planned or job.done or job.closing or job.ending)
-        and not turn.paused(job.name)
-        and orders.has_state(job)
-        and _grown_size(turn.state, job) > len(job.members)
-    )
-
-
-def _grown_size(state: State, job: JobRecord) -> int:
-    """Return on how many nodes the job could run: whole replicas of its model."""
-    more = min(job.nodes_max - len(job.members), len(_waiting(state, job)))
-    return len(job.members) + more - more % job.replica_nodes
-
-
-def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
-    members = frozenset(job.members)
-    able = planning.candidates(state, job)
-    return [node for node in able if node.name not in members and not node.deferred]
 
 
 def _look(turn: Turn, job: JobRecord) -> None:
