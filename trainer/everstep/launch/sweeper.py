@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 VARIABLE = "EVERSTEP_LAUNCHER"
+# What ends a job ends the launcher; this process has still something to do then.
+IGNORED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 # How often it looks at who descends from the launcher: 1,000 processes take it 15 ms.
 _LOOK_S = 10.0
 _ROUND_S = 0.05
@@ -201,7 +203,7 @@ class Sweeper:
 
 def main(arguments: list[str]) -> int:
     """Wait for the launcher's end, and sweep."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     launcher, mark, groups, *spared = arguments
     sweeper = Sweeper(int(launcher), mark, groups, set(map(int, spared)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from everstep.launch import children
 from everstep.launch.generation_group import group_name, own_group
-from everstep.launch.sweeper import VARIABLE
+from everstep.launch.sweeper import IGNORED, VARIABLE
 
 _SWEEPER = str(Path(__file__).with_name("sweeper.py"))
 
@@ -25,6 +25,9 @@ class Sweeping:
         groups = f"{own}/{group_name(os.getpid(), 0).removesuffix('0')}" if own else ""
         foreign = map(str, children.children())
         words = [str(os.getpid()), self._mark, groups, *foreign]
+        # It has these blocked until it ignores them: what is sent to all of a job's processes while
+        # its interpreter starts must not end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 [sys.executable, "-I", "-S", _SWEEPER, *words],
@@ -35,6 +38,8 @@ class Sweeping:
             )
         except OSError:  # no process is to be had: the ranks will say so
             self._process = None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the environment by which the sweeper knows the ranks and all that they start."""
