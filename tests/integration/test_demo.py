@@ -76,8 +76,8 @@ def test_the_demo_does_all_that_it_claims_and_leaves_nothing(folder: Path) -> No
 @pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGKILL])
 def test_a_demo_that_is_ended_early_leaves_nothing(folder: Path, deadly: signal.Signals) -> None:
     with start(folder, "--json") as demo:
-        # Controller, five holders and agents, launchers, and the first training processes.
-        assert wait_for(lambda: len(marked(folder)) >= 18, 60), demo.poll()
+        # Controller, five holders and agents, five launchers and their sweepers, the first ranks.
+        assert wait_for(lambda: len(marked(folder)) >= 23, 120), demo.poll()
         demo.send_signal(deadly)
         demo.communicate(timeout=60)
     assert wait_for(lambda: not marked(folder) and not list(folder.iterdir()), 30)

@@ -13,6 +13,7 @@ from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.real,
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"

@@ -14,6 +14,7 @@ from everstep_agent.config import AgentConfig
 from everstep_common.config import document
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.real,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="not installed: kubectl"),
 ]

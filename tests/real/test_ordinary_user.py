@@ -15,7 +15,11 @@ from real.fault_world import alone
 from real.ordinary_user import ALICE, BOB, import_path, missing, python_for_all
 from real.user_world import SCRIPT, UserWorld, user_world
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
 
 _STEPS = 80
 _TRAINING = (SCRIPT, "--steps", _STEPS)

@@ -17,6 +17,7 @@ from real.sandbox import denies_pods
 from real.user_world import SCRIPT, UserWorld, own_number
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.real,
     pytest.mark.skipif(bool(missing()), reason=missing()),
     pytest.mark.skipif(bool(denies_pods()), reason=denies_pods()),

@@ -17,6 +17,7 @@ from real.slurm_cluster import SlurmCluster, missing, running_cluster
 from real.slurm_site import TIMEOUT_S, Site, running_site
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.real,
     pytest.mark.skipif(bool(missing()), reason=missing()),
     pytest.mark.skipif(bool(no_user()), reason=no_user()),

@@ -16,6 +16,7 @@ from real.slurm_cluster import missing
 from real.slurm_site import TIMEOUT_S, running_site
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.real,
     pytest.mark.skipif(bool(missing()), reason=missing()),
     pytest.mark.skipif(bool(no_user()), reason=no_user()),

@@ -18,8 +18,8 @@ XID_LINE = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python, GPU has falle
 
 # When the faults come, as shares of the job's steps: each after a stretch of calm training.
 _WHEN = (0.15, 0.40, 0.65)
-_START_S = 30.0
-_RECOVERY_S = 30.0
+_START_S = 90.0
+_RECOVERY_S = 90.0
 # Ten times what a step takes alone, for a machine that is busy with something else.
 _TRAINING_S_PER_STEP = 1.0
 
