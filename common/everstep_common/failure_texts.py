@@ -100,10 +100,7 @@ TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
     ("killed", re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: Killed")),
-    (
-        "crash",
-        re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by|exited unexp)"),
-    ),
+    ("crash", re.compile(r"DataLoader worker \(pid \d+\) is killed by signal")),
     ("assertion", re.compile(r"\bAssertionError\b")),
 )
 

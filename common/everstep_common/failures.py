@@ -70,6 +70,8 @@ _SHELL = 128
 _OF_A_SHELL = _CRASHES | {1, 2, 9, 15}
 # argparse and the interpreter itself; a shell for a program that it may not start or has not found.
 _USAGE = frozenset({2, 126, 127})
+# torch raises it from the exception that names the signal, where it has seen one.
+_WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
 # torch says so at every end that was not planned; it is no reason for one.
 _AFTERWARDS = re.compile(r"process group has NOT been destroyed|destroy_process_group\(\)")
 
@@ -109,7 +111,7 @@ def classify(
         kind = _spoken(last_lines, _SPOKEN) if signal in _CRASHES else "killed"
         return Failure(kind or "crash", exception)
     if exception:
-        return Failure("exception", exception)
+        return Failure("crash" if _WORKER_GONE.search(exception) else "exception", exception)
     return _without_traceback(exit_code, last_lines)
 
 

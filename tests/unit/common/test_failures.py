@@ -101,6 +101,20 @@ def test_the_last_exception_is_quoted_and_its_causes_tell_the_kind() -> None:
     assert classify(1, 0, lines) == Failure("collective", "RuntimeError: training failed")
 
 
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ", "killed"),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. ", "crash"),
+        ("_queue.Empty", "crash"),
+    ],
+)
+def test_how_a_worker_ended_is_told_by_the_signal_where_it_was_seen(cause: str, kind: str) -> None:
+    gone = "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"
+    lines = [*_raised(cause), "", _BECAUSE, "", *_raised(gone)]
+    assert classify(1, 0, lines) == Failure(kind, gone)
+
+
 def test_an_older_traceback_that_was_lived_through_says_nothing() -> None:
     lines = [*_raised(_GLOO), "retrying", *_raised("ValueError: bad batch 17")]
     assert classify(1, 0, lines) == Failure("exception", "ValueError: bad batch 17")
