@@ -117,10 +117,7 @@ class Fleet:
             self.until("warm standbys", 120.0, self._warm)
 
     def _warm(self) -> bool:
-        logs = [child.log.read_bytes() for child in self.launchers.values()]
-        # Those that were made before the ranks began know less.
-        since = [log.rpartition(b"ranks run here")[2] for log in logs]
-        return all(b"(--standby none: no standbys)" in log for log in since)
+        return all(_is_warm(child.log.read_bytes()) for child in self.launchers.values())
 
     def ledger(self) -> admin_pb2.Ledger:
         """Return the ledger of the job."""
@@ -204,3 +201,10 @@ def look_around(household: Household) -> None:
         for process in household.below(*household.children):
             with suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(priority))
+
+
+def _is_warm(log: bytes) -> bool:
+    # Those that were made before the ranks began know less, and so does a spare until it is told.
+    _, here, since = log.rpartition(b"ranks run here")
+    told = b"(--standby none: no standbys)" if here else b"with what ranks of other nodes import"
+    return told in since

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
 from everstep_agent.config import AgentConfig
+from everstep_agent.cycle_collector import look_at_all
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.book import FindingBook
@@ -155,6 +156,7 @@ class Daemon:
                 ("health-check", health.nvhcd),
                 ("metrics", self._serve_metrics),
                 ("watchdog", feed_watchdog),
+                ("cycles", look_at_all),
             ):
                 running = keep_running(name, work, self._findings.report)
                 tasks.append(group.create_task(running, name=name))

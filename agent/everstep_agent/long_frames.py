@@ -1,6 +1,7 @@
 """Room for long messages: how many bytes of them the agent holds at once, and whose turn it is."""
 
 import asyncio
+import mmap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -10,6 +11,7 @@ from everstep_common.frames import FRAME_BYTES_MAX
 # Shorter ones need no turn: a Join with a long environment; thousands of them cost nobody his
 # memory.
 SMALL_BYTES_MAX = 256 * 1024
+_CLEARED_BYTES = 64 * 1024
 # Two owners can always have the largest at once: one that stops in the middle of his holds up
 # nobody.
 ROOM_BYTES_MIN = 2 * FRAME_BYTES_MAX
@@ -18,6 +20,17 @@ _VALUE_BYTES = 256
 # More jobs than a node has at once; one whose turn was so many jobs ago is as one that had none.
 _OWNERS_MAX = 1000
 _SHORT_WEIGHT = SMALL_BYTES_MAX // (2 * _VALUE_BYTES)
+
+
+def space_for(size_bytes: int) -> memoryview:
+    """Return memory for a message that comes.
+
+    What grew as it comes would be copied again and again, 26 MiB at once; and cleared at once it
+    would hold the event loop for as long. Who only says that much will come is given no memory.
+    """
+    if size_bytes <= _CLEARED_BYTES:
+        return memoryview(bytearray(size_bytes))
+    return memoryview(mmap.mmap(-1, size_bytes))
 
 
 @dataclass(frozen=True, slots=True)

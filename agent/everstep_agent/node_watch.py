@@ -16,7 +16,8 @@ from everstep_agent.injections.marking import marked
 from everstep_agent.injections.running import RunningInjections
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.accelerators.choice import accelerator_probes
-from everstep_agent.probes.kernel_log import KernelLog, Position, kernel_log
+from everstep_agent.probes.kernel_log import KernelLog, Position
+from everstep_agent.probes.kernel_source import kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.source import Source
 from everstep_agent.sources.accelerators import AcceleratorSources

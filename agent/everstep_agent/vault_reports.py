@@ -79,4 +79,5 @@ def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_p
         standbys=report.standbys if report.HasField("standbys") else None,
         lesson=report.lesson if report.HasField("lesson") else None,
         gone=[copy for told, copy in before.items() if told not in now],
+        replicas_short=report.replicas_short,
     )

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
+from everstep_common.printable import printable
+
 # syslog levels, which systemd reads from a "<N>" prefix (sd-daemon(3)).
 _SYSLOG_LEVEL = {
     logging.DEBUG: 7,
@@ -17,7 +19,18 @@ _SYSLOG_LEVEL = {
 }
 
 
-class _JournalFormatter(logging.Formatter):
+class _TextFormatter(logging.Formatter):
+    """A message is one line, though jobs and operators have a word in it; a traceback is several.
+
+    Else who gives a reason, or raises an exception, could write other lines of the log.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
+class _JournalFormatter(_TextFormatter):
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record).replace("\n", " | ")
         return f"<{_SYSLOG_LEVEL.get(record.levelno, 6)}>{text}"
@@ -50,7 +63,7 @@ def configure_logging(
         handler.setFormatter(_JournalFormatter("%(name)s: %(message)s"))
     else:
         handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+            _TextFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
         )
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -11,8 +11,9 @@ from dataclasses import fields, is_dataclass
 from typing import TypeVar
 
 from everstep_common import frames
-from everstep_common.codec import CodecError, Reader, field_readers, to_json
+from everstep_common.codec import CodecError, field_readers, to_json
 from everstep_common.frames import FrameError
+from everstep_common.json_readers import Reader
 
 T = TypeVar("T")
 Parts = Generator[None, None, T]

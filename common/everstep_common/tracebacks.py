@@ -24,9 +24,14 @@ _CPP = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 _WHAT = re.compile(r"^\s*what\(\):\s+(.*)")
 
 
+def uncoloured(text: str) -> str:
+    """Return a text without what would steer a terminal: colours, titles, places of the cursor."""
+    return _ANSI.sub("", text)
+
+
 def plain(line: str) -> str:
     """Return a line as a person reads it: without colours and without an end."""
-    return _ANSI.sub("", line[: 4 * LINE_CHARACTERS_MAX]).rstrip()[:LINE_CHARACTERS_MAX]
+    return uncoloured(line[: 4 * LINE_CHARACTERS_MAX]).rstrip()[:LINE_CHARACTERS_MAX]
 
 
 def last_chain(lines: Sequence[str]) -> tuple[str, ...]:

@@ -23,6 +23,6 @@ class Connection:
         given = [self.tls.ca, self.tls.certificate, self.tls.key]
         if any(given) and not self.tls.enabled:
             return "TLS needs all three of --tls-ca, --tls-certificate and --tls-key"
-        if self.timeout_s <= 0:
+        if not 0 < self.timeout_s < float("inf"):
             return f"--timeout: expected seconds above 0, got {self.timeout_s:g}"
         return ""

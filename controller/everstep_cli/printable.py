@@ -1,13 +1,8 @@
-"""Texts of jobs, kernels and operators on a terminal: nothing in them may steer it."""
+"""Answers of a controller on a terminal: nothing that others have written in them may steer it."""
 
 from google.protobuf.message import Message
 
-
-def printable(text: str) -> str:
-    r"""Return the text with what would move the cursor or the like written out: ``\x1b``."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+from everstep_common.printable import printable
 
 
 def make_printable(message: Message) -> None:

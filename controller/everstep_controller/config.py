@@ -24,6 +24,7 @@ _NOT_BELOW_ZERO = (
     "probation_steps",
     "evidence_s",
     "strike_window_s",
+    "spare_check_s",
     "breakpoint_s",
     "memory_kept_s",
     "snapshot_every_max",
@@ -37,6 +38,8 @@ _NOT_BELOW_ZERO = (
     "maintenance_lead_s",
     "maintenance_stop_s",
     "maintenance_min_s",
+    "stalled_s",
+    "stalled_restart_s",
 )
 
 
@@ -149,6 +152,8 @@ def _core_problems(core: CoreSettings) -> list[str]:
     ]
     if 0 < core.snapshot_every_max < core.snapshot_every_min:
         found.append("core.snapshot_every_max: must not be below snapshot_every_min")
+    if core.stalled_restart_s and not core.stalled_s:
+        found.append("core.stalled_restart_s: needs stalled_s, which finds what stands still")
     listed = [*core.observe, *core.advise, *core.enforce]
     twice = sorted({name for name in listed if listed.count(name) > 1})
     found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]

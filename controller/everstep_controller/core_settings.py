@@ -92,6 +92,13 @@ class CoreSettings:
         "the node replaced and checked. By chance that is rare: Llama 3 saw one interruption in "
         "about 260 node-days.",
     )
+    spare_check_s: float = setting(
+        600.0,
+        unit="s",
+        help="How often a node is checked while it waits as a spare, besides when it becomes one. "
+        "One that fails takes no new ranks until it passes. A check reads every probe once, as "
+        "its agent does all the time; in ten minutes that is no cost. 0 checks no spare.",
+    )
     breakpoint_s: float = setting(
         120.0,
         unit="s",
@@ -168,6 +175,19 @@ class CoreSettings:
         unit="s",
         help="Shorter windows are refused: jobs would leave and come back for nothing.",
     )
+    stalled_s: float = setting(
+        120.0,
+        unit="s",
+        help="A job that makes no step for this long, and for three times its longest of late, is "
+        "shown as stalled: a step of more than a minute is rare. 0 shows none.",
+    )
+    stalled_restart_s: float = setting(
+        0.0,
+        unit="s",
+        help="A stalled job is stopped and recovered after this long without a step. By default "
+        "never: an evaluation makes no steps either. Set it above the longest one; torch itself "
+        "ends a collective that hangs after 600 s. 0 leaves it to people.",
+    )
     job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
     )
@@ -196,6 +216,7 @@ class CoreSettings:
             probation_steps=self.probation_steps,
             evidence_ns=round(self.evidence_s * _S),
             strike_window_ns=round(self.strike_window_s * _S),
+            spare_check_ns=round(self.spare_check_s * _S),
             breakpoint_ns=round(self.breakpoint_s * _S),
             memory_kept_ns=round(self.memory_kept_s * _S),
             snapshot_every_min=self.snapshot_every_min,
@@ -209,5 +230,7 @@ class CoreSettings:
             maintenance_lead_ns=round(self.maintenance_lead_s * _S),
             maintenance_stop_ns=round(self.maintenance_stop_s * _S),
             maintenance_min_ns=round(self.maintenance_min_s * _S),
+            stalled_ns=round(self.stalled_s * _S),
+            stalled_restart_ns=round(self.stalled_restart_s * _S),
             job_retention_ns=round(self.job_retention_s * _S),
         )

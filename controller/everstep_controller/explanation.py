@@ -1,5 +1,6 @@
 """Why a node or job is in its state, as one sentence that says nothing twice."""
 
+from everstep_controller.core.kept_out import failed_check
 from everstep_controller.core.outlook import sentence
 from everstep_controller.core.state import Claim, JobRecord, NodeRecord
 
@@ -11,6 +12,8 @@ def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
         parts += [_claimed(claim, subject.reason) for claim in subject.claims]
         if subject.deferred:
             parts.append(f"should be isolated: {subject.deferred}")
+        if failed := failed_check(subject):
+            parts.append(failed)
     elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
         parts.append(f"the fault was judged: {subject.incident.verdict}")
     if isinstance(subject, JobRecord) and subject.planned is not None:

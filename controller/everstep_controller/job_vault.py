@@ -30,6 +30,9 @@ class JobVault:
     generation: int = 0
     members: tuple[str, ...] = ()
     targets: Mapping[str, str] = field(default_factory=dict)
+    # Nodes with memory for the replicas of one member only; and those that the ring was made with.
+    short: set[str] = field(default_factory=set)
+    ring_short: frozenset[str] = frozenset()
     world_size: int = 0
     recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
     # The parts of a whole state of this generation, as the journal has them.
@@ -68,6 +71,7 @@ class JobVault:
         self.catalogue.take(node, report.copies, report.settled_generation, report.news)
         self.catalogue.store(node, report.stored)
         (self.holders.add if report.copies else self.holders.discard)(node)
+        (self.short.add if report.replicas_short else self.short.discard)(node)
         self.stand_by(node, report.standbys)
         self.bad_copies += report.bad_copies
         for key, reason in report.failures:
@@ -85,6 +89,7 @@ class JobVault:
         self.stand_by(node, None)
         self.catalogue.forget(node)
         self.holders.discard(node)
+        self.short.discard(node)
 
     def end(self) -> None:
         """The job is over: what is left is what nodes keep of it, and nobody is told to do more."""
@@ -100,8 +105,7 @@ class JobVault:
             return False
         self.generation, self.members = record.generation, tuple(record.members)
         self.world_size = record.world_size
-        domains = {name: node.domain for name, node in state.nodes.items()}
-        self.targets = replica_targets(self.members, domains)
+        self._make_ring(state)
         self.spare_memory, self.keeper = None, ""
         return True
 
@@ -113,6 +117,8 @@ class JobVault:
     def refresh(self, record: JobRecord, state: State, now_ns: int) -> None:
         """Decide anew what is recoverable, persisted and snapshotted."""
         self._learn(record)
+        if self.short != self.ring_short and len(self.members) > 1:
+            self._make_ring(state)
         self._look_for_keeper(record, state)
         self.recoverable = self.catalogue.recoverable(
             self.generation, self._keepers(), self.world_size, self.learned
@@ -142,6 +148,11 @@ class JobVault:
 
     def _keepers(self) -> tuple[str, ...]:
         return (*self.members, self.keeper) if self.keeper else self.members
+
+    def _make_ring(self, state: State) -> None:
+        domains = {name: node.domain for name, node in state.nodes.items()}
+        self.ring_short = frozenset(self.short)
+        self.targets = replica_targets(self.members, domains, self.ring_short)
 
     def _look_for_keeper(self, record: JobRecord, state: State) -> None:
         # While it stops, nothing is freed that was kept while it ran.

@@ -1,6 +1,6 @@
-"""What a spare fetches while a member is silent and not judged lost: its ranks' copies. Pure."""
+"""What a spare fetches before it has its place: the copies of the ranks that it would get. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from everstep_controller.core import orders, placing, planning
@@ -59,9 +59,15 @@ def _suspected(node: NodeRecord, state: State) -> bool:
 
 
 def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[str, Ahead]:
-    """Return what spares fetch now, as the plan would have it if the silent members were lost."""
+    """Return what spares fetch now, as the plan would have it if the silent members were lost.
+
+    While a job stops, the members that it leaves are known, and the step is nearly: a node with a
+    fatal finding, one that is drained, or in maintenance, gives its own copies to its successor.
+    While a job trains, its steps go by faster than copies travel: then only silence is looked at.
+    """
     silent = suspects(record, state)
-    if not silent:
+    takers = _takers(record, state, silent)
+    if not takers:
         return {}
     there = reachable(state)
     for name in silent:
@@ -70,7 +76,6 @@ def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[st
     # What older generations made is fetched by the plan: ranks may have been others then.
     if chosen is None or chosen.generation != record.generation or chosen.tier != "memory":
         return {}
-    takers = _takers(record, state, silent)
     for spare in takers.values():
         there.pop(spare, None)  # what has come already is no reason for another order
     count = record.processes_per_node
@@ -82,16 +87,29 @@ def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[st
     }
 
 
-def _takers(record: JobRecord, state: State, silent: Sequence[str]) -> Mapping[str, str]:
+def _takers(record: JobRecord, state: State, silent: Collection[str]) -> Mapping[str, str]:
+    """Return the spares that would take places, by the members that they take them of."""
+    leaving = {*silent, *_left(record, state)}
+    if not leaving or not frozenset(record.launchers).difference(record.members):
+        return {}
     able = [
         placing.Candidate(node.name, node.domain, planning.distrust(node))
-        for node in planning.candidates(state, record)
+        for node in planning.trusted(state, record)
         if node.name not in silent
     ]
     domains = {name: state.nodes[name].domain for name in record.members}
     seating = placing.seat(record.members, domains, able, record.nodes_max, record.replica_nodes)
-    replaced = seating.replaced
-    return {name: spare for name, spare in replaced.items() if name in silent}
+    return {name: spare for name, spare in seating.replaced.items() if name in leaving}
+
+
+def _left(record: JobRecord, state: State) -> list[str]:
+    """Return the members that a job which stops will leave, if it finds others."""
+    ends = record.done or record.ending or record.closing
+    if record.state is not JobState.STOPPING or ends:
+        return []
+    known = (state.nodes[name] for name in record.members)
+    # One that is only not heard may be a candidate again before the plan is made.
+    return [node.name for node in known if node.claims or node.gone or not node.missed]
 
 
 def _sources(

@@ -42,7 +42,12 @@ def keeper_of(record: JobRecord, state: State, before: str, holders: Collection[
     if before in able or not able:
         return before if before in able else ""
     home = nodes[member].domain if member in nodes else ""
-    return min(able, key=lambda name: (nodes[name].domain == home, name not in holders, name))
+
+    def worse(name: str) -> tuple[bool, bool, bool, str]:
+        node = nodes[name]
+        return bool(node.spare_check.failed), node.domain == home, name not in holders, name
+
+    return min(able, key=worse)
 
 
 def copy_bytes_max(copies: Iterable[Copy]) -> int:

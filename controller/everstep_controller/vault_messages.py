@@ -38,6 +38,8 @@ class Report:
     standbys: Standbys | None = None
     # What its ranks have loaded; None: nothing new.
     lesson: Lesson | None = None
+    # Memory was too short there for the replicas of more than one member.
+    replicas_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ class VaultNews:
             return
         sight = vault.sight(record, self._state(), self._port.now_ns())
         if sentence := vault.persisting.over(sight):
-            self._port.post(BreakpointReached(vault.job, record.generation, sentence))
+            missed = vault.persisting.missed(sight)
+            self._port.post(BreakpointReached(vault.job, record.generation, sentence, missed))
 
 
 def _differing(job: str, step: int, one: int, other: int) -> str:

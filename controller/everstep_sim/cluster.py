@@ -4,7 +4,7 @@ Everything random comes from one seed, so the seed is the bug report.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from everstep_common.findings import Finding, Mode, Severity
@@ -33,6 +33,8 @@ class Shape:
     # Different parts of the state, each on several ranks; 0: every rank has one of its own.
     model_parts: int = 0
     storage: Storage | None = None
+    # How often spares are checked; 0 for never.
+    spare_check_s: int = 0
 
 
 class Cluster:
@@ -44,7 +46,9 @@ class Cluster:
         self.shape = shape
         self.flipped = False
         self.time = Timeline(seed)
-        settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=20 * SECOND)
+        checks_ns, probation_ns = shape.spare_check_s * SECOND, 20 * SECOND
+        settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=probation_ns)
+        settings = replace(settings, spare_check_ns=checks_ns)
 
         def checked(core: Core, event: events.Event, now_ns: int) -> None:
             check(self, event)
@@ -207,9 +211,7 @@ class Cluster:
             return
         match order:
             case actions.RunCheck():
-                self.fleet.record(
-                    node, lambda origin: events.CheckFinished(origin, order.id, True, "all is well")
-                )
+                self.fleet.record(node, lambda origin: node.checked(origin, order.id))
             case actions.StartGeneration():
                 self.ranks.start(node, order)
             case actions.StopGeneration():

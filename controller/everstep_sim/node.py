@@ -47,11 +47,18 @@ class SimulatedNode:
     files: list[Copy] = field(default_factory=list)
     write_faults: set[StepKey] = field(default_factory=set)
     published: Publish | None = None
+    # Its probes cannot be read.
+    blind: bool = False
 
     @property
     def outbox_id(self) -> str:
         """Return the scope of this node's sequence numbers."""
         return f"{self.name}/outbox-{self.outbox}"
+
+    def checked(self, origin: Origin, order_id: str) -> events.CheckFinished:
+        """Return what a check shows."""
+        message = "probe nvml: no answer" if self.blind else "all is well"
+        return events.CheckFinished(origin, order_id, not self.blind, message)
 
     def origin(self) -> Origin:
         """Return the origin of the next record."""

@@ -17,7 +17,8 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.file_changes import FileChanges
 from everstep_agent.probes.kernel_device import DeviceLog
 from everstep_agent.probes.kernel_file import FileLog
-from everstep_agent.probes.kernel_log import KernelBatch, Position, kernel_log
+from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.probes.kernel_source import kernel_log
 from everstep_agent.sources.fresh_gpus import FreshGpus
 from everstep_agent.sources.kernel_log import KernelLogSource
 from everstep_agent.watch import Watch

@@ -18,7 +18,8 @@ from everstep_agent.findings import Findings
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.orders import CheckResult
 from everstep_agent.probes.host import HostProbe
-from everstep_agent.probes.kernel_log import Position, kernel_log
+from everstep_agent.probes.kernel_log import Position
+from everstep_agent.probes.kernel_source import kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sources.disks import disk_sources
 from everstep_agent.sources.gpus import GpuSource

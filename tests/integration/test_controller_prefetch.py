@@ -1,4 +1,4 @@
-"""A member falls silent: what a real controller tells the spare that would take its place."""
+"""A member is about to lose its place: what a real controller tells the spare that takes it."""
 
 import asyncio
 from pathlib import Path
@@ -68,3 +68,22 @@ def test_the_spare_is_told_when_only_a_peer_misses_the_member(
 
     told = asyncio.run(scenario())
     assert [(one.node, one.rank, one.step) for one in told.ahead] == [("node-1", 1, 8)]
+
+
+def test_the_spare_is_told_while_the_job_stops_for_a_node_that_is_isolated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> fleet_pb2.SpareMemory:
+        async with (
+            training(tmp_path, capsys) as stage,
+            agent_stream(stage.running.port, _SPARE) as spare,
+        ):
+            await _wait_as_spare(stage, spare)
+            # Nobody says that the processes are gone: the job goes on stopping.
+            await stage.everstep("isolate", "node-2", "--reason", "smoke")
+            return await _until_ahead(spare, wanted=True)
+
+    told = asyncio.run(scenario())
+    assert (told.first_rank, told.processes) == (1, 1)
+    holders = [(one.node, one.rank, one.step) for one in told.ahead]
+    assert holders == [("node-2", 1, 8), ("node-1", 1, 8)]

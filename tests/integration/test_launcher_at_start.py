@@ -1,10 +1,13 @@
 """What a user is told at once, on the terminal where the command was typed."""
 
+import contextlib
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +33,15 @@ def typed(fleet: RealFleet, *line: str, **environ: str) -> "subprocess.Completed
         timeout=60,
         check=False,
     )
+
+
+def opened_for_writing(pipe: Path) -> int:
+    """Return a pipe's end, once somebody reads the other one."""
+    for _ in range(2000):
+        with contextlib.suppress(OSError):
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        time.sleep(0.02)
+    raise TimeoutError(str(pipe))
 
 
 @pytest.fixture
@@ -68,6 +80,25 @@ def test_an_agent_that_does_not_understand_the_launcher_is_told_of(deaf: Path) -
     assert result.returncode == 1
     assert "does not understand this launcher (everstep" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_command_that_is_interrupted_before_it_has_begun_ends_without_a_traceback(
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "token"
+    os.mkfifo(token, 0o600)
+    line = ["run", "--job", "x", "--token-file", str(token), "--", "true"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "everstep.entry", *line],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    fd = opened_for_writing(token)  # it reads the token now, and gets none
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=30)
+    os.close(fd)
+    assert (command.returncode, errors) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.timeout(180)

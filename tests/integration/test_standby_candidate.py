@@ -98,10 +98,14 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_sees_what_it_would_see_in_a_new_process(stage: _Stage, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["{}/train.py", "train.py", "./train.py"])
+def test_a_script_sees_what_it_would_see_in_a_new_process(
+    stage: _Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     (tmp_path / "train.py").write_text(_LOOKS)
     (tmp_path / "beside.py").touch()
-    command = _command(str(tmp_path / "train.py"), "--lr", "0.1")
+    monkeypatch.chdir(tmp_path)
+    command = _command(place.format(tmp_path), "--lr", "0.1")
     candidate = stage.standby(command, "json", "multiprocessing", RANK="9", OLD="1")
     environ = {"RANK": "1", "WORLD_SIZE": "4"}
     assert _outcome(stage, candidate, environ) == _cold(command, environ)
@@ -121,10 +125,12 @@ def test_a_script_sees_what_it_would_see_in_a_new_process(stage: _Stage, tmp_pat
         "import atexit\natexit.register(print, 'bye')",
     ],
 )
-def test_it_ends_as_a_new_process_would(stage: _Stage, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(text)
-    command = _command(str(path))
+def test_it_ends_as_a_new_process_would(
+    stage: _Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "train.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    command = _command("train.py")
     code, out, error = _outcome(stage, stage.standby(command, "json"), {})
     cold_code, cold_out, cold_error = _cold(command, {})
     assert (code, out) == (cold_code, cold_out)

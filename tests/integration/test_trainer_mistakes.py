@@ -91,3 +91,32 @@ def test_an_answer_that_was_not_waited_for_is_not_taken_for_the_next(node: Node)
     again = np.zeros(1)
     assert everstep.init(node.environ()).snapshots({"a": again}).restore() == 2
     assert again[0] == 1.0
+
+
+class Reentrant:
+    """An object that takes a snapshot while it is asked for its state."""
+
+    def __init__(self) -> None:
+        self.snapshots: everstep.Snapshots | None = None
+        self.saved_within = True
+
+    def state_dict(self) -> dict[str, object]:
+        if self.snapshots is not None:
+            self.saved_within = self.snapshots.snapshot(7)
+        return {"a": np.zeros(3)}
+
+    def load_state_dict(self, state: object) -> None:
+        pass
+
+
+def test_two_calls_at_once_do_not_mix_their_steps(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    thing = Reentrant()
+    snapshots = everstep.init(node.environ()).snapshots({"thing": thing})
+    assert snapshots.restore() is None
+    thing.snapshots = snapshots
+    assert snapshots.snapshot(6)
+    assert not thing.saved_within
+    assert list(node.vault.saved) == [6]
+    assert "another call of it was under way" in caplog.text

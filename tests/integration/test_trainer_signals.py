@@ -22,6 +22,23 @@ HANDLING = (
 )
 
 
+STUBBORN = (
+    "import signal, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(600)"
+)
+# Saves on Ctrl-C, as scripts in a notebook or under torchrun do.
+CATCHING = (
+    "import time\n"
+    "try:\n"
+    "    print('ready', flush=True)\n"
+    "    time.sleep(600)\n"
+    "except KeyboardInterrupt:\n"
+    "    print('saved')"
+)
+
+
 def ready(job: Job, ranks: int) -> None:
     """Return when all ranks have said that they can be told."""
     assert job.launcher.stdout
@@ -76,6 +93,32 @@ def test_a_signal_that_the_user_names_ends_the_job_and_is_what_its_ranks_get(
     assert "SIGUSR1" in leave.reason
     assert ("[0] told SIGUSR1" in out) == (script == HANDLING)
     assert job.launcher.returncode == 128 + signal.SIGUSR1
+
+
+def test_a_script_that_saves_on_ctrl_c_hears_it_where_its_user_names_sigint(tmp_path: Path) -> None:
+    options = ["--signals-to-handle", "SIGTERM,SIGINT"]
+    with joined_job(tmp_path, sys.executable, "-c", CATCHING, options=options) as job:
+        job.start(1, ranks=1)
+        ready(job, 1)
+        job.launcher.send_signal(signal.SIGINT)
+        job.agent.expect(Leave)
+        job.agent.expect(Stopped)
+        out, _ = job.launcher.communicate(timeout=30)
+    assert out.splitlines() == ["[0] saved"]
+    assert job.launcher.returncode == 128 + signal.SIGINT
+
+
+def test_ranks_that_a_user_ends_and_that_take_too_long_are_named(tmp_path: Path) -> None:
+    options = ["--grace", "0.2"]
+    with joined_job(tmp_path, sys.executable, "-c", STUBBORN, options=options) as job:
+        job.start(1, ranks=2)
+        ready(job, 2)
+        job.launcher.send_signal(signal.SIGINT)
+        job.agent.expect(Leave)
+        job.agent.expect(Stopped)
+        _, errors = job.launcher.communicate(timeout=30)
+    assert "killed, for it had not ended 0.2 s after SIGTERM: rank 0, 1; --grace" in errors
+    assert errors.splitlines()[-1] == "everstep: job test: left on SIGINT"
 
 
 def test_each_rank_with_a_virtual_local_rank_has_its_own_device(tmp_path: Path) -> None:

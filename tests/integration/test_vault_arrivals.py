@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from everstep_agent.vault.allocator import Allocator, MemoryShortError
-from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.allocator import Allocator, Asker, MemoryShortError
 from everstep_agent.vault.bulk.arrivals import Arrivals, Expected
 from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.pages import PAGE_BYTES
+from everstep_agent.vault.room import Limits
 from everstep_agent.vault.workers import Workers
 from integration.vault_world import TIMEOUT_S, lived
 
@@ -31,7 +31,7 @@ async def _arrivals(kept_s: float = 3600.0) -> AsyncIterator[tuple[Arrivals, All
     workers = Workers("test", 1)
     allocator = Allocator(workers, _Gauge(), Limits(0, 0, 0))
     try:
-        yield Arrivals(allocator, lambda: 0, kept_s), allocator
+        yield Arrivals(allocator, lambda: Asker(0), kept_s), allocator
     finally:
         workers.close()
 

@@ -32,7 +32,7 @@ from everstep_common.trainer_messages import (
     Reserve,
     Reserved,
     Restore,
-    Restored,
+    RestoredCopies,
     RestoredCopy,
     RestoreFailed,
     Skip,
@@ -191,8 +191,8 @@ class TrainerAgent:
                 return self._attach(message), []
             case Describe(begin=begin):
                 return self._describe(begin), []
-            case Restore(names):
-                return self._restore(names)
+            case Restore(names, begin):
+                return self._restore(names, begin or 0)
             case Reserve(size_bytes):
                 return self._give_slots(member, size_bytes)
             case Begin(step=step):
@@ -258,15 +258,18 @@ class TrainerAgent:
         page = sorted(entries, key=lambda entry: entry.name)[begin : begin + 2]
         return DescribedPart(step, tuple(page), len(entries) - begin - len(page))
 
-    def _restore(self, names: tuple[str, ...]) -> tuple[object, list[int]]:
+    def _restore(self, names: tuple[str, ...], begin: int) -> tuple[object, list[int]]:
         step = self.vault.restore_step
         if self.refuse_restore:
             return RestoreFailed(self.refuse_restore), []
         if step is None:
             return NothingToRestore(), []
         found = [self.vault.saved[step][name] for name in names]
-        copies = tuple(RestoredCopy((entry,), size) for _, entry, size in found)
-        return Restored(step, copies), [fd for fd, _, _ in found]
+        # As if a message had room for two descriptors.
+        some = found[begin : begin + 2]
+        copies = tuple(RestoredCopy((entry,), size) for _, entry, size in some)
+        left = len(found) - begin - len(some)
+        return RestoredCopies(step, copies, begin, left), [fd for fd, _, _ in some]
 
 
 def _slot_memory(size_bytes: int) -> int:

@@ -92,7 +92,7 @@ class Job:
             self.control.close()
         self.control = await Client.connect(self.node, TO_LAUNCHER)
         said = await self.control.ask(join_message(running_generation=self.generation))
-        assert said == Joined("node-1")
+        assert said == Joined(self.node.name)
 
     async def hear(self, kind: type) -> None:
         assert self.control is not None

@@ -25,10 +25,9 @@ def environ() -> dict[str, str]:
 class RemoteJobs:
     """The NodeJobs of a process that comes and goes: as much of it as a test uses."""
 
-    bulk_address = ""
-
     def __init__(self, outlet: Outlet) -> None:
         self.pid = 0
+        self.bulk_address = ""
         self._outlet = outlet
         self._writer: asyncio.StreamWriter | None = None
         self._up = asyncio.Condition()
@@ -47,7 +46,8 @@ class RemoteJobs:
 
     async def another_than(self, pid: int) -> None:
         """Wait until an agent serves that is not this one."""
-        async with asyncio.timeout(TIMEOUT_S), self._up:
+        # A start takes a second or two of CPU, which a busy machine gives late.
+        async with asyncio.timeout(3 * TIMEOUT_S), self._up:
             await self._up.wait_for(lambda: self.pid not in (0, pid))
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,6 +65,8 @@ class RemoteJobs:
             self._outlet.record(fleet_pb2.Record.FromString(body))
         elif kind == b"V":
             self._outlet.vault_report(fleet_pb2.VaultReport.FromString(body))
+        elif kind == b"A":
+            self.bulk_address = body.decode()
         else:
             async with self._up:
                 self.pid, self._writer = int(body), writer
@@ -77,7 +79,7 @@ class RemoteJobs:
 
 @asynccontextmanager
 async def killable(
-    folder: Path, interpreter: str = sys.executable
+    folder: Path, interpreter: str = sys.executable, name: str = "node-1"
 ) -> AsyncIterator[tuple[Node, RemoteJobs]]:
     """A node of one agent process after the other, and what stands for its NodeJobs.
 
@@ -88,13 +90,13 @@ async def killable(
     control = str(folder / "control")
     server = await asyncio.start_unix_server(remote.connected, control)
     program = (sys.executable, str(_HERE / "vault_remote_agent.py"))
-    agent = (*program, str(folder / "run"), control, interpreter)
+    agent = (*program, str(folder / "run"), control, interpreter, name)
     hold = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _HOLD, "--die-with-parent", "--", *agent), env=environ()
     )
     try:
         await remote.another_than(0)
-        yield Node("node-1", remote, outlet, settings(folder / "run")), remote  # type: ignore[arg-type]
+        yield Node(name, remote, outlet, settings(folder / "run")), remote  # type: ignore[arg-type]
     finally:
         hold.terminate()
         await hold.wait()

@@ -1,8 +1,9 @@
 """An agent of jobs only, in a process of its own, whose controller is the test.
 
-Arguments: runtime folder, the Unix socket on which the test listens, and what stands for Python in
-storage processes. What goes over the socket is a kind (one byte) and a message: the agent says its
-pid (P), records (R) and reports (V), the test says orders (O) and directives (D).
+Arguments: runtime folder, the Unix socket on which the test listens, what stands for Python in
+storage processes, and the node's name. What goes over the socket is a kind (one byte) and a
+message: the agent says the address of its bulk listener (A), its pid (P), records (R) and reports
+(V), the test says orders (O) and directives (D).
 """
 
 import asyncio
@@ -39,14 +40,16 @@ def _stop_at_sigterm() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
-async def main(folder: Path, control: str) -> None:
+async def main(folder: Path, control: str, node: str) -> None:
     _stop_at_sigterm()
     reader, writer = await asyncio.open_unix_connection(control)
     told = _Told(writer)
-    jobs = NodeJobs(settings(folder), told, "node-1")
+    # As on a large node: on few processors a replica has one connection.
+    jobs = NodeJobs(settings(folder, transfer_streams=2), told, node)
     async with asyncio.TaskGroup() as group:
         group.create_task(jobs.run())
         await jobs.ready.wait()
+        told.say(b"A", jobs.bulk_address.encode())
         told.say(b"P", str(os.getpid()).encode())
         jobs.on_connected(forgotten=False)
         while True:
@@ -59,7 +62,7 @@ async def main(folder: Path, control: str) -> None:
 
 
 if __name__ == "__main__":
-    runtime, control, *interpreter = sys.argv[1:]
-    sys.executable = interpreter[0] if interpreter else sys.executable
+    runtime, control, interpreter, name = sys.argv[1:]
+    sys.executable = interpreter
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(main(Path(runtime), control))
+        asyncio.run(main(Path(runtime), control, name))

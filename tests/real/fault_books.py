@@ -14,6 +14,8 @@ from real.fault_world import FaultWorld
 _STAGES = {"inc.schedule", "inc.env", "inc.init", "inc.restore"}
 # Before them somebody has to hear of the fault, judge it, and stop what is left.
 _BEFORE = {"inc.detect", "inc.diagnose", "inc.drain", "inc.capacity"}
+# What people or the controller want of a job that nothing is wrong with.
+_WANTED = {"operator", "growth"}
 
 
 def safe_step(world: FaultWorld, *, stored: bool) -> int:
@@ -38,11 +40,44 @@ def check_books(world: FaultWorld, causes: Iterable[str], safe: int, *, sure: bo
     found = {incident.cause for incident in incidents}
     assert found <= set(wanted), (incidents, world.fleet.logs())
     assert not sure or set(wanted[:1]) <= found, (incidents, world.fleet.logs())
-    assert (world.fleet.job().generation > 1) == bool(incidents), world.fleet.logs()
     for incident in incidents:
         _has_stages(incident, world)
+    _check_rest(world, incidents, safe)
+
+
+def check_planned_books(
+    world: FaultWorld, allowed: set[str], certain: set[str], safe: int, since: int = 1
+) -> None:
+    """Check what must be true of a job with planned work that a fault came into.
+
+    What was planned costs planned time and nothing else, what broke costs none of it; ``certain``
+    causes must be there, and no others than those that are ``allowed``. Step ``safe`` was so in
+    generation ``since``.
+    """
+    ledger = world.fleet.admin.ledger(JOB)
+    incidents = list(ledger.incidents)
+    found = {incident.cause for incident in incidents}
+    assert certain <= found <= allowed, (certain, allowed, incidents, world.fleet.logs())
+    planned = 0
+    for incident in incidents:
+        costs = {cost.name: cost.time_ns for cost in incident.costs if cost.time_ns > 0}
+        if incident.cause in _WANTED:
+            planned += costs.get("planned", 0)
+            assert not [name for name in costs if name.startswith("inc.")], (incident, costs)
+        else:
+            assert "planned" not in costs, (incident, costs)
+            _has_stages(incident, world)
+    total = {category.name: category.time_ns for category in ledger.categories}
+    assert total.get("planned", 0) == planned, (total, incidents)
+    _check_rest(world, incidents, safe, since)
+
+
+def _check_rest(
+    world: FaultWorld, incidents: list[admin_pb2.Incident], safe: int, since: int = 1
+) -> None:
+    assert (world.fleet.job().generation > 1) == bool(incidents), world.fleet.logs()
     firsts = world.fleet.first_steps()
-    again = {number: step for number, step in firsts.items() if number > 1 and step <= safe}
+    again = {number: step for number, step in firsts.items() if number > since and step <= safe}
     assert not again, f"step {safe} was safe: {firsts}\n{world.fleet.logs()}"
     world.until("no memory is held", lambda: not _held(world))
 

@@ -84,7 +84,7 @@ class FaultWorld:
 
     def kill_process(self, name: str) -> None:
         """Kill the newest rank of a node; its launcher lives. Nothing where none runs."""
-        for pid in self._ranks(name):
+        for pid in self.ranks(name):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -131,7 +131,7 @@ class FaultWorld:
     def _socket(self, name: str) -> Path:
         return self.fleet.folder / name / "run" / "agent.sock"
 
-    def _ranks(self, name: str) -> list[int]:
+    def ranks(self, name: str) -> list[int]:
         below = self.fleet.household.below(self.fleet.launchers[name])
         told = {int(words[0]) for words in self._told().values()}
         return [process.pid for process in below if process.pid in told]
@@ -222,10 +222,11 @@ def fault_world(
     *options: str,
     places: Mapping[str, Place] | None = None,
     tls: TlsSettings | None = None,
+    core_lines: tuple[str, ...] = (),
 ) -> Iterator[FaultWorld]:
     """Yield a fleet of these nodes; nothing of the job runs yet."""
     # With so few nodes two are the larger part of them, and it would wait for a minute.
-    core = ("self_suspicion_s = 3.0",)
+    core = ("self_suspicion_s = 3.0", *core_lines)
     with running_fleet(*nodes, core_lines=core, places=places, tls=tls) as fleet:
         yield FaultWorld(fleet, [str(word) for word in script], options)
 

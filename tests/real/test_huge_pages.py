@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.vault.budget import HugePagePool
 from everstep_agent.vault.pages import HugePages
-from integration.vault_world import lived, running, settings, training
+from everstep_common.trainer_messages import Refused, Reserve
+from everstep_proto.generated import fleet_pb2
+from integration.vault_world import Kept, Node, lived, running, settings, training
 
 pytestmark = pytest.mark.real
 _POOL = Path("/proc/sys/vm/nr_hugepages")
@@ -72,6 +76,57 @@ async def test_snapshots_in_explicit_huge_pages_are_replicated(tmp_path: Path) -
         first.direct(1, target=second)
         await rank.save(1, b"huge")
         await second.outlet.until(lambda: second.outlet.copies() == {(1, 0, 1, True)})
+        await _give_all_back(first)
+        await _give_all_back(second)
+
+
+async def _give_all_back(node: Node) -> None:
+    """The next test needs the pool, and this process goes on."""
+    node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
+    await node.until_memory_is(0)
+
+
+class _Bytes:
+    """So much memory to spare, whatever was taken."""
+
+    def __init__(self, available: int) -> None:
+        self.available = available
+
+    def available_bytes(self) -> int:
+        return self.available
+
+
+@pytest.mark.usefixtures("pool")
+@lived
+async def test_slots_of_the_pool_ask_for_no_ordinary_memory(tmp_path: Path) -> None:
+    chosen, pool = settings(tmp_path, huge_pages=HugePages.EXPLICIT), HugePagePool()
+    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Bytes(0))
+    before = pool.available_bytes()
+    async with running(chosen, world=world) as node, training(node) as rank:
+        # Three slots: out of the pool once, and counted once.
+        assert before - pool.available_bytes() == 6 * _MIB
+        assert node.jobs.metrics().vault_memory_bytes == 6 * _MIB
+        refused = await rank.ask(Reserve(before))
+        assert isinstance(refused, Refused)
+        assert "in the pool of huge pages)" in refused.reason
+        # All of the pool, but for the three that give way: they are empty.
+        await rank.reserve(before // (6 * _MIB) * 2 * _MIB)
+        assert pool.available_bytes() < 6 * _MIB
+        await _give_all_back(node)
+
+
+@pytest.mark.usefixtures("pool")
+@lived
+async def test_slots_that_the_pool_has_no_room_for_are_owed_by_ordinary_memory(
+    tmp_path: Path,
+) -> None:
+    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Bytes(24 * _MIB))
+    chosen = settings(tmp_path, huge_pages=HugePages.EXPLICIT)
+    async with running(chosen, world=world) as node, training(node) as rank:
+        # Of 16 huge pages three are slots; 20 MiB are one more slot of huge pages, and two are not.
+        assert isinstance(await rank.ask(Reserve(20 * _MIB)), Refused)
+        await rank.reserve(12 * _MIB)
+        await _give_all_back(node)
 
 
 @pytest.mark.usefixtures("pool")

@@ -1,4 +1,4 @@
-"""The example for the Hugging Face Trainer, as a job whose rank is killed."""
+"""The example for the Hugging Face Trainer, as a job one rank of which is killed."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 from integration.example_job import losses_alone, losses_in_a_job
 
 STEPS, KILL_AT = 60, 30
+EXAMPLE = "train_transformers.py"
 
 
 @pytest.mark.long
@@ -14,10 +15,17 @@ STEPS, KILL_AT = 60, 30
 def test_the_losses_of_a_job_whose_rank_is_killed_are_those_of_one_that_ran_through(
     tmp_path: Path,
 ) -> None:
-    wanted = losses_alone("train_transformers.py", STEPS, tmp_path)
+    wanted = losses_alone(EXAMPLE, STEPS, tmp_path)
     assert sorted(wanted) == list(range(STEPS))
-    found = losses_in_a_job("train_transformers.py", STEPS, ("node-1",), 1, kill_at=KILL_AT)
-    assert found == wanted
+    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 1, kill_at=KILL_AT) == wanted
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_two_ranks_of_which_one_is_killed_have_the_losses_of_two_that_ran_through() -> None:
+    wanted = losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 2)
+    assert sorted(wanted) == list(range(STEPS))
+    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 2, kill_at=KILL_AT) == wanted
 
 
 @pytest.mark.long

@@ -142,6 +142,7 @@ KINDS: dict[str, Callable[[everstep.Run], Kept]] = {
     "fsdp": lambda run: Snapshotted("fsdp", run),
     # Without dropout the losses hardly depend on the number of ranks.
     "fsdp-steady": lambda run: Snapshotted("fsdp", run, 0.0),
+    "ddp-steady": lambda run: Snapshotted("ddp", run, 0.0),
     "dcp": lambda run: Checkpointed("fsdp", run),
 }
 

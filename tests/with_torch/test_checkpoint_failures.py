@@ -1,6 +1,7 @@
 """A state that torch.distributed.checkpoint cannot have saved ends no training, unless asked to."""
 
 import asyncio
+import pickle
 import warnings
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 import everstep
 from everstep.checkpoint import VaultWriter
+from everstep.state.views import StateError
 from everstep_common.trainer_messages import Start
+from fakes.shard_store import ShardStore, StoreRun
 from integration.trainer_rank import environ
 from integration.vault_world import Node, launcher, lived, plan, running, settings
 
@@ -66,3 +69,8 @@ async def test_who_asks_for_it_hears_of_it(tmp_path: Path) -> None:
         node.order(start_generation=plan(1))
         assert isinstance(await control.hear(), Start)
         await asyncio.to_thread(_refused, node)
+
+
+def test_a_writer_is_not_sent_to_another_process() -> None:
+    with pytest.raises(StateError, match=r"AsyncCheckpointerType\.THREAD"):
+        pickle.dumps(VaultWriter(StoreRun(0, ShardStore())))

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.distributed.tensor import Replicate, Shard
 
+from everstep.state.capture import capture_of
+from everstep.state.parts import Place
+from everstep.state.views import StateError
 from fakes.shard_store import ShardStore
 from with_torch.training import names_of_ddp, placed, replaced, resume, train
 from with_torch.world import merged, run_world
@@ -55,12 +59,22 @@ def test_replicas_save_each_tensor_once(kind: str, size: int, tmp_path: Path) ->
     assert max(per_rank) < sum(per_rank) / 2
 
 
-def test_ddp_keeps_parameters_equal_but_not_buffers(tmp_path: Path) -> None:
-    names = run_world(2, tmp_path, names_of_ddp)
+@pytest.mark.parametrize(("inside", "prefix"), [(False, "model/module."), (True, "model/")])
+def test_ddp_keeps_parameters_equal_but_not_buffers(
+    inside: bool, prefix: str, tmp_path: Path
+) -> None:
+    names = run_world(2, tmp_path, names_of_ddp, inside)
     shared = [name for saved in names for name in saved if name.startswith("model/")]
-    assert sorted(shared) == ["model/module.bias", "model/module.weight"]
+    assert sorted(shared) == [f"{prefix}bias", f"{prefix}weight"]
     for rank, saved in enumerate(names):
-        assert f"rank-{rank}/model/module.running_mean" in saved
+        assert f"rank-{rank}/{prefix}running_mean" in saved
+
+
+def test_only_ddp_says_which_parameters_are_equal() -> None:
+    model = nn.Linear(1, 1)
+    for other in (model, 3):
+        with pytest.raises(StateError, match="modules that are torch's DistributedDataParallel"):
+            capture_of({"model": model}, Place(), equal=[other])
 
 
 def _only(store: ShardStore) -> int:

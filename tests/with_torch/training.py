@@ -210,8 +210,10 @@ def _dcp_state(training: Training) -> dict[str, object]:
     return {"model": model, "optimizer": optimizer}
 
 
-def names_of_ddp() -> list[str]:
-    """Return the shards that each rank of a model with buffers saves."""
+def names_of_ddp(inside: bool) -> list[str]:
+    """Return the shards that each rank of a model with buffers saves, of DDP's or the one in it."""
     model = DistributedDataParallel(nn.BatchNorm1d(4))
     place = Place(dist.get_rank(), dist.get_world_size())
-    return [view.name for view in capture_of({"model": model}, place).views()]
+    state = {"model": model.module if inside else model}
+    equal = [model] if inside else []
+    return [view.name for view in capture_of(state, place, equal).views()]

@@ -10,6 +10,8 @@ from everstep_common.version import VERSION
 
 _GROUP = "everstep.commands"
 _EXIT_USAGE = 2
+# As shells count: 128 + SIGINT.
+_EXIT_INTERRUPTED = 130
 HELP = """\
 everstep keeps a training job stepping through the failures of a GPU cluster.
 
@@ -49,7 +51,13 @@ daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller'
 
 def main() -> int:
     """Run ``everstep``; return the exit code."""
-    arguments = sys.argv[1:]
+    try:
+        return _command(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command has its own way with it
+        return _EXIT_INTERRUPTED
+
+
+def _command(arguments: list[str]) -> int:
     if "_EVERSTEP_COMPLETE" in os.environ:  # set by the shell completion of the CLI
         return _dispatch("cli", "cli", "shell completion")
     if arguments[:1] == ["run"]:

@@ -37,7 +37,7 @@ def snapshots(
     wait_s: float | None = None,
     hash: Hasher = "agent",
     raises: bool = False,
-    equal: Collection[str] = (),
+    equal: Collection[object] = (),
     replaceable: Collection[str] = (),
 ) -> Snapshots:
     """Return the snapshots of this process's state; see `Run.snapshots`."""

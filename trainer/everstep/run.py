@@ -174,16 +174,16 @@ class Run:
         wait_s: float | None = None,
         hash: Hasher = "agent",
         raises: bool = False,
-        equal: Collection[str] = (),
+        equal: Collection[object] = (),
         replaceable: Collection[str] = (),
     ) -> Snapshots:
         """Return the snapshots of ``state``: the shards of this rank by their names in the job.
 
         ``overlap`` copies while the next step computes; ``on_full`` and ``wait_s`` (seconds) say
         what happens with no slot free; ``hash="trainer"`` covers the copy too; ``equal`` names what
-        is the same on every rank, of which each saves its share; ``replaceable`` names that of
-        which another rank's will do when all copies of a rank's own are lost. Raises StateError,
-        ValueError, DigestError.
+        is the same on every rank, of which each saves its share (a DistributedDataParallel in it:
+        its parameters); ``replaceable`` names that of which another rank's will do when all copies
+        of a rank's own are lost. Raises StateError, ValueError, DigestError.
         """
         policy = Policy(overlap=overlap, on_full=on_full, wait_s=wait_s, hash=hash, raises=raises)
         digest = xxh3_128() if policy.hash == "trainer" and self._link else None

@@ -62,6 +62,13 @@ class VaultWriter(StorageWriter):
         self._step: int | None = None
         self._snapshots = run.snapshots(self._items, raises=raises)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Refuse: another process has no place in the job. Raises StateError."""
+        raise StateError(
+            "a VaultWriter saves from the training process only: use dcp.save, or async_save with"
+            " AsyncCheckpointerType.THREAD"
+        )
+
     def at(self, step: int) -> "VaultWriter":
         """Return this writer, for the state after ``step``."""
         self._step = step

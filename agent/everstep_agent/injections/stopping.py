@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
-from everstep_agent.jobs.processes import ProcessIdentity, alive, identify
+from everstep_agent.jobs.processes import ProcessIdentity, identify, send_signal
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ def may_stop(pids: Iterable[int]) -> str:
         found = identify(pid)
         try:
             if found is not None:
-                _signal(found, 0)
+                send_signal(found, 0)
         except PermissionError:
             return (
                 f"process {pid} belongs to another user; the agent needs the capability CAP_KILL "
@@ -37,7 +36,7 @@ def go_on(processes: Iterable[ProcessIdentity]) -> None:
     """Let processes go on, those that are still there."""
     for process in processes:
         with suppress(PermissionError):
-            _signal(process, signal.SIGCONT)
+            send_signal(process, signal.SIGCONT)
 
 
 class Watcher(Protocol):
@@ -99,23 +98,8 @@ class Stopper:
                 continue
             try:
                 self._watcher.note(found)
-                _signal(found, signal.SIGSTOP)
+                send_signal(found, signal.SIGSTOP)
             except OSError as error:
                 logger.warning("process %d cannot be stopped: %s", pid, error)
             else:
                 self.stopped.add(found)
-
-
-def _signal(process: ProcessIdentity, number: int) -> None:
-    """Signal a process, and no other that got its pid since. Raises PermissionError."""
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except OSError:
-        return
-    try:
-        if alive(process):
-            signal.pidfd_send_signal(pidfd, number)
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(pidfd)

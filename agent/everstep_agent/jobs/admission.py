@@ -3,23 +3,40 @@
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import goes_on
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.vault.allocator import Asker
 from everstep_agent.vault.forecast import Forecast
 from everstep_common.trainer_messages import Join
 
 
-async def memory_refusal(desk: Desk, known: NodeJob | None, join: Join, uid: int) -> str | None:
-    """Return why the snapshots would not fit, and what would; None where that is not known.
+def begun(known: NodeJob | None, join: Join, uid: int) -> bool:
+    """Return whether a launcher's job has its memory here already, or gets on without.
 
-    Asked before anything runs: a job that has begun here has its memory, or gets on without. What
-    is kept of the job that a new one goes on from must not be freed to make room for that one.
+    What is kept of the job that a new one goes on from must not be freed to make room for that one.
     """
-    begun = known is not None and (not known.over or goes_on(known.facts, join, uid))
-    if join.snapshot_bytes <= 0 or join.running_generation or begun:
+    if join.running_generation:
+        return True
+    return known is not None and (not known.over or goes_on(known.facts, join, uid))
+
+
+def forecast_of(desk: Desk, join: Join) -> Forecast | None:
+    """Return what a job will need on this node, if it said how large its state is."""
+    if join.snapshot_bytes <= 0:
         return None
-    forecast = Forecast(
+    return Forecast(
         processes=join.processes_per_node,
         snapshot_bytes=join.snapshot_bytes,
         slots=desk.site.slots_per_rank + int(join.storage is not None),
         replicas=join.nodes_max > 1,
     )
-    return await desk.site.allocator.refusal(uid, forecast)
+
+
+async def memory_refusal(desk: Desk, known: NodeJob | None, join: Join, uid: int) -> str | None:
+    """Return why the snapshots would not fit beside what others were promised, and what would.
+
+    A launcher that comes back has that word already.
+    """
+    forecast = forecast_of(desk, join)
+    if forecast is None or (known is not None and known.facts.promised == forecast):
+        return None
+    asker = Asker(uid, join.job, after_promises=True)
+    return await desk.site.allocator.refusal(asker, forecast)

@@ -9,13 +9,24 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+from everstep_agent.cycle_collector import take_for_old
 from everstep_agent.jobs.processes import Peer
-from everstep_agent.long_frames import SMALL_BYTES_MAX, Room, Rooms, Turn, may_be_long, no_turn
-from everstep_agent.slices import slowly
+from everstep_agent.long_frames import (
+    SMALL_BYTES_MAX,
+    Room,
+    Rooms,
+    Turn,
+    may_be_long,
+    no_turn,
+    space_for,
+)
+from everstep_agent.slices import Turns, slowly
 from everstep_common import frames
 from everstep_common.long_frames import decode_in_parts, encode_in_parts
 
 _COUNT = struct.Struct("i")
+# The kernel goes on for as long as the other side sends, if there is room.
+_TAKEN_BYTES = 256 * 1024
 
 
 class Connection:
@@ -61,18 +72,17 @@ class Connection:
         length = frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
         if length > most_bytes:
             raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
-        end = frames.HEADER_BYTES + length
         self._turn.end()
         if self._rooms is None or length <= SMALL_BYTES_MAX:
-            await self._fill(end)
+            payload = await self._body(length)
         else:
             self._turn = await self._rooms.incoming.turn(self._owner, length)
             async with _in_time(self._rooms.incoming, f"a message of {length} bytes did not come"):
-                await self._fill(end)
-        # What came is not copied, for it may be long; only what follows it is.
-        frame, self._buffer = self._buffer, self._buffer[end:]
-        payload = memoryview(frame)[frames.HEADER_BYTES : end]
-        return await slowly(decode_in_parts(payload, {kind.__name__: kind for kind in known}))
+                payload = await self._body(length)
+        message = await slowly(decode_in_parts(payload, {kind.__name__: kind for kind in known}))
+        if length > SMALL_BYTES_MAX:
+            take_for_old()
+        return message
 
     async def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Send a message with descriptors, which stay the caller's. Raises OSError."""
@@ -96,9 +106,10 @@ class Connection:
 
     async def _send(self, parts: list[bytes], fds: Sequence[int]) -> None:
         first, *others = parts
-        sent = await self._send_first(first, fds) if fds else 0
+        sent, turns = await self._send_first(first, fds) if fds else 0, Turns()
         for part in (first[sent:], *others):
             await asyncio.get_running_loop().sock_sendall(self._socket, part)
+            await turns.moved(len(part))
 
     def _unread(self) -> int:
         """Return how much of what was sent the other side has not taken yet."""
@@ -112,6 +123,21 @@ class Connection:
             if not data:
                 raise ConnectionError("closed by the other side")
             self._buffer += data
+
+    async def _body(self, length: int) -> memoryview:
+        """Return what follows a header that is in the buffer."""
+        body, loop, turns = space_for(length), asyncio.get_running_loop(), Turns()
+        begun = self._buffer[frames.HEADER_BYTES : frames.HEADER_BYTES + length]
+        del self._buffer[: frames.HEADER_BYTES + length]
+        at = len(begun)
+        body[:at] = begun
+        while at < length:
+            count = await loop.sock_recv_into(self._socket, body[at : at + _TAKEN_BYTES])
+            if not count:
+                raise ConnectionError("closed by the other side")
+            at += count
+            await turns.moved(count)
+        return body
 
     async def _send_first(self, frame: bytes, fds: Sequence[int]) -> int:
         while True:

@@ -14,14 +14,15 @@ from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.long_frames import rooms_of
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.allocator import Allocator, Kept
-from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.accounts import Kept, Promises
+from everstep_agent.vault.allocator import Allocator
 from everstep_agent.vault.bulk.floor import Floor
 from everstep_agent.vault.bulk.pace import Pace
 from everstep_agent.vault.bulk.secrecy import Secrecy
 from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
 from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.ongoing import Spawn
+from everstep_agent.vault.room import Limits
 from everstep_agent.vault.shelf import Shelf
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.workers import Workers
@@ -61,6 +62,7 @@ class Household:
     world: Surroundings
     spawn: Spawn
     kept: Kept
+    promises: Promises
     stack: ExitStack
 
 
@@ -93,8 +95,8 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
         settings.memory_bytes_max,
         settings.memory_per_user_bytes_max,
     )
-    allocator = Allocator(workers, world.gauge, limits, settings.huge_pages)
-    allocator.kept = household.kept
+    allocator = Allocator(workers, world.gauge, limits, settings.huge_pages, world.pool)
+    allocator.kept, allocator.promises = household.kept, household.promises
     timeout_s = settings.transfer_timeout_s
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))

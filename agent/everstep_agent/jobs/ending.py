@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.leaving import vacate
 from everstep_agent.jobs.processes import ProcessIdentity, alive, kill, wait_dead
 from everstep_agent.jobs.records import left_record, stopped_record
 from everstep_common import trainer_messages as messages
@@ -76,7 +77,7 @@ async def watch_absence(job: NodeJob, grace_s: float, *, told: bool) -> None:
         await stopped(job, generation, job.desk.boot_ns())
     else:
         await settle(job, generation)
-    job.vacate()
+    vacate(job)
     if not told:
         job.desk.outlet.record(left_record(job.facts, reason, by_user=False))
 

@@ -116,6 +116,11 @@ class NodeJob:
 
     def _begin(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
         facts = self.facts
+        again = bool(facts.start) and not facts.past
+        if again:
+            # The generation that it was promised for is over: this one has what there is.
+            facts.promised = None
+        self.vault.after_promises = not again and facts.promised is None
         facts.start, facts.phases, facts.processes = plan.SerializeToString(), (), ()
         facts.abandoned = ()
         facts.transfer_key = plan.transfer_key or facts.transfer_key
@@ -137,6 +142,7 @@ class NodeJob:
         self.facts.ended, self.facts.succeeded = True, order.succeeded
         self.facts.end_reason = reason
         self.facts.past = self.facts.wanted = False
+        self.facts.promised = None
         self.facts.stopped = max(self.facts.stopped, self.vault.fence)
         self.vault.stopped = self.facts.stopped
         self.save()
@@ -206,26 +212,6 @@ class NodeJob:
         """Send the launcher away."""
         if self.launcher:
             self.launcher.tell(messages.Refused(reason))
-
-    def release_launcher(self) -> None:
-        """The launcher went as it was told: whoever comes next may be another user."""
-        self.launcher = None
-        self.facts.launcher = None
-        self.stand_by(None)
-        if self.facts.past:  # nothing has come of its job: what is kept is of the one before
-            self.facts.ended, self.facts.past = True, False
-        if self.over:
-            self.vacate()
-        self.save()
-
-    def vacate(self) -> None:
-        """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
-        self.facts.launcher, self.facts.processes = None, ()
-        self.waiting.over()
-        self.stand_by(None)
-        self.vault.release_ready()
-        self.facts.uid, self.facts.token_sha256 = -1, ""
-        self.save()
 
     def close(self) -> None:
         """Forget the job."""

@@ -1,10 +1,10 @@
 """Jobs that have ended: what they keep for a while, and who may have it before that is over."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.budget import Use
+from everstep_agent.vault.room import Use
 
 _LOOK_AGAIN_S = 0.2
 
@@ -61,18 +61,18 @@ class EndedJobs:
         else:
             self.reap(job)
 
-    def evict(self) -> bool:
+    def evict(self, spared: Collection[str] = ()) -> bool:
         """See Kept."""
-        vaults = [job.vault for job in self._jobs.values()]
+        vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
         if any(one.arrivals.release() or one.slots_ahead.release() for one in vaults):
             return True
         freed = any(self.reap(job) for job in list(self._jobs.values()))
         self.evictions += freed
         return freed
 
-    def evictable(self, uid: int) -> Use:
+    def evictable(self, uid: int, spared: Collection[str] = ()) -> Use:
         """See Kept."""
-        vaults = [job.vault for job in self._jobs.values()]
+        vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
         ended = [job.vault for job in self._jobs.values() if _reapable(job)]
         sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
         sizes += [(vault.uid == uid, vault.arrivals.waiting_bytes) for vault in vaults]

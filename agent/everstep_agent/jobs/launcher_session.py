@@ -6,6 +6,7 @@ import logging
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.ending import hear_out, settle, stopped
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.leaving import release_launcher
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import exited_record, finished_record, left_record
 from everstep_agent.jobs.seen_steps import step_seen
@@ -66,7 +67,7 @@ class LauncherSession:
     def _dismiss(self) -> None:
         self.dismissed = True
         if self._job.launcher is self:
-            self._job.release_launcher()
+            release_launcher(self._job)
 
     async def _take(self, message: object) -> None:
         job = self._job

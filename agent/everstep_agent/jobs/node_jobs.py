@@ -5,18 +5,18 @@ from collections.abc import Collection, Coroutine
 from contextlib import ExitStack
 from typing import Any
 
-from everstep_agent.detectors.held import HELD, judge_held
-from everstep_agent.detectors.jobs import SKIPPED
-from everstep_agent.detectors.judgement import Healthy, Judgement
-from everstep_agent.detectors.storing import FAILING, judge_storage
+from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.jobs.desk import Desk, Household, open_desk
 from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
 from everstep_agent.jobs.facts import JobFacts, open_database
+from everstep_agent.jobs.hello import job_on_node
 from everstep_agent.jobs.identity import is_meant, learn
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import join_again
+from everstep_agent.jobs.judging import judge_jobs
 from everstep_agent.jobs.kept import EndedJobs
 from everstep_agent.jobs.metrics import Counts, JobsMetrics, jobs_metrics, no_metrics
+from everstep_agent.jobs.promises import JobPromises
 from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listening_unix
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
@@ -66,6 +66,7 @@ class NodeJobs:
                 self._world,
                 self._spawn,
                 self._ended,
+                JobPromises(self._jobs),
                 stack,
             )
             desk = self._desk = open_desk(household, database)
@@ -128,16 +129,7 @@ class NodeJobs:
 
     def jobs(self) -> list[fleet_pb2.JobOnNode]:
         """Return what Hello tells of each job."""
-        return [
-            fleet_pb2.JobOnNode(
-                job=name,
-                generation=max(job.vault.fence, job.facts.stopped),
-                launcher=job.launcher is not None,
-                planned_generation=job.facts.own.planned,
-                job_id=job.facts.job_id if job.launcher is not None else 0,
-            )
-            for name, job in self._jobs.items()
-        ]
+        return [job_on_node(job) for job in self._jobs.values()]
 
     def training_pids(self) -> list[int]:
         """Return the training processes that are attached now."""
@@ -153,20 +145,7 @@ class NodeJobs:
 
     def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
         """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
-        if self._desk is None:
-            return []
-        gone: list[Judgement] = [
-            Healthy(key, "the job is not on this node any more")
-            for key in open_keys
-            if key.condition in (SKIPPED, FAILING, HELD)
-            and key.component.split("/")[1] not in self._jobs
-        ]
-        held = {name: job.processes.held() for name, job in self._jobs.items()}
-        gone += judge_held(held, open_keys)
-        files = ((name, job.storage.files) for name, job in self._jobs.items())
-        storage = [judge_storage(name, one.trouble) for name, one in files if one.configured]
-        gone += self._desk.site.refusals.judge(open_keys)
-        return gone + storage + self._desk.skips.judge(self._desk.boot_ns())
+        return judge_jobs(self._jobs, self._desk, open_keys) if self._desk else []
 
     # --- the jobs by name (server.Jobs) ----------------------------------------------------------
 

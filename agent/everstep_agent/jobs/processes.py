@@ -100,14 +100,19 @@ def alive(process: ProcessIdentity) -> bool:
 
 
 def kill(process: ProcessIdentity) -> None:
-    """Kill a process, and no other that got its pid since. Raises PermissionError."""
+    """Kill a process, as `send_signal` does. Raises PermissionError."""
+    send_signal(process, signal.SIGKILL)
+
+
+def send_signal(process: ProcessIdentity, number: int) -> None:
+    """Signal a process, and no other that got its pid since. Raises PermissionError."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
         if alive(process):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         return
     finally:

@@ -43,6 +43,7 @@ def vault_report(
         ],
         standbys=None if standbys is None else _standbys(standbys),
         lesson=lesson,
+        replicas_short=vault.replicas_short,
     )
 
 

@@ -6,7 +6,7 @@ import socket
 from collections import Counter
 from typing import Protocol
 
-from everstep_agent.jobs.admission import memory_refusal
+from everstep_agent.jobs.admission import begun, forecast_of, memory_refusal
 from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
@@ -14,6 +14,7 @@ from everstep_agent.jobs.identity import late_refusal
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import take_in
 from everstep_agent.jobs.launcher_session import LauncherSession
+from everstep_agent.jobs.leaving import release_launcher
 from everstep_agent.jobs.processes import alive, peer_of
 from everstep_agent.jobs.records import left_record
 from everstep_agent.jobs.trainer_session import TrainerSession
@@ -136,11 +137,16 @@ class JobServer:
             reason = late_refusal(known.facts, join)
             reason = reason or known.storage.busy_for_another(peer.uid)
             reason = reason or await _other_launcher(known, peer.pid)
-        reason = reason or await memory_refusal(self._desk, known, join, peer.uid)
+        begins = not begun(known, join, peer.uid)
+        if begins:
+            reason = reason or await memory_refusal(self._desk, known, join, peer.uid)
         if reason:
             await connection.send(messages.Refused(reason))
             return
         job = self._jobs.known_or_new(join.job)
+        if begins:
+            # With no turn of the loop since it was found to fit, so nobody can come between.
+            job.facts.promised = forecast_of(self._desk, join)
         session = LauncherSession(connection, job)
         take_in(job, join, peer, session)
         if away := self._jobs.controller_away():
@@ -159,7 +165,7 @@ class JobServer:
         if job.facts.ended:
             if not session.leaving:
                 self._desk.outlet.record(left_record(job.facts, "its job is over", by_user=False))
-            job.release_launcher()
+            release_launcher(job)
             self._jobs.forget_if_over(job)
             return
         self._jobs.watch_absent(job, told=session.leaving)

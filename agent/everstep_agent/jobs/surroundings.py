@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from everstep_agent.vault.budget import MemoryGauge, NodeMemory
+from everstep_agent.vault.budget import HugePagePool, MemoryGauge, NodeMemory
 from everstep_agent.vault.shelf import DescriptorStore, ServiceManager
 from everstep_common import clock
 from everstep_proto.tls import TlsSettings
@@ -26,6 +26,7 @@ class Surroundings:
     stored_fds: Mapping[str, int] | None = None
     keeper: DescriptorStore = field(default_factory=ServiceManager)
     gauge: MemoryGauge = field(default_factory=NodeMemory)
+    pool: MemoryGauge = field(default_factory=HugePagePool)
     boot_ns: Callable[[], int] = clock.boot_ns
     jitter: random.Random | None = None
     # What this node shows to others, and expects of them.

@@ -1,11 +1,11 @@
 """A training process's connection: restore, slots, commits, progress; fenced by its generation."""
 
 import logging
-import os
 from dataclasses import replace
 
 from everstep_agent.jobs.answering import Answering
 from everstep_agent.jobs.connection import Connection
+from everstep_agent.jobs.handing_over import HandingOver
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.ranges import number_problem
@@ -14,10 +14,9 @@ from everstep_agent.jobs.slot_session import SlotSession
 from everstep_agent.slices import slowly
 from everstep_agent.vault.manifests import by_name_in_parts
 from everstep_agent.vault.reserve import Owner
-from everstep_agent.vault.restoring.restore import RestoredPart
 from everstep_agent.vault.restoring.search import RestoreError
 from everstep_common import trainer_messages as messages
-from everstep_common.frames import FDS_MAX, FrameError
+from everstep_common.frames import FrameError
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -37,6 +36,7 @@ class TrainerSession:
         self._answering = Answering(connection)
         # What a rank that asks for a part after the other is being told.
         self._described: tuple[messages.Entry, ...] = ()
+        self._handing_over = HandingOver(connection)
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -57,6 +57,7 @@ class TrainerSession:
             raise
         finally:
             await self._answering.give_up()
+            self._handing_over.end()
             self._slots.end()
 
     async def _serve_next(self) -> None:
@@ -103,6 +104,7 @@ class TrainerSession:
     async def _recover(self, message: messages.Describe | messages.Restore) -> None:
         plan = self._job.facts.plan
         if over := self._slots.over():
+            self._handing_over.end()
             await self._connection.send(messages.RestoreFailed(over))
             return
         if not plan.restore:
@@ -140,37 +142,18 @@ class TrainerSession:
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
     async def _restore(self, plan: fleet_pb2.StartGeneration, message: messages.Restore) -> None:
-        parts = await self._job.restorer.restore(plan, message.names, self._owner.rank)
-        logger.info(
-            "job %s: generation %d: rank %d restored step %d from %s",
-            self._job.facts.job,
-            self._owner.generation,
-            self._owner.rank,
-            plan.restore_step,
-            ", ".join(sorted({part.origin for part in parts})),
-        )
-        try:
-            await self._hand_over(plan.restore_step, parts)
-        finally:
-            for part in parts:
-                part.region.drop()
-
-    async def _hand_over(self, step: int, parts: list[RestoredPart]) -> None:
-        if len(parts) > FDS_MAX:
-            reason = f"the state is in {len(parts)} copies, more than {FDS_MAX} at once"
-            await self._connection.send(messages.RestoreFailed(reason))
-            return
-        copies = tuple(
-            messages.RestoredCopy(part.entries, part.region.size_bytes) for part in parts
-        )
-        fds: list[int] = []
-        try:
-            for part in parts:
-                fds.append(part.region.open_read_only())
-            await self._connection.send(messages.Restored(step, copies), fds)
-        finally:
-            for fd in fds:
-                os.close(fd)
+        if not self._handing_over.goes_on(message):
+            parts = await self._job.restorer.restore(plan, message.names, self._owner.rank)
+            self._handing_over.take_over(message, plan.restore_step, parts)
+            logger.info(
+                "job %s: generation %d: rank %d restored step %d from %s",
+                self._job.facts.job,
+                self._owner.generation,
+                self._owner.rank,
+                plan.restore_step,
+                ", ".join(sorted({part.origin for part in parts})),
+            )
+        await self._handing_over.give()
 
     def _ready(self, message: messages.Ready) -> None:
         if not self._slots.over():

@@ -1,8 +1,6 @@
-"""Kernel log probe: where kernel lines come from, and how far they were read."""
+"""Kernel log probe: what is read of a log, and how far."""
 
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from everstep_agent.detectors.kernel import KernelLine
@@ -50,14 +48,3 @@ class KernelLog(Protocol):
     def has_news(self) -> bool:
         """Return whether that the descriptor became readable is about this log."""
         ...
-
-
-def kernel_log(path: Path, boot_id: str, position: Position) -> KernelLog:
-    """Return the log at ``path``: the kernel's own, or a followed file."""
-    # They are built on what is above.
-    from everstep_agent.probes.kernel_device import DeviceLog
-    from everstep_agent.probes.kernel_file import FileLog
-
-    if path.exists() and stat.S_ISCHR(path.stat().st_mode):
-        return DeviceLog(path, boot_id, position)
-    return FileLog(path, position)

@@ -45,7 +45,7 @@ class Clerk:
             except (DepotError, RecordError) as error:
                 answer = messages.Failed(str(error))
             except OSError as error:
-                answer = messages.Failed(f"{error.strerror or error}: {error.filename or ''}")
+                answer = messages.Failed(_sentence(error))
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -121,6 +121,16 @@ def main(channel: Channel) -> None:
         return
     channel.send(messages.Ready())
     Clerk(channel, depot_of).serve()
+
+
+def _sentence(error: OSError) -> str:
+    """Return what went wrong, and with which file where that is known."""
+    what = error.strerror or str(error)
+    return (
+        f"{what}: {os.fsdecode(error.filename)}"
+        if isinstance(error.filename, str | bytes)
+        else what
+    )
 
 
 if __name__ == "__main__":

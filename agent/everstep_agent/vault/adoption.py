@@ -58,7 +58,7 @@ def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf
 def _adopt_job(vault: JobVault, kept: Found) -> None:
     groups: dict[tuple[int, ...], Found] = defaultdict(dict)
     for name, (memory, region) in kept.items():
-        vault.site.allocator.account(vault.uid, region)
+        vault.site.allocator.account(vault.asker, region)
         region.given = bool(memory.holder)
         if memory.replica:
             replica = _adopt_replica(vault, name, memory, region)

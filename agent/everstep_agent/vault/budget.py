@@ -1,9 +1,11 @@
-"""How much memory snapshots may take: what the node and the agent's cgroup still have."""
+"""How much memory there is for snapshots: what node, cgroup and huge page pool still have."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from everstep_agent.vault.pages import HUGE_PAGE_BYTES
 
 
 class MemoryGauge(Protocol):
@@ -38,6 +40,24 @@ class NodeMemory:
             if name == key:
                 return int(rest.split()[0]) * 1024
         raise OSError(f"{self.proc}/meminfo has no {key}")
+
+
+@dataclass(frozen=True, slots=True)
+class HugePagePool:
+    """Explicit huge pages that nobody has reserved: no part of MemAvailable, or of a cgroup's."""
+
+    folder: Path = Path("/sys/kernel/mm/hugepages/hugepages-2048kB")
+
+    def available_bytes(self) -> int:
+        """See MemoryGauge; a kernel without such pages has none."""
+        try:
+            free, reserved = (
+                int((self.folder / name).read_text(encoding="ascii"))
+                for name in ("free_hugepages", "resv_hugepages")
+            )
+        except (OSError, ValueError):
+            return 0
+        return max(0, free - reserved) * HUGE_PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,62 +109,3 @@ def _idle_cache(folder: Path, files: _Names) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith(f"{files.idle_cache} "))
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an operator allows, in bytes; 0 is no limit."""
-
-    reserve_bytes: int = 0
-    total_bytes: int = 0
-    per_user_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What snapshots take already, in bytes: of all users, and of the one who asks."""
-
-    total_bytes: int
-    user_bytes: int
-
-
-NOTHING = Use(0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes that are left for one user, and whose words say so."""
-
-    size_bytes: int
-    whose: str
-
-
-def room(available: int, limits: Limits, use: Use) -> Room:
-    """Return the least of what the node and the operator's limits leave."""
-    rooms = [(available - limits.reserve_bytes, "this node can spare")]
-    if limits.total_bytes:
-        rooms.append((limits.total_bytes - use.total_bytes, "jobs.memory_bytes_max leaves"))
-    if limits.per_user_bytes:
-        rooms.append(
-            (limits.per_user_bytes - use.user_bytes, "jobs.memory_per_user_bytes_max leaves")
-        )
-    least, whose = min(rooms)
-    return Room(max(0, least), whose)
-
-
-def refusal(pieces: int, piece_bytes: int, left: Room) -> str | None:
-    """Return None when so many pieces fit, else a sentence with what does."""
-    if pieces * piece_bytes <= left.size_bytes:
-        return None
-    return (
-        f"{pieces} x {size_text(piece_bytes)} of snapshot memory were asked for and {left.whose} "
-        f"{size_text(left.size_bytes)}: {pieces} x {size_text(left.size_bytes // pieces)} would fit"
-    )
-
-
-def size_text(count: int) -> str:
-    """Return a size for people."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count} bytes"

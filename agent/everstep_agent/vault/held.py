@@ -152,6 +152,11 @@ class Holdings:
         replicas = sum(replica.region.size_bytes for replica in self.replicas.values())
         return slots, replicas
 
+    def given(self) -> list[int]:
+        """Return how much memory each rank has that has slots to write to."""
+        ranks = (memory for memory in self.ranks if not memory.retired)
+        return [sum(region.size_bytes for region in memory.held()) for memory in ranks]
+
     def facts(self) -> list[tuple[CopyFacts, bool]]:
         """Return all verified copies, and whether each is a replica."""
         own = [(memory.table.facts(slot), False) for memory, slot in self.own()]

@@ -5,7 +5,7 @@ from functools import partial
 
 from everstep_agent.slices import slowly
 from everstep_agent.storage.wishes import Wishes
-from everstep_agent.vault.allocator import MemoryShortError
+from everstep_agent.vault.allocator import Asker, MemoryShortError
 from everstep_agent.vault.bell import Bell
 from everstep_agent.vault.bulk.arrivals import Arrivals
 from everstep_agent.vault.cadence import Cadence, Hold
@@ -53,6 +53,8 @@ class JobVault:
         self.hold: Hold | None = None
         # More slots for each rank where snapshots go to storage: a slow one must cost no step.
         self.spare_slots = 0
+        # It begins here and was promised nothing: what others were promised is not for it.
+        self.after_promises = False
         # Where copies arrive, and the job's files when it has storage.
         self.arrivals = self._new_arrivals()
         self.files: FileTier | None = None
@@ -62,9 +64,16 @@ class JobVault:
         self.wishes = Wishes()
         self.bell = Bell()
         self.bad_copies: list[str] = []
+        # Memory was too short for the replicas of more than one member; the controller is told.
+        self.replicas_short = False
         self.holdings = Holdings(site.shelf, self.changed)
         self.ongoing = Ongoing(job, spawn)
         self._on_change = on_change
+
+    @property
+    def asker(self) -> Asker:
+        """Return who asks for the job's memory."""
+        return Asker(self.uid, self.job)
 
     def changed(self) -> None:
         """Something was committed, verified, freed or found bad."""
@@ -135,6 +144,7 @@ class JobVault:
         self.fence = self.stopped = self.settled = 0
         self.recoverable, self.target, self.carried = Recoverable(), None, Carried()
         self.cadence, self.hold = Cadence(), None
+        self.replicas_short = False
         self.wishes.forget()
 
     # --- slots -------------------------------------------------------------------------------
@@ -180,7 +190,8 @@ class JobVault:
         slots = self.site.slots_per_rank + self.spare_slots
         older = any(memory.retired for memory in self.holdings.ranks)
         least = min(slots, SLOTS_MIN) if older else slots
-        return Wanted(self.job, self.uid, slots, least, size_bytes)
+        after = self.after_promises and not older
+        return Wanted(self.job, self.uid, slots, least, size_bytes, after)
 
     def begun(self, memory: RankMemory, grant: Grant) -> None:
         """A slot was given out."""
@@ -220,7 +231,7 @@ class JobVault:
         return None
 
     def _new_arrivals(self) -> Arrivals:
-        return Arrivals(self.site.allocator, lambda: self.uid, self.site.cut_kept_s)
+        return Arrivals(self.site.allocator, lambda: self.asker, self.site.cut_kept_s)
 
     async def _verify(self, memory: RankMemory, slot: Slot) -> None:
         key = memory.table.key(slot)

@@ -3,13 +3,16 @@
 import json
 import sqlite3
 
+from everstep_agent.vault.manifests import dropped_in_parts
 from everstep_agent.vault.rows import write
 from everstep_common.codec import from_json, to_json
-from everstep_common.long_frames import Parts
+from everstep_common.long_frames import Parts, finish
 from everstep_common.trainer_messages import Entry
 
 # Shards in a row: half a millisecond to write. As many fit into the row of the memory itself.
 _PART = 128
+# Shards whose rows are removed at once.
+_REMOVED = 16 * _PART
 
 
 class ManifestRows:
@@ -33,7 +36,7 @@ class ManifestRows:
         """Write a manifest that is not written yet; a short one needs no rows of its own."""
         if len(entries) <= _PART or id(entries) in self._ids:
             return
-        self._drop_idle()
+        yield from self._drop_idle()
         self._newest += 1
         number = self._newest
         for begin in range(0, len(entries), _PART):
@@ -83,12 +86,25 @@ class ManifestRows:
         if number:
             self._users[number].discard(name)
 
-    def _drop_idle(self) -> None:
+    def _drop_idle(self) -> Parts[None]:
         idle = [number for number, users in self._users.items() if not users]
         for number in idle[: -self._IDLE_MAX]:
-            self._remove(number)
+            yield from self._removed(number)
 
     def _remove(self, number: int) -> None:
-        write(self._db, "DELETE FROM manifest WHERE id = ?", (number,))
+        finish(self._removed(number))
+
+    def _removed(self, number: int) -> Parts[None]:
+        """Forget a manifest, then remove its rows and drop its shards in parts."""
         self._users.pop(number, None)
+        found = [entries for other, entries in self._ids.values() if other == number]
         self._ids = {key: known for key, known in self._ids.items() if known[0] != number}
+        shards: list[Entry] = []
+        for entry in found.pop() if found else ():
+            shards.append(entry)
+            yield
+        for end in range(_REMOVED, len(shards) + _REMOVED, _REMOVED):
+            write(self._db, "DELETE FROM manifest WHERE id = ? AND part < ?", (number, end))
+            yield
+        write(self._db, "DELETE FROM manifest WHERE id = ?", (number,))
+        yield from dropped_in_parts(shards)

@@ -14,6 +14,14 @@ from everstep_agent.vault.workers import Workers
 _ABREAST = 4
 
 
+def owed(region: Region) -> int:
+    """Return what the kernel is still to give for new memory: huge pages of the pool are reserved.
+
+    They are out of the pool since they were mapped, and never were ordinary memory.
+    """
+    return 0 if region.pooled else region.size_bytes
+
+
 class Populating:
     """What is promised and not taken from the kernel yet, exact to a piece."""
 
@@ -40,7 +48,7 @@ class Populating:
 
     async def fill(self, regions: Sequence[Region]) -> None:
         """Fill in all pages of what was promised. Raises OSError; nothing is owed any more then."""
-        left = sum(region.size_bytes for region in regions)
+        left = sum(map(owed, regions))
         parts = [(one, part) for one in regions for part in pieces(one.size_bytes)]
         turns = asyncio.Semaphore(_ABREAST)
 
@@ -48,8 +56,9 @@ class Populating:
             nonlocal left
             async with turns:
                 await self._workers.run(partial(populate, region.fd, start, end, self._pages))
-            self.owed_bytes -= end - start
-            left -= end - start
+            taken = 0 if region.pooled else end - start
+            self.owed_bytes -= taken
+            left -= taken
 
         try:
             works = [one_part(region, start, end) for region, (start, end) in parts]

@@ -3,7 +3,6 @@
 from everstep_agent.vault.digests import torn
 from everstep_agent.vault.hashing import hash_region
 from everstep_agent.vault.held import RankMemory
-from everstep_agent.vault.manifests import extent_bytes
 from everstep_agent.vault.site import Site
 from everstep_agent.vault.slots import Slot, SlotEvent
 
@@ -13,13 +12,14 @@ async def prove(site: Site, memory: RankMemory, slot: Slot) -> str:
 
     With a hash from before a restart of the agent, it must be the same.
     """
-    epoch, expected, entries = slot.epoch, slot.root_hash, slot.entries
+    epoch, expected = slot.epoch, slot.root_hash
+    entries, size_bytes = slot.entries, slot.extent_bytes
     region = memory.regions[slot.index].hold()
     problem, found = "", b""
     try:
         async with memory.verifying:
             found, problem = await site.workers.run(
-                lambda: (hash_region(region, extent_bytes(entries)), torn(region, entries))
+                lambda: (hash_region(region, size_bytes), torn(region, entries))
             )
             site.counts.torn += bool(problem)
     except (OSError, ValueError) as error:

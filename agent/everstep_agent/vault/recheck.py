@@ -62,7 +62,7 @@ async def immutable(vault: JobVault, held: Held) -> Region | None:
     if good is not None:
         return held.region.hold() if good else None
     size = held.facts.size_bytes
-    copied = await vault.site.allocator.duplicate(vault.uid, held.region, size)
+    copied = await vault.site.allocator.duplicate(vault.asker, held.region, size)
     if await root_hash(vault.site.workers, copied, size) == held.facts.root_hash:
         copied.proven = held.facts.root_hash
         return copied

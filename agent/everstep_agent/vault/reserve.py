@@ -33,6 +33,8 @@ class Wanted:
     # generation still has its own, fewer slots are better than none for as long as this one lasts.
     slots_min: int
     slot_bytes: int
+    # It was promised nothing when its launcher joined, and begins only now.
+    after_promises: bool = False
 
 
 async def new_regions(site: Site, wanted: Wanted, generation: int, rank: int) -> list[Region]:
@@ -42,11 +44,10 @@ async def new_regions(site: Site, wanted: Wanted, generation: int, rank: int) ->
 
 async def make_way(site: Site, before: RankMemory, wanted: Wanted) -> None:
     """Give up the slots that new ones replace, if the new ones fit only then."""
-    demand = Demand(wanted.uid, wanted.slots, wanted.slot_bytes, "")
-    held = sum(region.size_bytes for region in before.held())
+    demand = _demand(wanted, wanted.slots, "")
     if await site.allocator.fits(demand):
         return
-    if await site.allocator.fits(demand, freed_bytes=held):
+    if await site.allocator.fits(demand, before.held()):
         before.retire(site.shelf)
 
 
@@ -67,9 +68,20 @@ async def _as_many_as_fit(site: Site, wanted: Wanted, name: str) -> list[Region]
     slots = wanted.slots
     while True:
         try:
-            return await site.allocator.allocate(Demand(wanted.uid, slots, wanted.slot_bytes, name))
+            return await site.allocator.allocate(_demand(wanted, slots, name))
         except MemoryShortError as error:
             if slots <= wanted.slots_min:
                 raise
             slots -= 1
             logger.warning("job %s: %d slots for a rank instead: %s", wanted.job, slots, error)
+
+
+def _demand(wanted: Wanted, slots: int, name: str) -> Demand:
+    return Demand(
+        wanted.uid,
+        slots,
+        wanted.slot_bytes,
+        name,
+        wanted.job,
+        after_promises=wanted.after_promises,
+    )

@@ -62,7 +62,7 @@ class SlotsAhead:
                 else:
                     _drop(regions)
             name = f"everstep-{one.job:.80}-spare"
-            demand = Demand(one.uid, one.slots, one.slot_bytes, name, spare=True)
+            demand = Demand(one.uid, one.slots, one.slot_bytes, name, one.job, spare=True)
             while len(self._stock) < ranks:
                 self._stock.append(await self._site.allocator.allocate(demand))
 

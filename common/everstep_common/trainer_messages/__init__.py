@@ -3,7 +3,8 @@
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → Described | DescribedPart | NothingToRestore | RestoreFailed,
-           Restore → Restored | NothingToRestore | RestoreFailed, Reserve → Reserved | Refused,
+           Restore → Restored | RestoredCopies | NothingToRestore | RestoreFailed,
+           Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
            Progress and Rollback are not answered.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
@@ -55,6 +56,7 @@ from everstep_common.trainer_messages.vault import (
     Reserved,
     Restore,
     Restored,
+    RestoredCopies,
     RestoredCopy,
     RestoreFailed,
     Skip,
@@ -98,6 +100,7 @@ __all__ = [
     "Restore",
     "RestoreFailed",
     "Restored",
+    "RestoredCopies",
     "RestoredCopy",
     "Rollback",
     "Settled",
@@ -134,6 +137,7 @@ TO_TRAINER = (
     Described,
     DescribedPart,
     Restored,
+    RestoredCopies,
     NothingToRestore,
     RestoreFailed,
     Reserved,

@@ -38,6 +38,8 @@ class Restore:
     """Ask for the state of the plan's restore step; no names ask for every shard."""
 
     names: tuple[str, ...]
+    # Ask for RestoredCopies, from this copy on; None: for all of them in one message.
+    begin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,20 @@ class Restored:
 
     step: int
     copies: tuple[RestoredCopy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredCopies:
+    """Some copies of the state after ``step``, as Restored has all; ``left`` come after these.
+
+    ``begin`` is the number of the first one: 0 instead of what was asked for on a connection that
+    knows nothing of those before. What came of them is worth nothing then.
+    """
+
+    step: int
+    copies: tuple[RestoredCopy, ...]
+    begin: int
+    left: int
 
 
 @dataclass(frozen=True, slots=True)

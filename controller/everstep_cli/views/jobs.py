@@ -60,6 +60,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("step", f"{_step(summary)}, {_recoverable(job)}"),
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
+            *(("kept out", sentence) for sentence in job.kept_out),
             *standby_facts(job.standbys),
             ("asked for", _wish(job)),
             *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),

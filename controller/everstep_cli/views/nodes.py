@@ -85,6 +85,8 @@ def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[
                 )
         if node.maintenance and node.maintenance != node.reason:
             yield Text.assemble((node.node, "bold"), ": ", node.maintenance)
+        if node.no_spare:
+            yield Text(node.no_spare)
 
 
 def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
@@ -97,6 +99,7 @@ def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, table
         age = words.duration(now_ns - claim.since_ns)
         yield "claim", f"{claim.owner} for {age}: {claim.reason}"
     yield "window", summary.maintenance
+    yield "no spare", summary.no_spare
     yield "stream", "open" if summary.connected else "closed"
     yield "jobs", " ".join(summary.jobs) or "none"
     yield "findings", "" if node.findings else "none"

@@ -7,6 +7,7 @@ from everstep_common.findings import Severity
 from everstep_controller.api.deaths_to_admin import death_to_admin
 from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate
+from everstep_controller.core import kept_out
 from everstep_controller.core.claims import mode_of
 from everstep_controller.core.forecasts import windows_told
 from everstep_controller.core.planning import candidates
@@ -49,6 +50,7 @@ def node_summary(
         reason=node.reason,
         since_ns=node.since_ns,
         maintenance=maintenance,
+        no_spare=kept_out.failed_check(node),
     )
 
 
@@ -173,6 +175,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         incidents=_incidents(job, now_ns),
         begun=job.begun,
         planned=planned_line(state, job),
+        kept_out=kept_out.waiting(state, job),
     )
 
 

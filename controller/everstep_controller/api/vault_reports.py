@@ -59,6 +59,7 @@ def _report(
         news=news,
         standbys=_standbys(wire.standbys) if wire.HasField("standbys") else None,
         lesson=_lesson(wire.lesson) if wire.HasField("lesson") else None,
+        replicas_short=wire.replicas_short,
     )
 
 

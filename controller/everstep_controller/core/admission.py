@@ -3,6 +3,7 @@
 from everstep_controller.core import (
     continuing,
     ending,
+    faults,
     jobs,
     jobs_on,
     late,
@@ -47,7 +48,8 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
     job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation, kept)
     jobs_on.offer(state, node, job)
     if not current and _counts_on(job, node):
-        jobs.fault(turn, job, event.at_ns, "launcher", node, f"the launcher on {node} was replaced")
+        message = f"the launcher on {node} was replaced"
+        faults.fault(turn, job, event.at_ns, "launcher", node, message)
     ending.count_launchers(turn, job)
     turn.actions.extend(orders.for_member(state, job, node))
     planning.reconsider(turn, job)

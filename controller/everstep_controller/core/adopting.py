@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_controller.core import blaming, jobs, moving, orders, probation, starting
+from everstep_controller.core import blaming, faults, moving, orders, probation, starting
 from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
 from everstep_controller.core.facts import JobOnNode
 from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
@@ -30,12 +30,12 @@ def restarted_here(turn: Turn, event: RestartedHere) -> None:
     if job.state in ACTIVE:
         # Its ranks told nothing of why, as when they were lost together with their launcher.
         message = f"generation {job.generation} was restarted by the agent of {node}"
-        jobs.fault(turn, job, event.decided_ns, "process", node, message)
+        faults.fault(turn, job, event.decided_ns, "process", node, message)
     blaming.judge(turn, job)
     probation.judge(turn, job)
     _adopt(turn, job, event)
     if job.ending:
-        jobs.fault(turn, job, turn.now_ns, "process", node, job.ending)
+        faults.fault(turn, job, turn.now_ns, "process", node, job.ending)
 
 
 def _fits(job: JobRecord, event: RestartedHere) -> bool:

@@ -201,14 +201,18 @@ def _why(
     held = catalogue.steps(candidate.generation).get(candidate.step, StepCopies())
     nodes = len(held.nodes() & question.reachable.keys())
     where = {
-        "memory": f"that {nodes} nodes hold whole",
-        "local disk": f"that is whole with the files on local disks of {nodes} nodes",
+        "memory": "that one node holds whole" if nodes == 1 else f"that {nodes} nodes hold whole",
+        "local disk": f"that is whole with the files on local disks of {_nodes(nodes)}",
         "shared storage": "that is whole, in shared storage",
     }[candidate.tier]
     sentence = f"step {candidate.step} is the newest {where}"
     if candidate.replaced:
         sentence += f", but {len(candidate.replaced)} of the ranks lost what was theirs alone"
     return f"{sentence}; {_bad(avoided)}" if avoided else sentence
+
+
+def _nodes(count: int) -> str:
+    return "one node" if count == 1 else f"{count} nodes"
 
 
 def _bad(avoided: Candidate) -> str:
@@ -218,7 +222,7 @@ def _bad(avoided: Candidate) -> str:
 
 def _what_is_missing(catalogue: Catalogue, question: Question) -> str:
     if not question.branch:
-        return "the job has no branch"
+        return "it has not started yet"
     point = question.branch[-1]
     away, ranks, layouts = catalogue.away(question.reachable), set[int](), set[str]()
     for step in catalogue.steps(point.generation):

@@ -25,6 +25,8 @@ from everstep_controller.core import (
     recovering,
     rollback,
     running,
+    spare_checks,
+    stalling,
     starting,
     successors,
 )
@@ -54,6 +56,7 @@ class Core:
             jobs.nodes_unusable(turn)
             admission.next_begins(turn)
             planned.look(turn, event)
+            spare_checks.look(turn, event)
             hold_orders.look(turn)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
@@ -169,6 +172,8 @@ def _node_timer(turn: Turn, kind: str, name: str) -> None:
         liveness.decide(turn, node)
     elif kind == "check":
         nodes.check_again(turn, node)
+    elif kind == "spare":
+        spare_checks.due(turn, node)
     elif kind == "probation":
         nodes.move(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
 
@@ -182,7 +187,9 @@ _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "maintenance": maintenance.due,
     "planned": planned.overdue,
     "next": successors.overdue,
-    "growth": lambda *_: None,  # it is looked at after every event
+    "stalled": stalling.due,
+    "growth": lambda *_: None,  # they are looked at after every event
+    "still": lambda *_: None,
 }
 # The handlers take exactly the event that they are listed under.
 _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {

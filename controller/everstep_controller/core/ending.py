@@ -50,7 +50,7 @@ def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
     job = turn.state.jobs.get(event.job)
     if job is not None and _closing(job) and event.generation == job.generation:
         turn.announce(job.name, "BreakpointReached", f"{job.name}: {event.message}")
-        _end_closed(turn, job)
+        _end_closed(turn, job, event.message if event.missed else "")
 
 
 def breakpoint_overdue(turn: Turn, name: str) -> None:
@@ -58,17 +58,20 @@ def breakpoint_overdue(turn: Turn, name: str) -> None:
     job = turn.state.jobs.get(name)
     if job is not None and _closing(job):
         waited_s = turn.state.settings.breakpoint_ns // 1_000_000_000
-        message = f"{name}: its last step was not in storage after {waited_s} s, it ends without"
-        turn.announce(name, "BreakpointMissed", message)
-        _end_closed(turn, job)
+        missed = f"its last step was not in storage after {waited_s} s"
+        turn.announce(name, "BreakpointMissed", f"{name}: {missed}, it ends without")
+        _end_closed(turn, job, missed)
 
 
 def _closing(job: JobRecord) -> bool:
     return bool(job.closing) and job.state is not JobState.ENDED
 
 
-def _end_closed(turn: Turn, job: JobRecord) -> None:
+def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
+    """End it; who reads that it ended well must also read that storage does not have its end."""
     job.breakpoint_over = True
+    if missed:
+        job.closing = f"{job.closing}; {missed}"
     close(turn, job, job.closing)
 
 

@@ -201,6 +201,8 @@ class Settings:
     recovery_ns: int = 30_000_000_000
     # When a node that failed its check, and may not be isolated for it, is checked again.
     recheck_ns: int = 30_000_000_000
+    # How often a node is checked while it waits as a spare; 0, as in old journals: never.
+    spare_check_ns: int = 0
     # A job that crashes again this soon after it was restored, twice, goes to an older step.
     probation_steps: int = 10
     # Findings this long before or after a fault may be its cause …
@@ -230,6 +232,9 @@ class Settings:
     maintenance_lead_ns: int = 600_000_000_000
     maintenance_stop_ns: int = 120_000_000_000
     maintenance_min_ns: int = 60_000_000_000
+    # No step for this long is shown, and after the other time a fault; 0 in old journals: neither.
+    stalled_ns: int = 0
+    stalled_restart_ns: int = 0
     # How long an ended job is kept for `everstep job`.
     job_retention_ns: int = 7 * 86_400_000_000_000
 

@@ -17,12 +17,14 @@ class JobEvent(Enum):
     ATTACHED = auto()
     RESTORED = auto()
     PROGRESSED = auto()
+    STALLED = auto()
     FAULT = auto()
     OVER = auto()
 
 
 _S, _E = JobState, JobEvent
-_ACTIVE = (_S.STARTING, _S.RESTORING, _S.WARMING, _S.RUNNING)
+_STEPPING = (_S.RUNNING, _S.STALLED)
+_ACTIVE = (_S.STARTING, _S.RESTORING, _S.WARMING, *_STEPPING)
 
 TRANSITIONS: Mapping[tuple[JobState, JobEvent], JobState] = MappingProxyType(
     {
@@ -41,6 +43,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], JobState] = MappingProxyType(
         (_S.STARTING, _E.PROGRESSED): _S.RUNNING,
         (_S.RESTORING, _E.PROGRESSED): _S.RUNNING,
         (_S.WARMING, _E.PROGRESSED): _S.RUNNING,
+        (_S.RUNNING, _E.STALLED): _S.STALLED,
+        (_S.STALLED, _E.PROGRESSED): _S.RUNNING,
     }
     | {(state, _E.FAULT): _S.STOPPING for state in _ACTIVE}
     | {(state, _E.OVER): _S.ENDED for state in JobState if state is not _S.ENDED}
@@ -48,6 +52,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], JobState] = MappingProxyType(
 
 # Processes of the generation run, or have been ordered to.
 ACTIVE = frozenset(_ACTIVE)
+# All its ranks have made a step.
+STEPPING = frozenset(_STEPPING)
 
 
 def step(state: JobState, event: JobEvent) -> JobState:

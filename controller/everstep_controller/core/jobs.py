@@ -1,4 +1,4 @@
-"""What happens to jobs: launchers that come and go, and faults."""
+"""What happens to jobs: launchers that come and go, ranks that die, nodes that are lost."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,8 @@ from everstep_common.endings import by_user_on
 from everstep_controller.core import (
     blaming,
     ending,
+    faults,
     incident_story,
-    moving,
-    orders,
     planning,
     successors,
 )
@@ -19,29 +18,14 @@ from everstep_controller.core.events import (
     RankExited,
 )
 from everstep_controller.core.facts import BranchPoint, JobOnNode
-from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.state import (
     OPERATOR,
-    Incident,
     JobRecord,
     JobState,
     NodeRecord,
     NodeState,
 )
 from everstep_controller.core.turn import Turn
-
-# How much a cause explains: a later, stronger one replaces the blame within one incident.
-_STRENGTH = {
-    "collective": 0,
-    "process": 1,
-    "rollback": 2,
-    "launcher": 3,
-    "user": 3,
-    "finding": 4,
-    "operator": 5,
-    "growth": 5,
-    "node": 5,
-}
 
 
 def launcher_left(turn: Turn, event: LauncherLeft) -> None:
@@ -63,7 +47,7 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
     # Else its agent may hear of this generation only now, and settles it when it is to stop it.
     if node in job.members:
         message = f"the launcher on {node} is gone: {event.reason}"
-        fault(turn, job, event.at_ns, "user" if meant else "launcher", node, message)
+        faults.fault(turn, job, event.at_ns, "user" if meant else "launcher", node, message)
     planning.reconsider(turn, job)
     ending.count_launchers(turn, job)
 
@@ -94,7 +78,7 @@ def rank_exited(turn: Turn, event: RankExited) -> None:
     )
     blaming.died(job, death)
     cause = "process" if death.explains else "collective"
-    fault(turn, job, event.at_ns, cause, death.node, death.sentence())
+    faults.fault(turn, job, event.at_ns, cause, death.node, death.sentence())
     incident_story.died(job, death)
 
 
@@ -129,7 +113,7 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
             _fence(job, node.name)
         if node.name in job.members:
             onset_ns = node.silent_since_ns or turn.now_ns
-            fault(turn, job, onset_ns, *_why_unusable(node))
+            faults.fault(turn, job, onset_ns, *_why_unusable(node))
         planning.reconsider(turn, job)
 
 
@@ -183,7 +167,7 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
             _processes_gone(job, node.name)
             onset_ns = node.silent_since_ns or turn.now_ns
             message = f"{node.name} came back without its processes"
-            fault(turn, job, onset_ns, "node", node.name, message)
+            faults.fault(turn, job, onset_ns, "node", node.name, message)
         planning.reconsider(turn, job)
         ending.count_launchers(turn, job)
 
@@ -210,7 +194,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     message = f"the journal was restored and had lost generation {seen}"
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    fault(turn, job, turn.now_ns, "operator", "", message)
+    faults.fault(turn, job, turn.now_ns, "operator", "", message)
 
 
 def _wanted_world(job: JobRecord) -> int:
@@ -221,40 +205,3 @@ def capacity_changed(turn: Turn) -> None:
     """A node may take ranks again: whoever waits may go on."""
     for job in list(turn.state.jobs.values()):
         planning.reconsider(turn, job)
-
-
-def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
-    """Return whether a report tells more of the cause: a stronger one, or who went first.
-
-    When one process dies, the collectives of all others fail: theirs is the consequence.
-    """
-    known = _STRENGTH[incident.cause]
-    return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
-
-
-def fault(turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str) -> None:
-    """Something broke a running generation, or says more about what broke it."""
-    incident = job.incident
-    if not job.cause or _STRENGTH[cause] > _STRENGTH[job.cause]:
-        job.cause = cause
-    if incident is not None and _explains_more(incident, cause, at_ns):
-        incident.cause, incident.node, incident.message = cause, node, message
-        incident.onset_ns = min(incident.onset_ns, at_ns)
-    if job.state not in ACTIVE or job.done:  # of a job that is done, nothing runs any more
-        if job.state is JobState.REPLANNING and node in job.members:
-            planning.plan(turn, job)
-        return
-    if incident is None:
-        number = f"{job.name}-{len(job.incidents) + 1}"
-        incident = Incident(number, at_ns, cause, node, message, job.last_step)
-        job.incidents.append(incident)
-        job.judgements.clear()
-    turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
-    planned = incident.cause in moving.PLANNED_CAUSES
-    job.ledger.fault(at_ns, turn.now_ns, incident.id, planned=planned)
-    moving.move(turn, job, JobEvent.FAULT, message)
-    job.ledger.enter(turn.now_ns, moving.category(job, "inc.drain"))
-    for member in job.members:
-        if member not in job.stopped and member in turn.state.nodes:
-            turn.actions.append(orders.stop(turn.state, job, member, job.generation))
-    planning.reconsider(turn, job)

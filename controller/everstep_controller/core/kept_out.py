@@ -6,6 +6,7 @@ from everstep_controller.core.state import (
     OPERATOR,
     Claim,
     JobRecord,
+    JobState,
     NodeRecord,
     NodeState,
     State,
@@ -19,7 +20,8 @@ _NAMED_MAX = 3
 def kept_out(state: State, node: NodeRecord) -> str:
     """Return it in one sentence; empty for a node that takes ranks."""
     if node.usable:
-        return ""
+        failed = failed_check(node)
+        return failed and f"{failed}; it takes ranks when it has passed one"
     window = holding(state.windows.values(), node.name)
     if window is not None and node.claim_of(MAINTENANCE) is not None:
         return (
@@ -35,6 +37,12 @@ def kept_out(state: State, node: NodeRecord) -> str:
     return f"{node.name} is {what}: {node.reason}; 'everstep why {node.name}' tells more"
 
 
+def failed_check(node: NodeRecord) -> str:
+    """Return why a node is no spare though it may take ranks; empty when it may be one."""
+    failed = node.spare_check.failed
+    return failed and f"{node.name} is no spare: its check failed: {failed}"
+
+
 def _ends(node: NodeRecord, claim: Claim) -> str:
     """Return what ends a claim, or whoever it was can tell."""
     if claim.owner == OPERATOR:
@@ -44,10 +52,18 @@ def _ends(node: NodeRecord, claim: Claim) -> str:
     return f"it does when it has passed a check; 'everstep why {node.name}' tells more"
 
 
+def waiting(state: State, job: JobRecord) -> list[str]:
+    """Return for each launcher that waits, by node, why its node takes no ranks of the job."""
+    if job.state is JobState.ENDED:
+        return []
+    names = sorted(frozenset(job.launchers).difference(job.members))
+    return [kept for name in names if (kept := kept_out(state, state.nodes[name]))]
+
+
 def others(state: State, job: JobRecord) -> str:
     """Return which nodes of a job's launchers take no ranks, as the end of a sentence."""
-    known = (state.nodes[name] for name in job.launchers)
-    kept = [node.name for node in known if not node.usable]
+    known, seats = (state.nodes[name] for name in job.launchers), frozenset(job.members)
+    kept = [n.name for n in known if not n.usable or (failed_check(n) and n.name not in seats)]
     if not kept:
         return ""
     more = f" and {len(kept) - _NAMED_MAX} more" if len(kept) > _NAMED_MAX else ""

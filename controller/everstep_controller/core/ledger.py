@@ -26,6 +26,7 @@ IN_FLIGHT = "inflight"
 GAP = "gap"
 LOST_IN_FLIGHT = "lost.inflight"
 LOST_RECOMPUTE = "lost.recompute"
+PLANNED = "planned"
 
 
 @dataclass(slots=True)
@@ -109,6 +110,17 @@ class Ledger(Timeline):
         self.enter(onset_ns, "planned" if planned else "inc.detect", incident)
         if not planned:
             self.enter(max(alarm_ns, onset_ns), "inc.diagnose", incident)
+
+    def interrupted(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
+        """A fault befell what was planned, while nothing ran: from its onset on the time is its."""
+        begun_ns = self.segments[-1].start_ns
+        for segment in reversed(self.segments):
+            if segment.category != PLANNED:
+                break
+            begun_ns = segment.start_ns
+        self.warmup = "inc.warmup"
+        self.enter(max(onset_ns, begun_ns), "inc.detect", incident)
+        self.enter(max(alarm_ns, onset_ns, begun_ns), "inc.diagnose", incident)
 
     def end(self, at_ns: int) -> None:
         """Close the timeline."""

@@ -1,6 +1,6 @@
 """A node's way through its lifecycle table, told to people; its jobs are told by others."""
 
-from everstep_controller.core import claims, orders
+from everstep_controller.core import check_orders, claims
 from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent, step
 from everstep_controller.core.state import AUTOMATION, NodeRecord
 from everstep_controller.core.turn import Turn
@@ -20,7 +20,7 @@ def enter(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> tuple[
     for effect in next_step.effects:
         if effect is NodeEffect.CHECK:
             node.checks += 1
-            turn.actions.append(orders.check(node))
+            turn.actions.append(check_orders.check(node))
         elif effect in (NodeEffect.CLAIM, NodeEffect.CLAIM_DEAD):
             claims.claim(turn, node, AUTOMATION, reason, dead=effect is NodeEffect.CLAIM_DEAD)
     return next_step.effects

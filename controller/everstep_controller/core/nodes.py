@@ -1,7 +1,17 @@
 """What happens to nodes: connections, findings, checks and operators' words."""
 
 from everstep_common.findings import Finding, Mode, Severity
-from everstep_controller.core import blaming, claims, injections, jobs, late, node_moving, orders
+from everstep_controller.core import (
+    blaming,
+    check_orders,
+    claims,
+    injections,
+    jobs,
+    late,
+    node_moving,
+    orders,
+    spare_checks,
+)
 from everstep_controller.core.events import (
     CheckFinished,
     FindingCleared,
@@ -173,7 +183,9 @@ def retry_deferred(turn: Turn) -> None:
 def check_finished(turn: Turn, event: CheckFinished) -> None:
     """Take the result of the newest check of a node."""
     node = turn.state.nodes[event.origin.node]
-    if node.state is not NodeState.VALIDATING or event.order_id != orders.check(node).id:
+    if spare_checks.finished(turn, node, event):
+        return
+    if node.state is not NodeState.VALIDATING or event.order_id != check_orders.check(node).id:
         return
     problem = _fatal_finding(turn, node) if event.passed else event.message
     if problem and claims.forbidden(turn, node, CHECK_FAILED):
@@ -182,10 +194,11 @@ def check_finished(turn: Turn, event: CheckFinished) -> None:
         turn.set_timer(f"check/{node.name}", turn.state.settings.recheck_ns)
     elif problem:
         move(turn, node, NodeEvent.CHECK_FAILED, problem)
-    elif node.claim_of(AUTOMATION) is not None or _was_maintained(node):
-        move(turn, node, NodeEvent.RECHECK_PASSED, event.message)
     else:
-        move(turn, node, NodeEvent.CHECK_PASSED, event.message)
+        spare_checks.passed_otherwise(turn, node)
+        again = node.claim_of(AUTOMATION) is not None or _was_maintained(node)
+        word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
+        move(turn, node, word, event.message)
     reconsider(turn, node)
 
 
@@ -193,7 +206,7 @@ def check_again(turn: Turn, node: NodeRecord) -> None:
     """Ask a node once more that failed its check and was not isolated for it."""
     if node.state is NodeState.VALIDATING:
         node.checks += 1
-        turn.actions.append(orders.check(node))
+        turn.actions.append(check_orders.check(node))
 
 
 def _fatal_finding(turn: Turn, node: NodeRecord) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everstep_controller.core import end_orders, probation, waiting
+from everstep_controller.core import check_orders, end_orders, probation, waiting
 from everstep_controller.core.actions import (
     Action,
     ChooseRecoveryStep,
@@ -12,7 +12,6 @@ from everstep_controller.core.actions import (
     Isolate,
     RefuseLauncher,
     Release,
-    RunCheck,
     SetTimer,
     StartGeneration,
     StopGeneration,
@@ -28,7 +27,6 @@ from everstep_controller.core.state import (
     JobRecord,
     JobState,
     NodeRecord,
-    NodeState,
     State,
 )
 
@@ -47,8 +45,7 @@ def outstanding(state: State) -> Iterator[Action]:
 
 def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
     """Yield what a node should be told now, also after it has been away."""
-    if node.state is NodeState.VALIDATING:
-        yield check(node)
+    yield from check_orders.unanswered(node)
     for silent in state.nodes.values():
         waiting = silent.confirmation
         if waiting and node.name in waiting.asked and node.name not in waiting.verdicts:
@@ -143,11 +140,6 @@ def isolate(node: str, owner: str, reason: str) -> Isolate:
 def release(node: str, owner: str, reason: str) -> Release:
     """Return the action that makes the end of a claim known."""
     return Release(id=f"{node}/release/{owner}", node=node, reason=reason, owner=owner)
-
-
-def check(node: NodeRecord) -> RunCheck:
-    """Return the order to check a node."""
-    return RunCheck(id=f"{node.name}/check/{node.checks}", node=node.name, reason=node.reason)
 
 
 def confirm(silent: NodeRecord, node: str) -> ConfirmSilence:

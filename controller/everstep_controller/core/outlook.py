@@ -1,7 +1,7 @@
 """What planned work will do to a job, before it is done: where it can go, and the words for it."""
 
 from everstep_controller.core import orders, planning
-from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.job_lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.state import (
     FLEET,
     MAINTENANCE,
@@ -67,7 +67,7 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
         return f"automation is paused: {state.paused[subject]}; to go on: {resume}"
     if wish is not job.planned:
         return forecast(state, job, drained(state, job)[0])
-    if job.state is not JobState.RUNNING or wish.after_step is None:
+    if job.state not in STEPPING or wish.after_step is None:
         return f"{job.name} is {job.state.value}: the step is chosen when it has made some"
     if job.last_step is None or job.last_step < wish.after_step:
         at = "none is made yet" if job.last_step is None else f"the newest is {job.last_step}"

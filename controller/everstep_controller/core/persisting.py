@@ -108,6 +108,11 @@ class Persisting:
             return f"step {step} could not be brought to storage: {self.failures[key]}"
         return ""
 
+    def missed(self, sight: Sight) -> bool:
+        """Return whether the wait for a job's last step is over without it, where it has one."""
+        step, stored = sight.recoverable, on_branch(sight.job, sight.catalogue)
+        return step is not None and (self.generation, step) not in stored
+
     # ---------------------------------------------------------------------------------------------
 
     def _begin(self, sight: Sight) -> None:

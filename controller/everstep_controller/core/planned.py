@@ -4,23 +4,13 @@ What is wanted follows from the state alone and is looked at after every event t
 so that a word said twice, or a controller that was away, changes nothing.
 """
 
-import math
-from statistics import median_high
-
-from everstep_controller.core import growth, jobs, orders, planning
+from everstep_controller.core import due_plans, faults, growth, orders, planning
 from everstep_controller.core.concerned import jobs_concerned
 from everstep_controller.core.events import Event, JobProgressed, RestartOrdered, StepRecoverable
-from everstep_controller.core.job_lifecycle import ACTIVE
+from everstep_controller.core.job_lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.outlook import drained, sentence, without
 from everstep_controller.core.state import JobRecord, JobState, Planned
 from everstep_controller.core.turn import Turn
-
-# All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
-# step ask them each two (the agent's vault/cadence.py): before any has passed it.
-_LEAD_NS = 3_000_000_000
-_STEPS_LOOKED_AT = 9
-# A step is chosen anew, and all agents told, only when it is this many times as far as need be.
-_FAR_MARGINS = 2
 
 
 def look(turn: Turn, event: Event) -> None:
@@ -34,7 +24,9 @@ def look(turn: Turn, event: Event) -> None:
     turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
     draining = set(turn.state.draining)
     for job in jobs_concerned(turn, event):
-        if job.state is not JobState.ENDED:
+        if job.state is JobState.ENDED:
+            _end(turn, job)
+        else:
             _forget_what_is_done(turn, job)
             _look_for_drain(turn, job, draining)
             _look_for_growth(turn, job)
@@ -84,7 +76,7 @@ def hurry(job: JobRecord) -> None:
     wish = job.planned
     newest = -1 if job.last_step is None else job.last_step
     if wish is not None and wish.after_step is not None:
-        far = wish.after_step > newest + _margin(job)
+        far = wish.after_step > newest + due_plans.margin(job)
         if far:
             wish.after_step, wish.named = None, False
 
@@ -122,7 +114,7 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     if wish is None:
         return
     started = job.state in ACTIVE and job.generation != wish.generation
-    if started:
+    if started and not (wish.kind == "drain" and drained(turn.state, job)):
         message = f"generation {job.generation} of {job.name} is what was planned: {wish.reason}"
         turn.announce(job.name, "PlanDone", message)
     moot = wish.kind == "drain" and not any(
@@ -133,6 +125,15 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     if started or (moot and job.state in ACTIVE):
         job.planned = None
         turn.drop_timer(f"planned/{job.name}")
+
+
+def _end(turn: Turn, job: JobRecord) -> None:
+    """Leave nothing planned of a job that is over."""
+    if job.planned is not None:
+        message = f"{job.name} has ended before what was planned: {job.planned.reason}"
+        turn.announce(job.name, "PlanDropped", message)
+        turn.drop_timer(f"planned/{job.name}")
+        job.planned = None
 
 
 def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
@@ -174,7 +175,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
 def _look(turn: Turn, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or job.state is not JobState.RUNNING or job.done or turn.paused(job.name):
+    if wish is None or job.state not in STEPPING or job.done or turn.paused(job.name):
         return
     if not orders.has_state(job):
         reached = wish.after_step is None or (job.last_step or 0) >= wish.after_step
@@ -182,40 +183,34 @@ def _look(turn: Turn, job: JobRecord) -> None:
             _stop(turn, job, "it makes no snapshots")
         return
     newest = -1 if job.last_step is None else job.last_step
-    if wish.after_step is None or _too_far(job, wish, newest):
-        wish.after_step = newest + _margin(job)
+    if wish.after_step is None or due_plans.too_far(job, wish, newest):
+        wish.after_step = newest + due_plans.margin(job)
         turn.drop_timer(f"planned/{job.name}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {sentence(job, wish)}")
-    if _reached(job, wish.after_step):
+    if due_plans.reached(job, wish.after_step):
         _stop(turn, job, f"step {job.recoverable_step} is recoverable")
-        return
+    elif not _stands_still(turn, job, wish):
+        _wait(turn, job, wish.after_step <= newest + due_plans.margin(job))
+
+
+def _wait(turn: Turn, job: JobRecord, near: bool) -> None:
     timer = f"planned/{job.name}"
-    if timer not in turn.state.timers and wish.after_step <= newest + _margin(job):
+    if near and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.planned_ns)
 
 
-def _too_far(job: JobRecord, wish: Planned, newest: int) -> bool:
-    """Return whether a nearer step would do.
-
-    The first steps of a generation are told late, at once, and look shorter than they were, so that
-    a step chosen by them is far away.
-    """
-    assert wish.after_step is not None
-    return not wish.named and wish.after_step - newest > _FAR_MARGINS * _margin(job)
-
-
-def _reached(job: JobRecord, step: int) -> bool:
-    """Return whether a step can be restored, and counts: its row may come after its copies."""
-    restorable = job.recoverable_step is not None and job.recoverable_step >= step
-    return restorable and (job.last_step is None or job.last_step >= step)
-
-
-def _margin(job: JobRecord) -> int:
-    """Return how many steps pass while all agents hear which one is the last."""
-    # A single step says little: one that follows a long one is told late, and looks short.
-    recent = [step.end_ns - step.start_ns for step in job.ledger.steps[-_STEPS_LOOKED_AT:]]
-    step_ns = median_high(recent) if recent else 0
-    return 2 + (math.ceil(_LEAD_NS / step_ns) if step_ns > 0 else 0)
+def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
+    """Stop a job that makes no steps, such as one with a rank that hangs; return whether it is."""
+    at_ns = due_plans.still_from_ns(job, wish)
+    if at_ns is None:
+        return False
+    if turn.now_ns < at_ns:
+        timer = f"still/{job.name}"
+        if timer not in turn.state.timers:
+            turn.set_timer(timer, at_ns - turn.now_ns)
+        return False
+    _stop(turn, job, f"no step was made since step {job.last_step}, which is recoverable")
+    return True
 
 
 def _stop(turn: Turn, job: JobRecord, why: str) -> None:
@@ -223,6 +218,10 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     if wish is None:
         return
     turn.drop_timer(f"planned/{job.name}")
+    if nothing := due_plans.in_vain(turn.state, job, wish):
+        job.planned = None
+        turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
+        return
     cause = "growth" if wish.kind == "growth" else "operator"
     if cause == "growth":
         job.grown_ns = turn.now_ns
@@ -232,4 +231,4 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
     left = drained(turn.state, job) if wish.kind == "drain" else []
     node = left[0] if len(left) == 1 else ""
-    jobs.fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)
+    faults.fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)

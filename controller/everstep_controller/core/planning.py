@@ -70,18 +70,26 @@ def _stopping(turn: Turn, job: JobRecord) -> None:
 
 
 def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
-    """Return the nodes that could take ranks of a job, most trusted first."""
-    able = [
+    """Return the nodes that could take ranks of a job, most trusted first.
+
+    A check of a spare says nothing against a node of which the job has ranks already.
+    """
+    seats = frozenset(job.members)
+    offered = (
         state.nodes[name]
         for name, launcher in job.launchers.items()
-        if state.nodes[name].usable and not launcher.stale_generation
-    ]
+        if not launcher.stale_generation
+    )
+    able = [n for n in offered if n.usable and (not n.spare_check.failed or n.name in seats)]
     return sorted(able, key=lambda node: (distrust(node), node.name))
 
 
 def distrust(node: NodeRecord) -> int:
     """Return how little a node is trusted: 0 for a healthy one."""
-    return placing.SUSPECT if node.missed or node.deferred else _DISTRUST[node.state]
+    if node.missed or node.deferred:
+        return placing.SUSPECT
+    # Of two spares, the one that has shown that it is good.
+    return max(_DISTRUST[node.state], int(node.spare_check.asked))
 
 
 def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
@@ -90,28 +98,26 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
     Members keep their places, spares take the places of those that are gone (one of the same
     domain first), and without a spare the job re-forms if it may. Too few is an empty list.
     """
-    able = _without_doubted(state, job, candidates(state, job))
+    able = trusted(state, job)
     members, kind = seated(state, job, able)
     leaving = [] if members else _leaving(state, job)
     # Better a node that is to be left than no node at all.
     return seated(state, job, [*able, *leaving]) if leaving else (members, kind)
 
 
-def _without_doubted(
-    state: State, job: JobRecord, able: Sequence[NodeRecord]
-) -> Sequence[NodeRecord]:
-    """Return the nodes without members that are doubted, as far as spares take their places.
+def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
+    """Return the candidates without members that are doubted, as far as spares take their places.
 
     Where automation may only advise to isolate, the node stays in use; but no job has to go back
     to it, nor to one where what was killed is held in the kernel.
     """
-    seats = frozenset(job.members)
-    trusted = [n for n in able if n.name in seats or distrust(n) < placing.SUSPECT]
-    doubts = [n for n in trusted if n.deferred or incident_story.holds(job, n.name)]
+    seats, able = frozenset(job.members), candidates(state, job)
+    good = [n for n in able if n.name in seats or distrust(n) < placing.SUSPECT]
+    doubts = [n for n in good if n.deferred or incident_story.holds(job, n.name)]
     for doubted in doubts:
-        others = [node for node in trusted if node is not doubted]
+        others = [node for node in good if node is not doubted]
         if seated(state, job, others)[1] == "spare":
-            able, trusted = [node for node in able if node is not doubted], others
+            able, good = [node for node in able if node is not doubted], others
     return able
 
 

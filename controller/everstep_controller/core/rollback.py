@@ -1,6 +1,6 @@
 """States that ranks call bad: the job goes back to one before them, and may leave out data."""
 
-from everstep_controller.core import jobs
+from everstep_controller.core import faults
 from everstep_controller.core.events import RollbackAsked
 from everstep_controller.core.facts import DataRange, StepKey
 from everstep_controller.core.job_lifecycle import ACTIVE
@@ -32,7 +32,7 @@ def asked(turn: Turn, event: RollbackAsked) -> None:
     left_out = f"; data {event.skip[0]} to {event.skip[1]} is left out" if event.skip else ""
     message = f"rank {event.rank} on {node} asks to go back before step {event.step}"
     told = f"{message}: {event.reason}{left_out}"
-    jobs.fault(turn, job, event.at_ns, "rollback", node, told)
+    faults.fault(turn, job, event.at_ns, "rollback", node, told)
 
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:

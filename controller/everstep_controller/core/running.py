@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_controller.core import ending, moving, stages
+from everstep_controller.core import ending, moving, stages, stalling
 from everstep_controller.core.events import (
     CadenceChosen,
     GenerationFinished,
@@ -12,7 +12,7 @@ from everstep_controller.core.events import (
     PhaseReached,
 )
 from everstep_controller.core.facts import Phase
-from everstep_controller.core.job_lifecycle import ACTIVE, JobEvent
+from everstep_controller.core.job_lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.stages import ORDER
 from everstep_controller.core.state import JobRecord, JobState
 from everstep_controller.core.turn import Turn
@@ -47,7 +47,7 @@ def _held_back(job: JobRecord, left: Phase | None) -> bool:
 def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
     # Journals of older versions have no such times.
     at_ns = min(job.reached_ns.get(phase, turn.now_ns), turn.now_ns)
-    if job.state is JobState.RUNNING:
+    if job.state in STEPPING:
         stages.restate(job.ledger, phase, at_ns)
     elif phase is Phase.STARTED:
         job.ledger.enter(at_ns, moving.category(job, "inc.init"))
@@ -64,7 +64,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or event.generation != job.generation or job.state is JobState.ENDED:
         return
-    if job.state in ACTIVE and job.state not in (JobState.RUNNING, JobState.WARMING):
+    if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
         # It does not tell its phases, or tells them late: its first steps show that it runs.
         job.ledger.begin_steps(stages.steps_begun_ns(job, event.end_ns), warmup=True)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
@@ -74,6 +74,8 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         job.recoverable_step = event.recoverable_step
     if job.state in ACTIVE and job.state is not JobState.RUNNING:
         moving.move(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
+    if job.state is JobState.RUNNING:
+        stalling.watch(turn, job)
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:

@@ -84,6 +84,7 @@ class NodeSummary(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SINCE_NS_FIELD_NUMBER: _builtins.int
     MAINTENANCE_FIELD_NUMBER: _builtins.int
+    NO_SPARE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -104,6 +105,8 @@ class NodeSummary(_message.Message):
     """When it entered its state."""
     maintenance: _builtins.str
     """The maintenance window that it is in, or that is next, in one sentence; empty for none."""
+    no_spare: _builtins.str
+    """Why it is no spare though it takes ranks otherwise, in one sentence; empty when it may be one."""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """Claims that keep it from taking ranks."""
@@ -127,10 +130,11 @@ class NodeSummary(_message.Message):
         reason: _builtins.str = ...,
         since_ns: _builtins.int = ...,
         maintenance: _builtins.str = ...,
+        no_spare: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -794,6 +798,7 @@ class JobDetail(_message.Message):
     BEGUN_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    KEPT_OUT_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -832,6 +837,10 @@ class JobDetail(_message.Message):
     def planned(self) -> Global___PlannedLine:
         """A restart, or a move from a drained node, that somebody wants of it and that is still to come."""
 
+    @_builtins.property
+    def kept_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why nodes whose launchers wait take no ranks of it, a sentence for each, by node."""
+
     def __init__(
         self,
         *,
@@ -848,10 +857,11 @@ class JobDetail(_message.Message):
         begun: _builtins.str = ...,
         standbys: _abc.Iterable[Global___StandbyLine] | None = ...,
         planned: Global___PlannedLine | None = ...,
+        kept_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

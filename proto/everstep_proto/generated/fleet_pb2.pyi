@@ -1567,6 +1567,7 @@ class VaultReport(_message.Message):
     GONE_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
     LESSON_FIELD_NUMBER: _builtins.int
+    REPLICAS_SHORT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -1575,6 +1576,8 @@ class VaultReport(_message.Message):
     """The copies are a change of the list that the report of this job before told on this stream. Only where Welcome
     allows it, and never the first report of a job on a stream, nor the one after an empty list.
     """
+    replicas_short: _builtins.bool
+    """Memory was too short here for the replicas of more than one member."""
     @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
         """Every committed and verified copy, own slots and replicas; of a change, those that are new."""
@@ -1616,10 +1619,11 @@ class VaultReport(_message.Message):
         gone: _abc.Iterable[Global___Copy] | None = ...,
         standbys: Global___Standbys | None = ...,
         lesson: Global___Lesson | None = ...,
+        replicas_short: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson", "standbys", b"standbys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lesson", b"lesson", "persist_failures", b"persist_failures", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lesson", b"lesson", "persist_failures", b"persist_failures", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,6 +37,18 @@ def test_the_first_report_of_a_stream_is_whole_and_the_next_a_change() -> None:
     assert _sent(reports, _report(1, 2)) == _report(1, 2)
 
 
+def test_that_memory_is_short_for_replicas_is_told_with_a_change_too() -> None:
+    reports = VaultReports()
+    reports.begin(changes=True)
+    told: dict[bytes, Copy] = vault_report("a", _sent(reports, _report(0)), {}).copies
+    for short in (True, True, False):
+        report = _report(0, 1)
+        report.replicas_short = short
+        change = _sent(reports, report)
+        assert change.change
+        assert changed("a", change, told).replicas_short is short
+
+
 def test_a_controller_that_takes_no_changes_is_told_whole_lists() -> None:
     reports = VaultReports()
     reports.begin(changes=False)

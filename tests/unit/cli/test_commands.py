@@ -155,7 +155,7 @@ def test_the_controller_comes_from_the_option_or_the_environment(
 
 @pytest.mark.parametrize(
     "options",
-    [["--controller", "nowhere"], ["--tls-ca", "ca.pem"], ["--timeout", "0"]],
+    [["--controller", "nowhere"], ["--tls-ca", "ca.pem"], ["--timeout", "0"], ["--timeout", "nan"]],
 )
 def test_a_connection_that_cannot_be_meant_is_refused_before_it_is_tried(
     options: list[str], capsys: pytest.CaptureFixture[str]

@@ -51,3 +51,12 @@ def test_json_lines_carry_the_exception() -> None:
 
 def test_on_a_terminal_lines_carry_time_and_level() -> None:
     assert " WARNING everstep.test: disk sda is slow\n" in _logged("auto", {})
+
+
+@pytest.mark.parametrize("environ", [{}, {"JOURNAL_STREAM": "8:1"}])
+def test_what_jobs_and_operators_say_makes_no_line_of_its_own(environ: dict[str, str]) -> None:
+    stream = io.StringIO()
+    configure_logging("info", "auto", stream, environ)
+    logging.getLogger("everstep.test").warning("planned: %s", "fans\n<0>forged\x1b[31m")
+    assert stream.getvalue().endswith("everstep.test: planned: fans\\n<0>forged\\x1b[31m\n")
+    assert stream.getvalue().count("\n") == 1

@@ -19,8 +19,10 @@ def loaded(tmp_path: Path, text: str) -> ControllerConfig:
 
 def test_the_defaults_work_without_a_file_and_are_those_of_the_core() -> None:
     config = load(ControllerConfig, None)
-    # A journal from before this setting is replayed without it: nothing was decided by it then.
-    assert config.core.settings() == Settings(own_restarts=3)
+    # A journal from before one of these settings is replayed without it: it decided nothing then.
+    assert config.core.settings() == Settings(
+        own_restarts=3, spare_check_ns=600_000_000_000, stalled_ns=120_000_000_000
+    )
     assert config.listen == "127.0.0.1:7433"
 
 
@@ -93,3 +95,9 @@ def test_addresses_split_into_host_and_port() -> None:
 
 def test_without_certificates_nothing_is_exposed_by_default() -> None:
     assert TlsSettings().problems({"listen": "127.0.0.1:1"}) == []
+
+
+def test_what_is_never_found_to_stand_still_cannot_be_restarted_for_it(tmp_path: Path) -> None:
+    text = "[core]\nstalled_s = 0\nstalled_restart_s = 600\n"
+    with pytest.raises(ConfigError, match=r"core\.stalled_restart_s: needs stalled_s"):
+        loaded(tmp_path, text)

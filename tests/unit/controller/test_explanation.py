@@ -19,6 +19,14 @@ def test_claims_of_others_are_told_with_their_reasons() -> None:
     )
 
 
+def test_why_a_node_is_no_spare_is_told() -> None:
+    node = NodeRecord("n", NodeState.HEALTHY, reason="its checks passed")
+    node.spare_check.failed = "probe nvml: no answer"
+    assert explain(node, "") == (
+        "n is healthy: its checks passed; n is no spare: its check failed: probe nvml: no answer"
+    )
+
+
 def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
     job = JobRecord("j", 1, "t", 1, 1, 1, reform=False, restarts_max=3, created_ns=0,
                     ledger=Ledger(0), reason="its ranks start")  # fmt: skip

@@ -1,8 +1,10 @@
-"""What a spare fetches before a silent member is judged lost."""
+"""What a spare fetches before it has its place: at suspicion, and while the job stops."""
+
+import pytest
 
 from everstep_controller.api import to_agent
 from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.state import JobState, Launcher, NodeRecord, NodeState
+from everstep_controller.core.state import Claim, JobState, Launcher, NodeRecord, NodeState
 from everstep_controller.prefetching import Ahead, suspects
 from everstep_controller.spares import SpareMemory
 from everstep_controller.vault_messages import Directive
@@ -85,6 +87,89 @@ def test_it_goes_on_when_the_member_is_judged_lost() -> None:
     world.service.forget_node("b")
     world.settle()
     assert _ahead(world).first_rank == 1
+
+
+def _stops(world: World, *claims: Claim, state: NodeState = NodeState.HEALTHY) -> None:
+    """Let the job stop because somebody keeps node b from having ranks."""
+    node, record = world.state.nodes["b"], world.state.jobs["train"]
+    node.claims, node.state, record.state = list(claims), state, JobState.STOPPING
+    world.service.job_changed("train")
+    world.settle()
+
+
+@pytest.mark.parametrize(
+    ("claim", "state"),
+    [
+        (Claim("automation", "Xid 79", 0), NodeState.REPAIRING),
+        (Claim("operator", "smoke", 0), NodeState.HEALTHY),
+        (Claim("operator", "fan", 0, draining=True), NodeState.HEALTHY),
+        (Claim("maintenance", "m-1", 0), NodeState.MAINTENANCE),
+    ],
+)
+def test_what_a_member_has_that_the_stopping_job_leaves_is_fetched_from_itself_too(
+    claim: Claim, state: NodeState
+) -> None:
+    world = _world()
+    _stops(world, claim, state=state)
+    ahead = _ahead(world)
+    assert ahead.first_rank == 1
+    assert [(one.node, one.rank) for one in ahead.sources] == [("b", 1), ("a", 1)]
+
+
+def test_a_member_whose_launcher_has_gone_is_left_as_well() -> None:
+    world = _world()
+    del world.state.jobs["train"].launchers["b"]
+    _stops(world)
+    assert _ahead(world).first_rank == 1
+
+
+def test_a_member_that_is_lost_while_the_job_stops_is_left_too() -> None:
+    world = _world()
+    world.state.nodes["b"].connected = False
+    _stops(world, state=NodeState.LOST)
+    assert [(one.node, one.rank) for one in _ahead(world).sources] == [("a", 1)]
+
+
+def test_a_newer_step_that_the_ranks_still_commit_is_fetched_instead() -> None:
+    world = _world()
+    _stops(world, Claim("automation", "Xid 79", 0))
+    world.report("a", (0, 5), (1, 5), (0, 6), (1, 6))
+    assert [one.step for one in _ahead(world).sources] == [6]
+
+
+def test_while_a_job_trains_nothing_is_fetched_for_a_drain_that_is_planned() -> None:
+    world = _world()
+    world.state.nodes["b"].claims = [Claim("operator", "fan", 0, draining=True)]
+    world.report("a", (0, 5), (1, 5), (0, 6), (1, 6))
+    assert world.directives["c"].ahead is None
+
+
+def test_nothing_is_fetched_when_everybody_keeps_its_place() -> None:
+    world = _world()
+    _stops(world)
+    assert world.directives["c"].ahead is None
+
+
+def test_nothing_is_fetched_for_a_job_that_ends() -> None:
+    world = _world()
+    world.state.jobs["train"].ending = "cancelled by ann"
+    _stops(world, Claim("automation", "Xid 79", 0))
+    assert world.directives["c"].ahead is None
+
+
+def test_a_spare_that_failed_its_check_fetches_nothing() -> None:
+    world = _world()
+    world.state.nodes["c"].spare_check.failed = "probe nvml: no answer"
+    _stops(world, Claim("automation", "Xid 79", 0))
+    assert world.directives["c"].ahead is None
+
+
+def test_members_that_a_new_controller_has_not_heard_yet_are_not_left() -> None:
+    world = _world()
+    world.state.nodes["b"].connected = False
+    world.state.term = 3
+    _stops(world)
+    assert world.directives["c"].ahead is None
 
 
 def test_a_spare_that_leaves_the_job_meanwhile_is_told_no_more_of_it() -> None:

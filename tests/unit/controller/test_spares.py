@@ -200,3 +200,13 @@ def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
     assert keeper_of(record, state, "b", ()) == "b"
     state.nodes["b"].domain = "b"
     assert keeper_of(record, state, "", ("c",)) == "c"
+
+
+def test_a_node_that_failed_its_check_is_the_last_to_become_a_keeper_and_stays_one() -> None:
+    record, state = _job("a", "b", "c"), _state()
+    record.members, state.nodes["b"].domain = ["a"], "a"
+    for node in state.nodes.values():
+        node.bulk_address = "x:1"
+    state.nodes["c"].spare_check.failed = "probe nvml: no answer"
+    assert keeper_of(record, state, "", ()) == "b"
+    assert keeper_of(record, state, "c", ()) == "c"

@@ -175,6 +175,28 @@ def test_each_member_replicates_to_another_domain() -> None:
     )
 
 
+def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> None:
+    world = World()
+    for name, domain in (("a", "rack-1"), ("b", "rack-1"), ("c", "rack-2")):
+        world.state.nodes[name] = NodeRecord(
+            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=domain
+        )
+    world.state.jobs["train"].members = ["a", "b", "c"]
+
+    def targets() -> dict[str, str]:
+        return {node: one.replica_target for node, one in world.directives.items()}
+
+    world.report("a")
+    assert targets() == {"a": "c", "b": "c", "c": "a"}
+    world.service.report("train", "c", Report({}, 0, replicas_short=True))
+    world.settle()
+    assert targets() == {"a": "c", "b": "a", "c": "b"}
+    # Another one in its place may have more.
+    world.service.forget_node("c")
+    world.settle()
+    assert targets() == {"a": "c", "b": "c", "c": "a"}
+
+
 def test_a_directive_that_says_nothing_new_is_not_sent() -> None:
     world = World()
     world.report("a", (0, 5))
@@ -323,6 +345,25 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
     assert world.events == [
         BreakpointReached("train", 1, "its last recoverable step, 7, is in storage")
     ]
+
+
+def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
+    world = _stored_world()
+    job = world.state.jobs["train"]
+    job.state, job.closing = JobState.STOPPING, "ended by its user on b"
+    world.events.clear()
+    failed = (((1, 7), "rank 0: No space left on device"),)
+    world.report("a", (0, 7), (1, 7), failures=failed, settled=1)
+    world.report("b", (0, 7), (1, 7), settled=1)
+    assert (
+        BreakpointReached(
+            "train",
+            1,
+            "step 7 could not be brought to storage: rank 0: No space left on device",
+            missed=True,
+        )
+        in world.events
+    )
 
 
 _ASKED = "one step in 4 is snapshotted, as the job asks"

@@ -46,6 +46,12 @@ def test_memory_and_files_together_make_a_step_whole() -> None:
     ]
 
 
+def test_a_job_on_one_node_is_told_so() -> None:
+    catalogue = Catalogue()
+    catalogue.replace("a", [copy("a", rank, 5) for rank in range(3)], 1)
+    assert choose(catalogue, _question()).reason == "step 5 is the newest that one node holds whole"
+
+
 def test_what_only_a_node_that_is_away_can_read_is_not_there() -> None:
     catalogue = ring([3])
     catalogue.store("c", [stored(5)])

@@ -53,7 +53,7 @@ def _lasting(action: actions.Action) -> bool:
     return not isinstance(action, actions.Announce | actions.HoldLauncher)
 
 
-def _from_every_prefix(story: Recorded) -> None:
+def from_every_prefix(story: Recorded) -> None:
     """A controller that died after any event ends where one does that never died."""
     for cut in range(len(story.journal)):
         core = Core()
@@ -81,7 +81,7 @@ def test_a_node_that_is_lost_after_its_ranks_have_ended_does_not_bring_the_job_b
     story.finish("n1")
     story.tell(events.TimerDue("stream/n0"), after_s=20)
     assert (story.job.state, story.job.succeeded) == (JobState.ENDED, True)
-    _from_every_prefix(story)
+    from_every_prefix(story)
 
 
 def test_a_rank_that_dies_after_other_nodes_have_ended_well_is_a_fault_of_all() -> None:
@@ -96,7 +96,7 @@ def test_a_rank_that_dies_after_other_nodes_have_ended_well_is_a_fault_of_all() 
     for node in ("n0", "n1"):
         story.finish(node)
     assert (story.job.state, story.job.succeeded) == (JobState.ENDED, True)
-    _from_every_prefix(story)
+    from_every_prefix(story)
 
 
 def test_a_node_that_is_lost_before_the_others_have_ended_is_replaced() -> None:
@@ -109,7 +109,7 @@ def test_a_node_that_is_lost_before_the_others_have_ended_is_replaced() -> None:
     story.tell(events.TimerDue("stream/n0"), after_s=20)
     story.stop_all()
     assert _started(story.restore(1, 2)) == ["n2", "n1"]
-    _from_every_prefix(story)
+    from_every_prefix(story)
 
 
 def test_a_stop_that_was_ordered_before_the_controller_died_is_ordered_again() -> None:
@@ -123,7 +123,7 @@ def test_a_stop_that_was_ordered_before_the_controller_died_is_ordered_again() -
     story.stop_all()
     assert story.job.state is JobState.REPLANNING
     assert sorted(_started(story.restore(1, 2))) == ["n0", "n1"]
-    _from_every_prefix(story)
+    from_every_prefix(story)
 
 
 def test_a_member_that_vanished_while_the_controller_was_away_is_not_waited_for() -> None:
@@ -137,7 +137,7 @@ def test_a_member_that_vanished_while_the_controller_was_away_is_not_waited_for(
     story.tell(events.TimerDue("stream/n0"), after_s=31)
     assert story.job.state is JobState.REPLANNING
     assert _started(story.restore(1, 2)) == ["n2", "n1"]
-    _from_every_prefix(story)
+    from_every_prefix(story)
 
 
 def test_a_step_that_was_chosen_and_never_acted_on_is_ordered_when_the_controller_is_back() -> None:
@@ -148,4 +148,4 @@ def test_a_step_that_was_chosen_and_never_acted_on_is_ordered_when_the_controlle
     story.restore(1, 2)
     story.back("n0", "n1")
     assert sorted(_started(story.core.due(story.now_ns))) == ["n0", "n1"]
-    _from_every_prefix(story)
+    from_every_prefix(story)

@@ -56,6 +56,16 @@ def test_containers_of_every_kind_hold_what_was_saved(saved: object, here: objec
     assert here == saved
 
 
+def test_arrays_in_any_order_come_back_into_the_same_memory() -> None:
+    saved = np.arange(6.0).reshape(2, 3)
+    columns, every_other = np.zeros((2, 3), order="F"), np.zeros((2, 6))[:, ::2]
+    there: dict[str, object] = {"columns": columns, "every_other": every_other}
+    restored({"it": {"columns": np.asfortranarray(saved), "every_other": saved}}, {"it": there})
+    assert there["columns"] is columns
+    assert there["every_other"] is every_other
+    assert columns.tolist() == every_other.tolist() == saved.tolist()
+
+
 _VALUES = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),

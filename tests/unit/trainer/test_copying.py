@@ -1,11 +1,12 @@
 """Copies shared among threads."""
 
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from everstep.saving.memory import Copy, Work, pieces
+from everstep.saving.memory import Copier, Copy, Work, pieces
 
 MIB = 1024 * 1024
 
@@ -61,9 +62,40 @@ def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
         raise MemoryError("no memory for a hash")
 
     work = Work([fail, lambda: None])
-    work.take_part()
+    with pytest.raises(MemoryError, match="for a hash"):
+        work.take_part()
     with pytest.raises(MemoryError, match="for a hash"):
         work.wait()
+
+
+class Watched(Work):
+    """Work that tells when it is given up."""
+
+    def __init__(self, *calls: Callable[[], None]) -> None:
+        super().__init__(calls)
+        self.stopped = threading.Event()
+
+    def stop(self) -> None:
+        super().stop()
+        self.stopped.set()
+
+
+def test_when_a_copy_is_interrupted_no_thread_writes_any_more() -> None:
+    writing, written = threading.Event(), threading.Event()
+
+    def interrupted() -> None:
+        assert writing.wait(20)
+        raise KeyboardInterrupt
+
+    def slow() -> None:
+        writing.set()
+        assert work.stopped.wait(20)
+        written.set()
+
+    work = Watched(interrupted, slow)
+    with pytest.raises(KeyboardInterrupt):
+        Copier(2).share(work)
+    assert written.is_set()
 
 
 def test_work_without_calls_is_done() -> None:

@@ -1,5 +1,6 @@
 """How many nodes and ranks a job has, and what it is called."""
 
+import os
 import re
 
 import pytest
@@ -69,6 +70,19 @@ def test_the_script_of_a_command_gives_the_name() -> None:
     assert job_name(None, None, ["…"], {}) == "job"
     alone = job_name(None, None, ["train.py"], {}, alone=True)
     assert re.fullmatch(r"train-[A-Za-z0-9._-]+", alone)
+
+
+def test_names_in_another_alphabet_are_not_all_the_same_one() -> None:
+    names = [job_name(None, text, [], {}) for text in ("实验一", "实验二", "überjob 7")]
+    assert len(set(names)) == 3
+    assert [re.sub("[0-9a-f]{8}$", "…", name) for name in names] == ["job-…", "job-…", "berjob-7-…"]
+    assert len(job_name(None, "ü" * 200 + "x" * 200, [], {})) == 64
+
+
+def test_a_script_whose_name_is_no_text_has_words_that_can_be_told() -> None:
+    words = program_words([os.fsdecode(b"a/\xfftrain.py")], named=False)
+    assert words == "?train"
+    assert job_name(None, None, [os.fsdecode(b"\xff.py")], {}) == "job"
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "a/b", "x" * 65, "-x"])

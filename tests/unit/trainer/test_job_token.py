@@ -39,7 +39,21 @@ def test_a_token_is_not_made_in_a_folder_that_is_not_there(tmp_path: Path) -> No
     assert not path.parent.exists()
 
 
-@pytest.mark.parametrize(("content", "words"), [("", "is empty"), (None, "cannot be used")])
+def test_no_token_is_made_below_a_folder_called_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TokenError, match=r"no place for the job token, .* --token-file"):
+        job_token("j", None, {"XDG_STATE_HOME": "~/state"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_nobody_is_told_to_change_the_rights_of_a_device() -> None:
+    with pytest.raises(TokenError, match="/dev/null is not a file; name one with --token-file"):
+        job_token("j", Path("/dev/null"), {})
+
+
+@pytest.mark.parametrize(("content", "words"), [("", "is empty"), (None, "is not a file")])
 def test_a_token_that_cannot_be_read(tmp_path: Path, content: str | None, words: str) -> None:
     path = tmp_path / "token"
     if content is None:

@@ -1,5 +1,6 @@
 """The options on what is kept: checked at once, each mistake with what to do about it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,13 @@ def test_sizes(text: str, size: int) -> None:
         (("--persist", "s3:/runs"), "name a folder, or s3://BUCKET/PREFIX"),
         (("--persist", " "), "name a folder, or s3://BUCKET/PREFIX"),
         (("--persist", "s3://B"), "expected s3://BUCKET/PREFIX"),
+        (("--persist", os.fsdecode(b"/tmp/\xff")), "name a folder whose path is Unicode text"),
         (("--persist", "/dev/null"), "Not a directory; name a folder that you may write"),
         (("--persist", "/dev/null/x"), "Not a directory; name a folder that you may write"),
         (("--persist", "s3://bucket/x", "--persist-keep", "1"), "must be at least 2"),
         (("--persist", "s3://bucket/x", "--persist-every", "0"), "must be above 0"),
+        (("--persist", "s3://bucket/x", "--persist-every", "9" * 20), "at most 1000000000"),
+        (("--persist", "s3://bucket/x", "--persist-seconds", "nan"), "--persist-seconds nan: it"),
         (("--snapshot-every", "0"), "expected a number, MIN:MAX from 1 up, or auto"),
         (("--snapshot-every", "9:3"), "expected a number, MIN:MAX from 1 up, or auto"),
         (("--snapshot-memory", "much"), "expected a size, for example 12GiB"),

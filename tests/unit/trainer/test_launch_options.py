@@ -63,6 +63,11 @@ def test_variables_stand_for_options_as_with_torchrun(script: str) -> None:
     )
 
 
+def test_variables_stand_for_options_of_torchrun_only(script: str) -> None:
+    options = parsed("train.py", PET_POLICY="bogus", PET_FRESH="1", PET_PROGRESS_PATTERN="(x)")
+    assert options == parsed("train.py")
+
+
 def test_what_is_refused_is_refused_as_a_variable_too(script: str) -> None:
     with pytest.raises(UsageError, match="--duplicate-stdout-filters is torchrun's and not known"):
         parsed("train.py", PET_DUPLICATE_STDOUT_FILTERS="loss")
@@ -88,11 +93,11 @@ def test_the_beginning_of_an_option_of_torchrun_is_enough(script: str) -> None:
         parsed("--polic wait train.py")
 
 
-def test_signals_that_end_the_job_may_be_added(script: str) -> None:
-    usual = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    assert parsed(f"--signals-to-handle {usual} train.py").ends_on == ()
-    found = parsed(f"--signals-to-handle {usual},SIGUSR1, train.py").ends_on
-    assert found == (signal.SIGUSR1,)
+def test_signals_that_are_named_end_the_job_and_are_what_ranks_get(script: str) -> None:
+    assert parsed("train.py").ends_on == ()
+    assert parsed("--signals-to-handle SIGTERM train.py").ends_on == ()
+    found = parsed("--signals-to-handle SIGTERM,SIGINT,SIGUSR1, train.py").ends_on
+    assert found == (signal.SIGINT, signal.SIGUSR1)
 
 
 def test_how_long_ranks_may_take_to_end(script: str) -> None:
@@ -136,6 +141,15 @@ def test_streams_in_files_without_a_folder_get_one_that_is_told(
     assert options.streams.folder is not None
     assert options.streams.folder.parent == tmp_path
     assert str(options.streams.folder) in options.notes[0]
+    options.streams.tidy()
+    assert not options.streams.folder.exists()
+
+
+def test_a_folder_that_the_user_named_stays_though_nothing_is_in_it(
+    script: str, tmp_path: Path
+) -> None:
+    parsed(f"-r 3 --log-dir {tmp_path}/mine train.py").streams.tidy()
+    assert (tmp_path / "mine").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -148,6 +162,8 @@ def test_streams_in_files_without_a_folder_get_one_that_is_told(
         ("--zzz train.py", "'--zzz' is no option; 'everstep run --help' lists them"),
         ("--max-restarts many train.py", "invalid int value: 'many'; 'everstep run --help'"),
         ("--max-restarts -1 train.py", "must not be below 0"),
+        ("--max-restarts 99999999999999999999 train.py", "nor above 2147483647"),
+        ("--shutdown-timeout inf train.py", "--shutdown-timeout is inf and must not be"),
         ("--grace nan train.py", "must not be below 0"),
         ("--nproc-per-node some train.py", "expected a number above 0, auto, gpu or cpu"),
         ("--numa-binding node train.py", "not known here; start numactl"),

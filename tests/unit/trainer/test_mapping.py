@@ -1,8 +1,10 @@
 """Descriptors as memory."""
 
 import ctypes
+import mmap
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +54,17 @@ def test_closing_twice_unmaps_once(fd: int) -> None:
     mapping.close()
     assert ctypes.string_at(other.address, 1) == b"a"
     other.close()
+
+
+def test_a_forked_child_has_none_of_it_and_unmaps_nothing_of_its_own(fd: int) -> None:
+    mapping = Mapping(fd, 4096, writable=True)
+    child = os.fork()
+    if child == 0:
+        is_there = f"{mapping.address:x}-" in Path("/proc/self/maps").read_text()
+        with mmap.mmap(-1, 4096) as own:
+            mapping.address = ctypes.addressof(ctypes.c_char.from_buffer(own))
+            mapping.close()
+            own[0] = 1  # it would be killed here
+            os._exit(int(is_there))
+    assert os.waitpid(child, 0)[1] == 0
+    mapping.close()

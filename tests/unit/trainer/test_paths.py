@@ -52,6 +52,11 @@ def test_common_names_are_taken() -> None:
         refuse_object_name(name)
 
 
+def test_what_has_no_utf8_is_told_in_other_characters() -> None:
+    assert join("x", "a\udc80").encode() == b"x/a%DC80"
+    assert join("x", "a%DC80") != join("x", "a\udc80")
+
+
 def test_objects_are_no_keys() -> None:
     with pytest.raises(PathError):
         join("x", object())

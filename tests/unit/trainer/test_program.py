@@ -1,5 +1,6 @@
 """What the ranks execute."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -29,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_script_is_run_by_this_interpreter() -> None:
     assert program(line("train.py", "-x"), {}) == (sys.executable, "-u", "train.py", "-x")
     assert program(line("train.py", parted=True), {}) == (sys.executable, "-u", "train.py")
-    assert program(line("train.py"), {"PYTHON_EXEC": "/p"}) == ("/p", "-u", "train.py")
+    assert program(line("train.py"), {"PYTHON_EXEC": "sh"}) == ("sh", "-u", "train.py")
+    with pytest.raises(UsageError, match="PYTHON_EXEC=/p: no such program on this node"):
+        program(line("train.py"), {"PYTHON_EXEC": "/p"})
 
 
 def test_a_module_and_a_program() -> None:
@@ -69,6 +72,8 @@ def test_a_module_that_only_an_import_hook_knows_is_found_and_not_imported(
         (["mine"], {}, "'mine' is a folder without a __main__.py; name a script in it"),
         (["sh", "x.sh"], {}, "'sh' is a program, not a script; write '-- sh x.sh'"),
         (["my_train"], {"module": True}, "no module 'my_train' for .*; install it there"),
+        (["train.py"], {"module": True}, "'train' is a module .* leave out -m to start a file"),
+        (["./train.py"], {"module": True}, "'./train.py' is a path, .*; leave out -m"),
         (["x"], {"module": True, "no_python": True}, "leave out --no-python"),
         (["./train.py"], {"no_python": True}, "train.py is not executable; name a program"),
         (["no-such"], {"no_python": True}, "no command 'no-such' on this node"),
@@ -79,6 +84,15 @@ def test_what_is_not_there_is_told_before_anything_starts(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         program(line(*command), {}, **choice)
+
+
+def test_a_folder_that_is_gone_is_told_before_anything_is_looked_for_in_it(folder: Path) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageError, match=r"the current folder cannot be used .*; go to one"):
+        program(line("train.py"), {})
 
 
 def test_the_script_of_a_command_is_looked_for_as_well(folder: Path) -> None:

@@ -78,6 +78,8 @@ def test_fields_of_a_record_may_have_any_name() -> None:
         (None, (), "the state is a NoneType; name its parts"),
         ({1: np.zeros(1)}, (), "called 1; names are strings"),
         ({"w": np.zeros(1)}, "w", r"write \['w'\]"),
+        ({"w\udc80": np.zeros(1)}, (), "cannot be written"),
+        ({"": np.zeros(1)}, (), "cannot be written"),
     ],
 )
 def test_a_state_without_names_is_refused_at_once(

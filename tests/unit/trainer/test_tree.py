@@ -82,7 +82,10 @@ def test_numbers_keep_every_bit() -> None:
     assert there_and_back(random.getstate()) == random.getstate()
 
 
-@pytest.mark.parametrize("value", [np.float32(0.1), np.int64(-3), np.bool_(True), np.str_("é")])
+@pytest.mark.parametrize(
+    "value",
+    [np.float32(0.1), np.int64(-3), np.bool_(True), np.str_("é"), np.str_(""), np.bytes_(b"")],
+)
 def test_numpy_scalars_stay_numpy_scalars(value: np.generic) -> None:
     found = there_and_back({"a": value})
     assert isinstance(found, dict)
@@ -115,7 +118,9 @@ class Words(str):
         (Words("a"), "Words"),
         (object(), "builtins.object"),
         (lambda: 1, "function"),
-        (np.array([None]), "object"),
+        (np.array([None]), "numpy.ndarray"),
+        (np.void(b"abc"), r"numpy \|V3"),
+        (np.ones((2, 2)).view(np.matrix), "matrix"),
     ],
 )
 def test_what_a_tree_cannot_hold_is_named_with_its_path(value: object, kind: str) -> None:

@@ -3,15 +3,19 @@
 import asyncio
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from everstep_agent.vault.allocator import Allocator, Demand, MemoryShortError
-from everstep_agent.vault.budget import Limits, Use
-from everstep_agent.vault.memory import Region
+from everstep_agent.vault.accounts import Promise
+from everstep_agent.vault.allocator import Allocator, Asker, Demand, MemoryShortError
+from everstep_agent.vault.budget import HugePagePool
+from everstep_agent.vault.forecast import Forecast
+from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.vault.pages import HUGE_PAGE_BYTES, HugePages
+from everstep_agent.vault.room import Limits, Use
 from everstep_agent.vault.workers import Workers
 
 _PAGE = 4096
@@ -23,18 +27,31 @@ class _Plenty:
 
 
 @dataclass
+class _Bytes:
+    """So many bytes, whatever was taken."""
+
+    available: int
+
+    def available_bytes(self) -> int:
+        return self.available
+
+
+@dataclass
 class _Kept:
     """What ended jobs keep, by user."""
 
     regions: list[tuple[int, Region]] = field(default_factory=list)
+    # Whose memory was to be left alone, each time that somebody asked.
+    spared: list[Collection[str]] = field(default_factory=list)
 
-    def evict(self) -> bool:
+    def evict(self, spared: Collection[str] = ()) -> bool:
         if not self.regions:
             return False
         self.regions.pop(0)[1].drop()
         return True
 
-    def evictable(self, uid: int) -> Use:
+    def evictable(self, uid: int, spared: Collection[str] = ()) -> Use:
+        self.spared.append(spared)
         sizes = [(owner, region.size_bytes) for owner, region in self.regions]
         return Use(sum(size for _, size in sizes), sum(size for own, size in sizes if own == uid))
 
@@ -63,6 +80,65 @@ def test_what_the_kernel_refuses_is_said_and_nothing_stays_counted(workers: Work
     with _files_no_larger_than(1 << 16), pytest.raises(MemoryShortError, match=re.escape(said)):
         asyncio.run(allocator.allocate(Demand(1, 2, 1 << 20, "test")))
     assert allocator.used_bytes == 0
+
+
+def test_a_pool_that_gives_less_than_it_has_opens_no_way_around_the_budget(
+    workers: Workers,
+) -> None:
+    """As where a control group limits huge pages: what comes instead is ordinary memory."""
+    if HugePagePool().available_bytes():
+        pytest.skip("this machine has huge pages to give")
+    node = (_Bytes(4 * _PAGE), Limits(), HugePages.EXPLICIT, _Bytes(8 * HUGE_PAGE_BYTES))
+    allocator = Allocator(workers, *node)
+    with pytest.raises(MemoryShortError, match=re.escape("2 x 8.0 KiB would fit")):
+        asyncio.run(allocator.allocate(Demand(1, 2, 3 * _PAGE, "test")))
+    assert allocator.used_bytes == 0
+
+
+def test_a_copy_is_of_ordinary_memory_whatever_the_pool_has(workers: Workers) -> None:
+    node = (_Bytes(4 * _PAGE), Limits(), HugePages.EXPLICIT, _Bytes(8 * HUGE_PAGE_BYTES))
+    allocator, source = Allocator(workers, *node), allocate(5 * _PAGE, "test")
+    with pytest.raises(MemoryShortError, match=re.escape("1 x 16.0 KiB would fit")):
+        asyncio.run(allocator.duplicate(Asker(1), source, 5 * _PAGE))
+    source.drop()
+    assert allocator.used_bytes == 0
+
+
+class _Promised:
+    """What other jobs were promised."""
+
+    def __init__(self, *promises: Promise) -> None:
+        self.promises = promises
+
+    def standing(self) -> Sequence[Promise]:
+        return self.promises
+
+
+def test_who_comes_after_a_promise_gets_what_it_leaves(workers: Workers) -> None:
+    allocator = Allocator(workers, _Bytes(10 * _PAGE), Limits())
+    allocator.promises = _Promised(Promise("first", 1, 8 * _PAGE))
+
+    async def life() -> None:
+        late = Demand(2, 1, 3 * _PAGE, "test", "late", after_promises=True)
+        assert not await allocator.fits(late)
+        assert not await allocator.fits(replace(late, after_promises=False, spare=True))
+        assert await allocator.fits(replace(late, job="first", uid=1))
+        # A job that runs already: its replicas must not wait for one that does not.
+        assert await allocator.fits(replace(late, after_promises=False))
+
+    asyncio.run(life())
+
+
+def test_what_a_promised_job_has_ready_is_not_freed_for_who_comes_after_it(
+    workers: Workers,
+) -> None:
+    allocator, kept = Allocator(workers, _Plenty(), Limits(total_bytes=3 * _PAGE)), _Kept()
+    allocator.kept = kept
+    allocator.promises = _Promised(Promise("first", 1, 2 * _PAGE))
+    forecast = Forecast(processes=1, snapshot_bytes=_PAGE, slots=2, replicas=False)
+    asyncio.run(allocator.refusal(Asker(2, "late", after_promises=True), forecast))
+    asyncio.run(allocator.refusal(Asker(1, "first", after_promises=True), forecast))
+    assert kept.spared == [frozenset({"first"})]
 
 
 @pytest.mark.parametrize("turns", [1, 100, 5000])

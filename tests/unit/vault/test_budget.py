@@ -1,34 +1,8 @@
-"""What fits, and what is said when it does not."""
+"""How much memory a node has: of the kernel, of cgroups, of the pool of huge pages."""
 
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from everstep_agent.vault.budget import Limits, NodeMemory, Use, refusal, room
-
-
-def test_what_fits_is_not_refused() -> None:
-    assert refusal(3, 100, room(300, Limits(), Use(0, 0))) is None
-
-
-def test_a_refusal_names_the_tightest_limit_and_what_would_fit() -> None:
-    limits = Limits(reserve_bytes=10, total_bytes=200, per_user_bytes=150)
-    said = refusal(3, 100, room(1000, limits, Use(100, 90)))
-    assert said == (
-        "3 x 100 bytes of snapshot memory were asked for and jobs.memory_per_user_bytes_max "
-        "leaves 60 bytes: 3 x 20 bytes would fit"
-    )
-
-
-@given(*[st.integers(0, 1000)] * 4)
-def test_nothing_above_what_is_available_is_ever_granted(
-    wanted: int, available: int, reserve: int, used: int
-) -> None:
-    left = room(available, Limits(reserve, 500), Use(used, 0))
-    if wanted and refusal(1, wanted, left) is None:
-        assert wanted <= available - reserve
-        assert used + wanted <= 500
+from everstep_agent.vault.budget import HugePagePool, NodeMemory
 
 
 def _write(path: Path, text: str) -> None:
@@ -90,3 +64,13 @@ def test_without_cgroups_the_kernel_s_word_counts(tmp_path: Path) -> None:
     _write(tmp_path / "proc/meminfo", "MemAvailable:    8 kB\n")
     _write(tmp_path / "proc/self/cgroup", "1:name=systemd:/\n")
     assert NodeMemory(tmp_path / "proc", tmp_path).available_bytes() == 8192
+
+
+def test_huge_pages_that_somebody_has_reserved_are_no_room(tmp_path: Path) -> None:
+    _write(tmp_path / "free_hugepages", "10\n")
+    _write(tmp_path / "resv_hugepages", "4\n")
+    assert HugePagePool(tmp_path).available_bytes() == 6 * (2 << 20)
+
+
+def test_a_kernel_without_a_pool_of_huge_pages_has_none(tmp_path: Path) -> None:
+    assert HugePagePool(tmp_path / "nothing").available_bytes() == 0

@@ -5,10 +5,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.budget import Room
 from everstep_agent.vault.forecast import SLOTS_MIN, Forecast, shortage
+from everstep_agent.vault.room import Node, Room
 
 _JOB = Forecast(processes=2, snapshot_bytes=100, slots=3, replicas=False)
+
+
+def _left(size_bytes: int, whose: str = "this node can spare") -> Room:
+    return Room(size_bytes, whose, Node(size_bytes))
 
 
 def test_a_job_on_one_node_needs_its_slots_and_one_with_others_replicas_too() -> None:
@@ -16,12 +20,19 @@ def test_a_job_on_one_node_needs_its_slots_and_one_with_others_replicas_too() ->
     assert replace(_JOB, replicas=True).total_bytes() == 1200
 
 
+def test_a_rank_that_has_its_slots_needs_them_and_no_more() -> None:
+    assert _JOB.total_bytes([]) == 600
+    assert _JOB.total_bytes([150]) == 150 + 300
+    assert _JOB.total_bytes([150, 900]) == 1050
+    assert replace(_JOB, replicas=True).total_bytes([150, 150]) == 600
+
+
 def test_what_fits_is_not_refused() -> None:
-    assert shortage(_JOB, Room(600, "this node can spare")) is None
+    assert shortage(_JOB, _left(600)) is None
 
 
 def test_a_refusal_says_what_would_fit() -> None:
-    said = shortage(replace(_JOB, replicas=True), Room(800, "jobs.memory_bytes_max leaves"))
+    said = shortage(replace(_JOB, replicas=True), _left(800, "jobs.memory_bytes_max leaves"))
     assert said == (
         "snapshots of this job take 1.2 KiB on this node (2 ranks x 100 bytes x 3 slots and "
         "replicas) and jobs.memory_bytes_max leaves 800 bytes; 66 bytes a rank would fit, or 2 "
@@ -30,7 +41,7 @@ def test_a_refusal_says_what_would_fit() -> None:
 
 
 def test_where_fewer_slots_do_not_help_it_says_what_else_to_do() -> None:
-    said = shortage(_JOB, Room(90, "this node can spare"))
+    said = shortage(_JOB, _left(90))
     assert said is not None
     assert said.endswith(
         "15 bytes a rank would fit; save a share in each data-parallel rank, or "
@@ -43,7 +54,7 @@ def test_where_fewer_slots_do_not_help_it_says_what_else_to_do() -> None:
     st.integers(0, 50_000),
 )
 def test_what_is_said_to_fit_does(job: Forecast, left: int) -> None:
-    room = Room(left, "this node can spare")
+    room = _left(left)
     said = shortage(job, room)
     assert (said is None) == (job.total_bytes() <= left)
     if said is None:

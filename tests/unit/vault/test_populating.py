@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from everstep_agent.vault.allocator import Allocator, Demand, MemoryShortError
-from everstep_agent.vault.budget import Limits
+from everstep_agent.vault.room import Limits
 from everstep_agent.vault.workers import Workers
 
 _MIB = 1 << 20

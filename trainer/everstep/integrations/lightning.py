@@ -34,7 +34,7 @@ class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left ou
         run: Run | None = None,
         *,
         overlap: bool = False,
-        equal: Collection[str] = (),
+        equal: Collection[object] = (),
         report_losses: bool = False,
     ) -> None:
         self._run = run or init()
@@ -47,7 +47,7 @@ class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left ou
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Put back the step of the recovery plan, before any data is fetched."""
         self._snapshots = self._run.snapshots(
-            _state(trainer), overlap=self._overlap, equal=self._equal
+            self._state(trainer), overlap=self._overlap, equal=self._equal
         )
         if self._snapshots.restore() is not None:
             self._random.hold()
@@ -84,13 +84,27 @@ class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left ou
         if self._snapshots:
             self._snapshots.join()
 
+    def _state(self, trainer: Trainer) -> Mapping[str, Stateful]:
+        """Return what Lightning's own checkpoints hold."""
+        schedules = [one.scheduler for one in trainer.lr_scheduler_configs]
+        # Attributes of which Lightning does not tell type checkers.
+        callbacks: list[object] = getattr(trainer, "callbacks", [])
+        data = getattr(trainer, "datamodule", None)
+        others = [one for one in callbacks if one is not self and _has_state(one)]
+        objects = {
+            "model": trainer.model,
+            "loops": trainer.fit_loop,
+            **{f"optimizer-{n}": one for n, one in enumerate(trainer.optimizers)},
+            **{f"schedule-{n}": one for n, one in enumerate(schedules)},
+            **{f"callback-{n}": one for n, one in enumerate(others)},
+        }
+        if _has_state(trainer.precision_plugin):
+            objects["precision"] = trainer.precision_plugin
+        if _has_state(data):
+            objects["data"] = data
+        return {name: one for name, one in objects.items() if isinstance(one, Stateful)}
 
-def _state(trainer: Trainer) -> Mapping[str, Stateful]:
-    schedules = [one.scheduler for one in trainer.lr_scheduler_configs]
-    objects = {
-        "model": trainer.model,
-        "loops": trainer.fit_loop,
-        **{f"optimizer-{n}": one for n, one in enumerate(trainer.optimizers)},
-        **{f"schedule-{n}": one for n, one in enumerate(schedules)},
-    }
-    return {name: one for name, one in objects.items() if isinstance(one, Stateful)}
+
+def _has_state(one: object) -> bool:
+    """Return whether there is anything to save: most of these have an empty state."""
+    return isinstance(one, Stateful) and bool(one.state_dict())

@@ -9,20 +9,42 @@ the Trainer's own samplers begin anew in every process, and no callback can move
 
 from collections.abc import Collection, Mapping
 from typing import Protocol, SupportsFloat
+from weakref import ReferenceType, ref
 
+from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import IterableDataset
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+from transformers.trainer_utils import has_length  # pyright: ignore[reportMissingImports]
 
 from everstep.integrations.held_random import HeldRandom
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
 from everstep.state.objects import Stateful
 
+# What the Trainer counts beside steps. Its list of logs is left out: it grows with every log.
+_COUNTED = (
+    "best_metric",
+    "best_global_step",
+    "best_model_checkpoint",
+    "num_input_tokens_seen",
+    "total_flos",
+)
+
+
+class Arguments(Protocol):
+    """What the Trainer was told."""
+
+    gradient_accumulation_steps: int
+
 
 class TrainerState(Protocol):
     """How far the Trainer is."""
 
+    epoch: float
     global_step: int
+    max_steps: int
 
 
 class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package has no types
@@ -37,7 +59,7 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
         run: Run | None = None,
         *,
         overlap: bool = False,
-        equal: Collection[str] = (),
+        equal: Collection[object] = (),
         report_losses: bool = False,
     ) -> None:
         self._run = run or init()
@@ -45,44 +67,59 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
         self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
         self._random = HeldRandom()
+        self._replicas = _Replicas()
+        self._restored = False
+        self._steps_per_epoch = 1
         self.next_step = 0
 
     def on_train_begin(
-        self, args: object, state: TrainerState, control: object, **known: object
+        self, args: Arguments, state: TrainerState, control: object, **known: object
     ) -> None:
         """Put back the step of the recovery plan. Raises ValueError, RestoreError."""
-        _refuse_samplers(known["train_dataloader"])
+        loader = known["train_dataloader"]
+        _refuse_samplers(loader)
         if self._report_losses:
             _refuse_filter(args)
-        objects = {
-            "model": known["model"],
-            # Accelerate wraps it; the one inside knows its parameters.
-            "optimizer": getattr(known["optimizer"], "optimizer", known["optimizer"]),
-            "scheduler": known["lr_scheduler"],
-        }
-        parts = {name: one for name, one in objects.items() if isinstance(one, Stateful)}
-        self._snapshots = self._run.snapshots(parts, overlap=self._overlap, equal=self._equal)
+        self._snapshots = self._run.snapshots(
+            _parts(state, known),
+            overlap=self._overlap,
+            equal=(*self._equal, *self._replicas.made()),
+        )
         restored = self._snapshots.restore()
+        self._steps_per_epoch = _steps_per_epoch(loader, args, state)
         if restored is not None:
+            self._restored = True
             self.next_step = state.global_step = restored + 1
             self._random.hold()
 
+    def on_epoch_begin(
+        self, args: Arguments, state: TrainerState, control: object, **known: object
+    ) -> None:
+        """Draw on from before an epoch, whose data loader draws its seed at its start."""
+        if self.next_step % self._steps_per_epoch == 0:
+            self._random.give_back()
+
     def on_step_begin(
-        self, args: object, state: TrainerState, control: object, **known: object
+        self, args: Arguments, state: TrainerState, control: object, **known: object
     ) -> None:
         """Draw on where the restored step had ended."""
         self._random.give_back()
 
     def on_step_end(
-        self, args: object, state: TrainerState, control: object, **known: object
+        self, args: Arguments, state: TrainerState, control: object, **known: object
     ) -> None:
         """Save the step, and tell that it is complete."""
+        self.next_step = state.global_step
+        if self._restored:  # the Trainer counts its epochs from the process's start
+            state.epoch = state.global_step / self._steps_per_epoch
         step = state.global_step - 1  # the Trainer has counted it already
         if self._snapshots:
             self._snapshots.snapshot(step)
         self._run.step(step)
 
-    def on_log(self, args: object, state: TrainerState, control: object, **known: object) -> None:
+    def on_log(
+        self, args: Arguments, state: TrainerState, control: object, **known: object
+    ) -> None:
         """Tell the loss, where that is asked for; it is the mean of ``logging_steps`` steps."""
         logs = known.get("logs")
         loss = logs.get("loss") if isinstance(logs, Mapping) else None
@@ -90,11 +127,65 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
             self._run.report(max(0, state.global_step - 1), loss=loss)
 
     def on_train_end(
-        self, args: object, state: TrainerState, control: object, **known: object
+        self, args: Arguments, state: TrainerState, control: object, **known: object
     ) -> None:
         """Wait for the last snapshot."""
         if self._snapshots:
             self._snapshots.join()
+
+
+class _Replicas:
+    """What the Trainer averages gradients by; it shows its callbacks only the model inside."""
+
+    def __init__(self) -> None:
+        self._made: list[ReferenceType[DistributedDataParallel]] = []
+        self._hook = register_module_module_registration_hook(self._registered)
+
+    def made(self) -> list[DistributedDataParallel]:
+        """Return those that were made since the callback was, and look for no more."""
+        self._hook.remove()
+        return [one for reference in self._made if (one := reference()) is not None]
+
+    def _registered(self, outer: nn.Module, name: str, inner: object) -> None:
+        if isinstance(outer, DistributedDataParallel):
+            self._made.append(ref(outer))
+
+
+class _Counts:
+    """What the Trainer counts, as a part of the state."""
+
+    def __init__(self, state: TrainerState) -> None:
+        self._state = state
+
+    def state_dict(self) -> dict[str, object]:
+        """Return it."""
+        return {name: getattr(self._state, name) for name in _COUNTED if hasattr(self._state, name)}
+
+    def load_state_dict(self, counts: Mapping[str, object]) -> None:
+        """Count on from there."""
+        for name, value in counts.items():
+            setattr(self._state, name, value)
+
+
+def _parts(state: TrainerState, known: Mapping[str, object]) -> dict[str, Stateful]:
+    optimizer = known["optimizer"]
+    objects = {
+        "model": known["model"],
+        # Accelerate wraps it; the one inside knows its parameters, the wrapper how they are scaled.
+        "optimizer": getattr(optimizer, "optimizer", optimizer),
+        "scaler": getattr(optimizer, "scaler", None),
+        "scheduler": known["lr_scheduler"],
+        "trainer": _Counts(state),
+    }
+    return {name: one for name, one in objects.items() if isinstance(one, Stateful)}
+
+
+def _steps_per_epoch(loader: object, args: Arguments, state: TrainerState) -> int:
+    """Return it as the Trainer counts; data without a length is one epoch."""
+    if not has_length(loader):
+        return state.max_steps
+    batches: int = len(loader)  # type: ignore[arg-type]  # just found out
+    return max(1, -(-batches // args.gradient_accumulation_steps))
 
 
 def _refuse_filter(args: object) -> None:

@@ -52,6 +52,7 @@ class LocalGeneration:
         self._abandoned: tuple[int, ...] = ()
         self._kill_at: float | None = None
         self._told_ns = 0  # when the ranks were told to end
+        self._told_how = ""  # and how long they have, and by which signal; empty: they are killed
         self._started_ns = 0  # when the last rank was about to be started: it is quick to call in
         self._killed = False
         self._failures: list[Failure] = []
@@ -153,8 +154,10 @@ class LocalGeneration:
         if self._kill_at is None:
             self._told_ns = boot_ns()
         if grace_s <= 0:
+            self._told_how = ""
             self._workers.signal_groups(signal.SIGKILL)
         elif self._kill_at is None:
+            self._told_how = f"{grace_s:g} s after {number.name}"
             self._workers.signal_groups(number)
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
@@ -183,6 +186,11 @@ class LocalGeneration:
         return True
 
     def _kill(self) -> None:
+        if self._told_how and (late := sorted(self._workers.running())):
+            self._terminal.say(
+                f"killed, for it had not ended {self._told_how}: rank {', '.join(map(str, late))};"
+                " --grace (core.stop_grace_s for an order of the controller) allows more"
+            )
         self._killed = True
         self._workers.signal_groups(signal.SIGKILL)
         self._kill_at = self._monotonic() + _UNKILLABLE_S

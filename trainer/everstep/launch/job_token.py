@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,11 @@ def job_token(job: str, given: Path | None, environ: Mapping[str, str] = os.envi
 
 def _default_path(job: str, environ: Mapping[str, str]) -> Path:
     home = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if not os.path.isabs(home):  # a user without an account, or a variable that nobody expanded
+        raise TokenError(
+            f"there is no place for the job token, for {home} is no absolute path; name a file with"
+            " --token-file or set EVERSTEP_JOB_TOKEN"
+        )
     return Path(home) / "everstep" / "jobs" / f"{job}.token"
 
 
@@ -55,7 +61,10 @@ def _create(path: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    if path.stat().st_mode & 0o077:
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # of a device nobody should change rights
+        raise TokenError(f"the job token {path} is not a file; name one with --token-file")
+    if mode & 0o077:
         raise TokenError(f"the job token {path} is open to other users; run 'chmod 600 {path}'")
     token = path.read_text(encoding="ascii", errors="replace").strip()
     if not token:

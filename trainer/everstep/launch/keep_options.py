@@ -12,6 +12,10 @@ from everstep_common.trainer_messages import Storage
 
 # Ten minutes of work is what losing all nodes at once may cost, where nobody says otherwise.
 _PERSIST_S = 600.0
+# Seconds of a lifetime, and more steps than any job makes: less often than that is never.
+_RARELY_MAX = 10**9
+# As many as the agent ever keeps; more is no other wish.
+_KEEP_MAX = 10_000
 # Also what is meant for a bucket and has a slash too few.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/\s]+)*")
@@ -100,8 +104,9 @@ def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage 
                 raise KeepError(f"{option} needs --persist PATH: it says how often, not where")
         return None
     every_steps, every_s = values.persist_every, values.persist_seconds
-    if (every_steps is not None and every_steps < 1) or (every_s is not None and every_s <= 0):
-        raise KeepError("--persist-every and --persist-seconds must be above 0")
+    for name, given in (("--persist-every", every_steps), ("--persist-seconds", every_s)):
+        if given is not None and not 0 < given <= _RARELY_MAX:
+            raise KeepError(f"{name} {given:g}: it must be above 0, and at most {_RARELY_MAX}")
     if values.persist_keep < 2:
         raise KeepError("--persist-keep must be at least 2: the newest step may prove to be bad")
     if every_steps is None and every_s is None:
@@ -111,7 +116,7 @@ def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage 
         path=_bucket(values.persist) if bucket else _folder(values.persist),
         every_steps=every_steps or 0,
         every_s=every_s or 0.0,
-        keep=values.persist_keep,
+        keep=min(values.persist_keep, _KEEP_MAX),
         environment=_credentials(environ) if bucket else {},
     )
 
@@ -121,6 +126,8 @@ def _folder(text: str) -> str:
     path = os.path.abspath(os.path.expanduser(text))
     if not text.strip() or _SCHEME.match(text):
         raise KeepError(f"--persist {text!r}: name a folder, or s3://BUCKET/PREFIX")
+    if os.fsencode(path).decode(errors="ignore") != path:
+        raise KeepError(f"--persist {text!r}: name a folder whose path is Unicode text (UTF-8)")
     advice = "name a folder that you may write, on storage that all nodes of the job share"
     try:
         _make(path)

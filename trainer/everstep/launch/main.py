@@ -37,4 +37,5 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     sweeping = Sweeping()
     code = Launcher(options, token, terminal, sweeping.environment(os.environ)).run()
     sweeping.dismiss()
+    options.streams.tidy()
     return code

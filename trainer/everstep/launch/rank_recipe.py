@@ -66,7 +66,8 @@ class RankRecipe:
             if (step := finder.find(line)) is not None:
                 seen(step)
 
-        prefix = line_prefix(self.environ, self.access.role, rank, local_rank).encode()
+        named = line_prefix(self.environ, self.access.role, rank, local_rank)
+        prefix = named.encode(errors="surrogateescape")
         out, error = (
             LineWriter(
                 terminal,

@@ -60,6 +60,8 @@ class Workers:
         self._selector = selector
         self._on_exit = on_exit
         self._waiting = waiting
+        # Where ranks work, and leave core dumps; it may be removed meanwhile.
+        self._folder = Path.cwd()
         self._workers: dict[int, Worker] = {}
         self._groups: set[int] = set()
         self._together: GenerationGroup | None = None
@@ -192,7 +194,7 @@ class Workers:
                 last_lines=tuple(error.last_lines),
                 traceback=error.traceback.lines,
                 traceback_boot_ns=error.traceback.began_ns,
-                core_file=core_file(worker.process.pid, Path.cwd()) if core_dumped else "",
+                core_file=core_file(worker.process.pid, self._folder) if core_dumped else "",
             )
         )
 

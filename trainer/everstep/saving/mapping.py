@@ -41,6 +41,9 @@ class Mapping:
         self.size_bytes = size_bytes
         self.address: int = address
         self._mapped = True
+        self._pid = os.getpid()
+        # A data loader's worker that outlives this process would keep the memory from the node.
+        _libc.madvise(address, size_bytes, mmap.MADV_DONTFORK)
         if writable:
             self._populate()
 
@@ -50,10 +53,10 @@ class Mapping:
         _libc.madvise(self.address + begin, offset_bytes + size_bytes - begin, _MADV_POPULATE_READ)
 
     def close(self) -> None:
-        """Unmap."""
-        if self._mapped:
-            self._mapped = False
+        """Unmap; in a forked child something else may lie there."""
+        if self._mapped and os.getpid() == self._pid:
             _libc.munmap(self.address, self.size_bytes)
+        self._mapped = False
 
     def __del__(self) -> None:
         """Memory that nobody can reach any more is of no use."""

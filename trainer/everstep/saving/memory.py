@@ -5,6 +5,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 # ctypes.memmove releases the GIL, so threads share a large copy: 512 MiB into mapped memory went at
@@ -45,30 +46,42 @@ class Work:
             self._done.set()
 
     def take_part(self) -> None:
-        """Return when nobody needs to begin anything any more; some may not have finished."""
-        while True:
-            try:
-                call = self._left.popleft()
-            except IndexError:
-                return
-            try:
+        """Return when nobody needs to begin anything any more; some may not have finished.
+
+        Raises what a call raised, or a handler of signals between two of them: the work ends then.
+        """
+        try:
+            while (call := self._next()) is not None:
                 call()
-            except BaseException as error:  # noqa: BLE001 - wait() raises it, where it is waited for
-                self._error = error
-            with self._lock:
-                self._unfinished -= 1
-                if not self._unfinished:
-                    self._done.set()
+                with self._lock:
+                    self._unfinished -= 1
+                    if not self._unfinished:
+                        self._done.set()
+        except BaseException as error:
+            self._error = error
+            self.stop()
+            self._done.set()
+            raise
 
     def stop(self) -> None:
         """Let nobody begin another call; `wait` never returns then, for it is not all done."""
         self._left.clear()
 
-    def wait(self) -> None:
-        """Return when all is done. Raises what a call raised."""
+    def over(self) -> None:
+        """Return when all is done, or will not be."""
         self._done.wait()
+
+    def wait(self) -> None:
+        """Return when all is done. Raises what anybody who took part has raised."""
+        self.over()
         if self._error is not None:
             raise self._error
+
+    def _next(self) -> Call | None:
+        try:
+            return self._left.popleft()
+        except IndexError:
+            return None
 
 
 class Copier:
@@ -93,19 +106,38 @@ class Copier:
 
     def share(self, work: Work) -> None:
         """Do the work with all threads, this one among them. Raises what a call raised."""
-        for _ in range(min(self.threads, work.calls) - 1):
-            thread = threading.Thread(target=work.take_part, name="everstep-copy", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:  # no more threads: a limit, or the interpreter ends
-                break
-        work.take_part()
-        work.wait()
+        helpers: list[threading.Thread] = []
+        try:
+            for _ in range(min(self.threads, work.calls) - 1):
+                helpers += _helper(work)
+            work.take_part()
+            work.wait()
+        except BaseException:
+            # A handler of signals has ended it: whose memory it is may be somebody else's soon.
+            work.stop()
+            for helper in helpers:
+                helper.join()
+            raise
 
     @classmethod
     def for_node(cls, processes: int) -> "Copier":
         """Return a copier that takes its share of the processors, with this many on the node."""
         return cls(len(os.sched_getaffinity(0)) // max(1, processes))
+
+
+def _helper(work: Work) -> Sequence[threading.Thread]:
+    """Return a thread that takes part; none where no more can be had: a limit, or the end."""
+
+    def help_out() -> None:
+        with suppress(BaseException):  # `wait` raises it, where it is waited for
+            work.take_part()
+
+    thread = threading.Thread(target=help_out, name="everstep-copy", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        return ()
+    return (thread,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Reservation:
         # The link's session that the slots came with, and which of its reservations they are.
         self.session = 0
         self._number = 0
+        self._pid = os.getpid()
         self._ahead: threading.Thread | None = None
 
     def ahead(
@@ -112,8 +113,8 @@ class Reservation:
             slot.close()
 
     def __del__(self) -> None:
-        """Let the driver forget what is unmapped; a process that ends need not."""
-        if not sys.is_finalizing():
+        """Let the driver forget what is unmapped; a process that ends need not, nor a child."""
+        if not sys.is_finalizing() and os.getpid() == self._pid:
             self.close()
 
     def _holds(self, link: AgentLink, size_bytes: int) -> bool:

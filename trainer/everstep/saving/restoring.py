@@ -1,8 +1,8 @@
 """The state of the plan's step, from the agent's verified memory into the training process."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,7 @@ from everstep.agent_link import AgentLink
 from everstep.clock import Clock
 from everstep.saving.mapping import Mapping
 from everstep.saving.memory import Call, Copier, Work
-from everstep.state.views import Capture, Found, MissingError, Restoration, RestoreError
+from everstep.state.views import Capture, MissingError, Restoration, RestoreError
 from everstep_common.trainer_messages import (
     Describe,
     Described,
@@ -19,7 +19,8 @@ from everstep_common.trainer_messages import (
     NothingToRestore,
     Refused,
     Restore,
-    Restored,
+    RestoredCopies,
+    RestoredCopy,
     RestoreFailed,
 )
 
@@ -90,21 +91,35 @@ class Restorer:
                 restoration.fill({}, self.copier)
                 restoration = restoration.finish()
                 continue
-            answer, fds = self._ask(Restore(restoration.names), (Restored,))
+            with ExitStack() as mappings:
+                copies = self._copies(restoration.names, mappings)
+                if copies is None:
+                    return None
+                # All is checked before the first byte is copied: never half of one state.
+                self.copier.share(Work(copies.prepared))
+                restoration.fill(copies.found, self.copier)
+                restoration = restoration.finish()
+                step = copies.step
+        return step
+
+    def _copies(self, names: tuple[str, ...], mappings: ExitStack) -> "_Copies | None":
+        """Have all copies in memory, as many at once as one message has; None: there is no step.
+
+        Raises RestoreError.
+        """
+        copies = _Copies(mappings)
+        while copies.left:
+            answer, fds = self._ask(Restore(names, begin=copies.count), (RestoredCopies,))
             try:
                 if isinstance(answer, NothingToRestore):
                     return None
-                if not isinstance(answer, Restored):
+                if not isinstance(answer, RestoredCopies):
                     raise RestoreError(_reason(answer))
-                # All is checked before the first byte is copied: never half of one state.
-                with _mapped(answer, fds, self.copier) as found:
-                    restoration.fill(found, self.copier)
-                    restoration = restoration.finish()
-                step = answer.step
+                copies.take(answer, fds)
             finally:
                 for fd in fds:
                     os.close(fd)
-        return step
+        return copies
 
     def _ask(self, question: object, expected: tuple[type, ...]) -> tuple[object, list[int]]:
         link = self.link
@@ -126,28 +141,47 @@ class Restorer:
         )
 
 
-@contextmanager
-def _mapped(answer: Restored, fds: Sequence[int], copier: Copier) -> Iterator[Found]:
-    """Have the agent's copies in memory, read-only. Raises RestoreError."""
-    if len(fds) != len(answer.copies):
-        raise RestoreError("the agent sent other descriptors than it announced")
-    found: dict[str, tuple[Entry, int]] = {}
-    parts: list[Call] = []
-    with ExitStack() as stack:
+class _Copies:
+    """The agent's copies in memory, read-only, until the ``mappings`` are closed."""
+
+    def __init__(self, mappings: ExitStack) -> None:
+        self._mappings = mappings
+        self.found: dict[str, tuple[Entry, int]] = {}
+        # Work that makes the copying faster.
+        self.prepared: list[Call] = []
+        self.step = self.count = 0
+        self.left = True
+
+    def take(self, answer: RestoredCopies, fds: Sequence[int]) -> None:
+        """Map what came; the descriptors stay the caller's. Raises RestoreError."""
+        if answer.begin != self.count:  # another agent process: it begins anew
+            self._begin_anew()
+        whole = len(fds) == len(answer.copies) and (answer.copies or not answer.left)
+        if answer.begin != self.count or not whole:
+            raise RestoreError("the agent sent other descriptors than it announced")
         for copy, fd in zip(answer.copies, fds, strict=True):
-            try:
-                mapping = Mapping(fd, copy.size_bytes, writable=False)
-            except (OSError, ValueError) as error:
-                raise RestoreError(f"the agent's memory cannot be mapped: {error}") from error
-            stack.callback(mapping.close)
-            for entry in copy.entries:
-                end = entry.offset_bytes + entry.size_bytes
-                if entry.offset_bytes < 0 or entry.size_bytes < 0 or end > copy.size_bytes:
-                    raise RestoreError(f"shard {entry.name!r} lies outside of its copy")
-                found[entry.name] = (entry, mapping.address + entry.offset_bytes)
-                parts += _parts(mapping, entry)
-        copier.share(Work(parts))
-        yield found
+            self._map(copy, fd)
+        self.count += len(fds)
+        self.step, self.left = answer.step, bool(answer.left)
+
+    def _begin_anew(self) -> None:
+        self._mappings.close()
+        self.found.clear()
+        self.prepared.clear()
+        self.count = 0
+
+    def _map(self, copy: RestoredCopy, fd: int) -> None:
+        try:
+            mapping = Mapping(fd, copy.size_bytes, writable=False)
+        except (OSError, ValueError) as error:
+            raise RestoreError(f"the agent's memory cannot be mapped: {error}") from error
+        self._mappings.callback(mapping.close)
+        for entry in copy.entries:
+            end = entry.offset_bytes + entry.size_bytes
+            if entry.offset_bytes < 0 or entry.size_bytes < 0 or end > copy.size_bytes:
+                raise RestoreError(f"shard {entry.name!r} lies outside of its copy")
+            self.found[entry.name] = (entry, mapping.address + entry.offset_bytes)
+            self.prepared += _parts(mapping, entry)
 
 
 def _parts(mapping: Mapping, entry: Entry) -> list[Call]:

@@ -1,6 +1,7 @@
 """Step-level snapshots: the state copied to the agent's memory, and back after a failure."""
 
 import logging
+import threading
 import time
 
 from everstep.agent_link import AgentLink
@@ -20,6 +21,10 @@ from everstep_common.clock import boot_ns
 logger = logging.getLogger("everstep")
 
 
+_TWICE_AT_ONCE = (
+    "snapshot() was called while another call of it was under way, in another thread or a signal"
+    " handler; call it from the training loop only"
+)
 _REPLACED = (
     "snapshots() was called again in this process, and a step has one state; name all of it in one"
     " mapping, or use the newest snapshots only"
@@ -50,6 +55,8 @@ class Snapshots:
         self._background = Background(self._deadlines.exit_s)
         self._reservation = Reservation()
         self._device = tools.device
+        # A second step in the same slots, and between the words of the first, would be of neither.
+        self._busy = threading.Lock()
         self._unplanned = Outcome(Ending.UNPLANNED)
         self._complaint = ""
         self._lines = Sparing(logger)
@@ -86,12 +93,15 @@ class Snapshots:
         link = self._link
         if link is None or not link.usable:
             return False
+        if not self._busy.acquire(blocking=False):
+            return self._judge(failed(_TWICE_AT_ONCE))
         started_ns = boot_ns()
         try:
             self._take_outcome()
             return self._snapshot(link, step)
         finally:
             self._stall_ns += boot_ns() - started_ns
+            self._busy.release()
 
     def settle(self) -> None:
         """Return when the state may change: it is copied, or its device waits for the copy."""

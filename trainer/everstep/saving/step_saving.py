@@ -1,7 +1,6 @@
 """The saving of one step, in the training thread or beside it."""
 
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from everstep.saving.device_copies import Device, DeviceCopies, DeviceCopy
@@ -76,8 +75,7 @@ class Saving:
         self._copying.wait()
         if self._work is not None:
             self._work.take_part()
-            with suppress(Exception):  # it is the outcome of `run`
-                self._work.wait()
+            self._work.over()
         self._look_back()
         if self._devices is not None:
             self._devices.hold()

@@ -70,6 +70,7 @@ def array_view(name: str, array: object) -> ShardView:
             " mask as two arrays"
         )
     if hasattr(array, "__dlpack__") and not _is_buffer(array):
+        _refuse_opaque(name, array)
         return dlpack_view(name, array)
     return buffer_view(name, array)
 
@@ -116,15 +117,28 @@ def readable_view(name: str, array: object) -> ShardView:
 
         return tensor_view(name, dense(name, array))
     if hasattr(array, "__dlpack__") and not _is_buffer(array):
+        _refuse_opaque(name, array)
         return dlpack_view(name, array, writable=False)
     try:
         return buffer_view(name, array)
     except StateError:
         if not _is_buffer(array):
             raise
-    described = memoryview(array)  # type: ignore[arg-type]  # it is a buffer
+        described = memoryview(array)  # type: ignore[arg-type]  # it is a buffer
+        if _holds_references(described.format):
+            raise
     copied = buffer_view(name, bytearray(described.tobytes()))
     return replace(copied, format=format_of(described), shape=tuple(described.shape or ()))
+
+
+def _refuse_opaque(name: str, array: object) -> None:
+    """Raise StateError for an array of numpy whose dtype no buffer can have: times, bfloat16."""
+    if type(array).__module__.partition(".")[0] == "numpy":
+        dtype = getattr(array, "dtype", None)
+        raise StateError(
+            f"shard {name!r} is of numpy's dtype {dtype}, which has no buffer; name its"
+            " bytes instead, array.view('u1'), which is the same memory"
+        )
 
 
 def _is_buffer(array: object) -> bool:
@@ -171,6 +185,16 @@ def new_array(word: str, shape: tuple[int, ...]) -> object | None:
     """Return a new numpy array of a shard's format; None: numpy has no such dtype."""
     dtype = _NUMPY_DTYPES.get(word)
     return None if dtype is None else importlib.import_module("numpy").empty(shape, dtype)
+
+
+def is_writable(array: object) -> bool:
+    """Return whether it is a numpy array that `copy_array` can fill, in whatever order it lies."""
+    return bool(getattr(getattr(array, "flags", None), "writeable", False))
+
+
+def copy_array(source: object, target: object) -> None:
+    """Fill one numpy array from another."""
+    importlib.import_module("numpy").copyto(target, source)
 
 
 def has_dtype(word: str) -> bool:

@@ -1,11 +1,13 @@
 """Which Capture a state gets: plain arrays keep their names, all else is taken apart."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from everstep.state import paths
 from everstep.state.containers import contained
-from everstep.state.objects import Object, Stateful, objects_of
+from everstep.state.kinds import objects_of
+from everstep.state.objects import NO_REPLICA, Stateful
 from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
 from everstep.state.random_state import RandomState
@@ -13,19 +15,21 @@ from everstep.state.stateful import StatefulCapture
 from everstep.state.views import Capture, State, StateError
 
 RANDOM = "random"
+# Lone surrogates have no UTF-8.
+_UNTELLABLE = re.compile(r"[\ud800-\udfff]")
 
 
 def capture_of(
     state: State | Capture,
     place: Place,
-    equal: Collection[str] = (),
+    equal: Collection[object] = (),
     replaceable: Collection[str] = (),
 ) -> Capture:
     """Return the Capture of a state.
 
     ``equal`` names what is equal in every rank of the job: arrays, and objects with all of their
-    arrays; ``replaceable`` objects of which another rank's private things may stand in for lost
-    ones. Raises StateError.
+    arrays; a DistributedDataParallel in it says so of its parameters. ``replaceable`` names objects
+    of which another rank's private things may stand in for lost ones. Raises StateError.
     """
     if isinstance(state, Capture):
         return state
@@ -33,14 +37,16 @@ def capture_of(
     state = contained(state)
     objects = {name: thing for name, thing in state.items() if is_stateful(thing)}
     arrays = {name: array for name, array in state.items() if name not in objects}
-    _refuse_unknown("equal", equal, state, "part of the state")
+    names = frozenset(one for one in equal if isinstance(one, str))
+    replicas = _replicas(equal)
+    _refuse_unknown("equal", names, state, "part of the state")
     known = {**objects, RANDOM: None} if objects else {}
     _refuse_unknown("replaceable", replaceable, known, "object with a state_dict()")
-    plain = PlainCapture(arrays, place, equal)
+    plain = PlainCapture(arrays, place, names)
     if not objects:
         return plain
     place = replace(place, replaceable=frozenset(replaceable))
-    return StatefulCapture(_objects(objects, equal, place), plain, place)
+    return StatefulCapture(objects_of(_named(objects), names, place, replicas), plain, place)
 
 
 def is_stateful(thing: object) -> bool:
@@ -55,6 +61,14 @@ def _refuse_unknown(
         raise StateError(f"{option} names {unknown[0]!r}, which is no {what}")
 
 
+def _replicas(equal: Collection[object]) -> list[Stateful]:
+    things = [one for one in equal if not isinstance(one, str)]
+    found = [one for one in things if isinstance(one, Stateful)]
+    if len(found) < len(things):
+        raise StateError(NO_REPLICA)
+    return found
+
+
 def _refuse_unnamed(state: object, options: Mapping[str, object]) -> None:
     if not isinstance(state, Mapping):
         raise StateError(
@@ -64,12 +78,15 @@ def _refuse_unnamed(state: object, options: Mapping[str, object]) -> None:
     for name in state:
         if not isinstance(name, str):
             raise StateError(f"a part of the state is called {name!r}; names are strings")
+        if not name or _UNTELLABLE.search(name):
+            raise StateError(f"a part of the state is called {name!r}, which cannot be written")
     for option, names in options.items():
         if isinstance(names, str):
             raise StateError(f"{option}: expected several names, got {names!r}; write [{names!r}]")
 
 
-def _objects(things: Mapping[str, object], equal: Collection[str], place: Place) -> list[Object]:
+def _named(things: Mapping[str, object]) -> dict[str, Stateful]:
+    """Return the objects, random numbers among them. Raises StateError."""
     try:
         for name in things:
             paths.refuse_object_name(name)
@@ -78,4 +95,4 @@ def _objects(things: Mapping[str, object], equal: Collection[str], place: Place)
     stateful = {name: thing for name, thing in things.items() if isinstance(thing, Stateful)}
     if not any(isinstance(thing, RandomState) for thing in stateful.values()):
         stateful.setdefault(RANDOM, RandomState())
-    return objects_of(stateful, equal, place)
+    return stateful

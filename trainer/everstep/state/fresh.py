@@ -43,6 +43,14 @@ def writable(path: str, value: object) -> tuple[ShardView, Callable[[], None]]:
     staged = torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def bring() -> None:
-        tensor.copy_(staged)
+        _unexpanded(tensor).copy_(_unexpanded(staged, tensor))
 
     return tensor_view(path, staged), bring
+
+
+def _unexpanded(tensor: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
+    """Return one of those elements that, in ``like``, are the same number in memory."""
+    for dim, stride in enumerate((tensor if like is None else like).stride()):
+        if stride == 0 and tensor.shape[dim]:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor

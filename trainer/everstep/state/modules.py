@@ -1,14 +1,22 @@
 """torch modules of a state: they name the parameters of its optimizers, and say what is equal."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from everstep.state.objects import ModuleObject, Object, OptimizerObject, Stateful, any_object
+from everstep.state.objects import (
+    NO_REPLICA,
+    ModuleObject,
+    Object,
+    OptimizerObject,
+    Stateful,
+    any_object,
+)
 from everstep.state.parts import Place
 from everstep.state.paths import join, word
+from everstep.state.views import StateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +27,13 @@ class Modules:
     equal: frozenset[int]
 
     @classmethod
-    def among(cls, stateful: Mapping[str, Stateful], place: Place) -> "Modules":
-        """Look at every module of the state."""
+    def among(
+        cls,
+        stateful: Mapping[str, Stateful],
+        place: Place,
+        replicas: Collection[DistributedDataParallel] = (),
+    ) -> "Modules":
+        """Look at every module of the state, and at others that keep parameters of it equal."""
         found = {n: thing for n, thing in stateful.items() if isinstance(thing, torch.nn.Module)}
         names = {
             id(parameter): f"{name}.{parameter_name}"
@@ -29,7 +42,7 @@ class Modules:
         }
         equal = {
             id(parameter)
-            for module in found.values()
+            for module in (*found.values(), *replicas)
             for inner in module.modules()
             if isinstance(inner, DistributedDataParallel) and _spans(inner, place)
             for parameter_name, parameter in inner.module.named_parameters()
@@ -72,6 +85,14 @@ class Modules:
                 key for key, p in parameters.items() if same_everywhere and id(p) in self.equal
             ),
         )
+
+
+def replicas_among(things: Collection[Stateful]) -> list[DistributedDataParallel]:
+    """Return them. Raises StateError for what is something else."""
+    found = [one for one in things if isinstance(one, DistributedDataParallel)]
+    if len(found) < len(things):
+        raise StateError(NO_REPLICA)
+    return found
 
 
 def _spans(module: DistributedDataParallel, place: Place) -> bool:

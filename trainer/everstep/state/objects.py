@@ -1,14 +1,15 @@
 """The objects of a state, each with its state_dict in a form that is the same in every process."""
 
-import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
 from everstep.state.growth import grown
-from everstep.state.parts import Place
+from everstep.state.optimizer_kinds import Grouped, other_kind
 from everstep.state.paths import word
 from everstep.state.views import OTHER_MODEL, RestoreError
+
+NO_REPLICA = "equal: expected names, and modules that are torch's DistributedDataParallel"
 
 
 @runtime_checkable
@@ -148,8 +149,10 @@ class OptimizerObject(AnyObject):
         return grown(self.stateful, cast(dict[str, object], self.state()), updated)
 
     def refuse(self, state: object) -> None:
-        """See Object: the same parameters have to be in the same groups."""
+        """See Object: the same parameters have to be in the same groups, of the same kind."""
         groups = cast(list[dict[str, object]], cast(dict[str, object], state)["param_groups"])
+        if problem := other_kind(cast(Grouped, self.stateful), groups):
+            raise RestoreError(f"optimizer {self.path!r} {problem}{OTHER_MODEL}")
         saved = [set(cast(list[str], group["params"])) for group in groups]
         here = [set(group) for group in self.names]
         if saved == here:
@@ -202,15 +205,3 @@ def _renumbered(saved: dict[str, object], words: Mapping[object, object]) -> dic
             for group in groups
         ],
     }
-
-
-def objects_of(
-    stateful: Mapping[str, Stateful], equal: Container[str], place: Place
-) -> list[Object]:
-    """Return the objects by their kind; modules name the parameters of the optimizers."""
-    if "torch" not in sys.modules:
-        return [any_object(name, thing, name in equal) for name, thing in stateful.items()]
-    from everstep.state.modules import Modules  # torch is there
-
-    modules = Modules.among(stateful, place)
-    return [modules.object_of(name, thing, name in equal) for name, thing in stateful.items()]

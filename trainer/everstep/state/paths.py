@@ -5,8 +5,9 @@ import re
 
 from everstep_common.shard_names import owner
 
-# "/" joins, "[" begins a part of a tensor, "@" a group of ranks, "#" a key that is no string.
-_ESCAPED = re.compile(r"[%/\[\]@#\x00-\x1f\x7f]")
+# "/" joins, "[" begins a part of a tensor, "@" a group of ranks, "#" a key that is no string; what
+# is no character alone (undecodable bytes of a file's name) can be in no message.
+_ESCAPED = re.compile(r"[%/\[\]@#\x00-\x1f\x7f\ud800-\udfff]")
 _TREE = "#tree"
 
 

@@ -1,4 +1,4 @@
-"""The random numbers of a process: python's, numpy's, and torch's on every device."""
+"""The random numbers of a process: python's, numpy's, and torch's and Paddle's on devices."""
 
 import array
 import importlib
@@ -44,6 +44,10 @@ class RandomState:
             from everstep.state.torch_random import torch_state
 
             state["torch"] = torch_state()
+        if "paddle.base.core" in sys.modules:
+            from everstep.state.paddle_random import paddle_state
+
+            state["paddle"] = paddle_state()
         return state
 
     def load_state_dict(self, state_dict: object) -> None:
@@ -60,3 +64,7 @@ class RandomState:
             from everstep.state.torch_random import load_torch_state
 
             load_torch_state(cast(dict[str, object], state["torch"]))
+        if "paddle" in state:
+            from everstep.state.paddle_random import load_paddle_state
+
+            load_paddle_state(cast(list[dict[str, object]], state["paddle"]))

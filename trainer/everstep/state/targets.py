@@ -3,9 +3,17 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
-from everstep.state.arrays import array_view, is_dtensor, is_tensor, new_array
+from everstep.state.arrays import (
+    array_view,
+    copy_array,
+    is_dtensor,
+    is_tensor,
+    is_writable,
+    new_array,
+)
 from everstep.state.leaves import Collector, Description, Leaf
 from everstep.state.objects import Object
 from everstep.state.parts import Part, Place
@@ -86,12 +94,17 @@ class Finder:
             memory, after = writable(part.path, part.value)
             self.targets.append(Target(part, memory, after))
             return value
+        after = _nothing
         try:
             memory = array_view(part.path, value)
-        except StateError:  # read-only or not in one piece: the object gets a new one
-            value = new_array(part.format, part.whole)
-            memory = array_view(part.path, value)
-        self.targets.append(Target(part, memory))
+        except StateError:  # not in one piece: it is filled from one that is; or read-only
+            staged = new_array(part.format, part.whole)
+            memory = array_view(part.path, staged)
+            if is_writable(value):
+                after = partial(copy_array, staged, value)
+            else:  # the object gets a new one
+                value = staged
+        self.targets.append(Target(part, memory, after))
         return value
 
 

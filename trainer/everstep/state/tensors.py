@@ -95,7 +95,9 @@ class TensorMemory(NamedTuple):
 def memory_of(tensor: object) -> TensorMemory | None:
     """Return what tensors have in common that are the same memory; None: it has none."""
     assert isinstance(tensor, torch.Tensor)
-    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_conj() or tensor.is_neg():
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
+        return None
+    if tensor.is_conj() or tensor.is_neg():
         return None
     address = tensor.data_ptr()
     return TensorMemory(address, tensor.dtype, tensor.shape, tensor.stride()) if address else None
@@ -116,8 +118,8 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def refuse_without_memory(name: str, tensor: torch.Tensor) -> None:
     """Raise StateError for a tensor that is not plain memory of this process or its GPU."""
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise StateError(f"tensor {name!r} is sparse or quantized; save its dense parts")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise StateError(f"tensor {name!r} is sparse, nested or quantized; save its dense parts")
     if tensor.is_meta:
         raise StateError(f"tensor {name!r} is on the meta device; it has no contents to save")
     if tensor.is_conj() or tensor.is_neg():

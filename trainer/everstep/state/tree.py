@@ -190,7 +190,8 @@ def _foreign_writer(value: object) -> Writer | None:
         return lambda value, path, leaves: {name: str(value)}
     if name == "torch.Size":
         return _write_tagged(name)
-    if kind.__module__ == "numpy" and hasattr(value, "tobytes") and hasattr(value, "dtype"):
+    # Not what only looks like a scalar: a matrix is an array of a class of its own.
+    if any((one.__module__, one.__name__) == ("numpy", "generic") for one in kind.__mro__):
         return _write_numpy_scalar
     return None
 

@@ -27,8 +27,8 @@ class RestoreError(RuntimeError):
 
 # What to do about a step that was saved by another model.
 OTHER_MODEL = (
-    "; restore it with the model and the options that saved it, or begin a new job under another"
-    " name"
+    "; restore it with the model and the options that saved it, or begin a new job, under another"
+    " name or with --fresh"
 )
 
 

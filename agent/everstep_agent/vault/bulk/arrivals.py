@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep_agent.vault.allocator import Allocator, Demand
+from everstep_agent.vault.allocator import Allocator, Asker, Demand
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.pages import HUGE_PAGE_BYTES
 
-# Regions that wait for the next replica; a rank's replicas take turns in two or three.
-_SPARES_MAX = 8
+# Regions that wait for the next replica; a rank's replicas take turns in two or three. When a step
+# is recoverable those of all ranks wait at once: of eight ranks of each of up to four members.
+_SPARES_MAX = 32
 # Behind a replica in memory of an earlier one; cleared in a fifth of a millisecond.
 _REST_BYTES_MAX = HUGE_PAGE_BYTES
 
@@ -31,9 +32,9 @@ class Arrivals:
     Only memory that no other process has ever seen goes from one replica to the next: see Region.
     """
 
-    def __init__(self, allocator: Allocator, uid: Callable[[], int], kept_s: float) -> None:
+    def __init__(self, allocator: Allocator, asker: Callable[[], Asker], kept_s: float) -> None:
         self._allocator = allocator
-        self._uid = uid
+        self._asker = asker
         self._kept_s = kept_s
         self._cut: dict[Expected, tuple[Arrival, asyncio.TimerHandle]] = {}
         self._spares: list[Region] = []
@@ -52,7 +53,9 @@ class Arrivals:
         self._blank = enough[:count]
         missing = count - len(self._blank)
         if missing > 0:
-            demand = Demand(self._uid(), missing, size_bytes, "everstep-spare", spare=True)
+            asker = self._asker()
+            named = ("everstep-spare", asker.job)
+            demand = Demand(asker.uid, missing, size_bytes, *named, spare=True)
             await self._map(await self._allocator.allocate(demand))
 
     async def _map(self, regions: list[Region]) -> None:
@@ -82,7 +85,8 @@ class Arrivals:
         region = self._spare(expected.size_bytes)
         used = region is not None
         if region is None:
-            demand = Demand(self._uid(), 1, expected.size_bytes, name)
+            asker = self._asker()
+            demand = Demand(asker.uid, 1, expected.size_bytes, name, asker.job)
             region = await self._allocator.unpopulated(demand)
         arrival = Arrival(expected.key, expected.root_hash, expected.size_bytes, region)
         arrival.pages = None if used else self._allocator.pages

@@ -85,7 +85,7 @@ async def get(
         except BaseException:
             arrivals.put_by(arrival)
             raise
-        return facts, await _proven(wire, arrival, arrivals)
+        return facts, await _proven(wire, arrival, arrivals, mover)
     finally:
         wire.close()
 
@@ -108,7 +108,7 @@ async def manifests(
     return found
 
 
-async def _proven(wire: Wire, arrival: Arrival, arrivals: Arrivals) -> Region:
+async def _proven(wire: Wire, arrival: Arrival, arrivals: Arrivals, mover: Mover) -> Region:
     root_hash = arrival.root()
     region = arrivals.take(arrival)
     try:
@@ -116,7 +116,7 @@ async def _proven(wire: Wire, arrival: Arrival, arrivals: Arrivals) -> Region:
             await wire.send(Mismatch(root_hash))
             raise MismatchError(f"{arrival.key} arrived changed")
         await wire.send(Stored(root_hash))
-        region.freeze()
+        await mover.workers.run(region.freeze)  # the kernel looks at every page
         region.proven = root_hash
     except BaseException:
         region.drop()

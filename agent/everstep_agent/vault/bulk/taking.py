@@ -7,6 +7,7 @@ from everstep_agent.slices import slowly
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.bulk.arrivals import Expected
+from everstep_agent.vault.bulk.crowding import of_several, tell, too_crowded
 from everstep_agent.vault.bulk.meetings import Meeting, Meetings
 from everstep_agent.vault.bulk.messages import PROTOCOL, Accept, Mismatch, Put, Sorry, Stored
 from everstep_agent.vault.bulk.wire import BulkError, Wire
@@ -52,13 +53,17 @@ class Taking:
         if present is not None and present.facts.root_hash == put.root_hash:
             await wire.send(Stored(put.root_hash))
             return
+        expected = Expected(key, put.size_bytes, put.root_hash)
+        if reason := await too_crowded(vault, expected):
+            await wire.send(Sorry(reason))
+            return
         vault.ongoing.moving(put.generation)
         facts = CopyFacts(key, put.size_bytes, put.root_hash, put.entries)
         try:
-            arrival = await vault.arrivals.open(
-                Expected(key, put.size_bytes, put.root_hash), f"everstep-replica-{put.rank}"
-            )
+            arrival = await vault.arrivals.open(expected, f"everstep-replica-{put.rank}")
         except MemoryShortError as error:
+            if of_several(vault, key):
+                tell(vault)
             await wire.send(Sorry(str(error)))
             return
         await wire.send(await self._receive(wire, vault, facts, arrival))

@@ -12,8 +12,9 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from everstep_agent.long_frames import Room, no_turn
-from everstep_agent.slices import slowly
+from everstep_agent.cycle_collector import take_for_old
+from everstep_agent.long_frames import SMALL_BYTES_MAX, Room, no_turn, space_for
+from everstep_agent.slices import Turns, slowly
 from everstep_agent.vault.bulk.channel import Channel, TlsDiffers, TlsError
 from everstep_common import frames
 from everstep_common.long_frames import Parts, decode_in_parts, encode_in_parts
@@ -91,9 +92,11 @@ class Wire:
             frame.append(await slowly(self._tag(self._send_role, self._sent, body)))
             self._sent += 1
         # One that reads no more, because it is stopped or means harm, must not hold this one.
+        turns = Turns()
         async with asyncio.timeout(self._send_s):
             for part in frame if len(frame) > _SENT_AT_ONCE else [b"".join(frame)]:
                 await self.channel.write(part)
+                await turns.moved(len(part))
 
     async def receive(self, *known: type) -> object:
         """Return the next message, which must be one of ``known``. Raises OSError."""
@@ -110,13 +113,15 @@ class Wire:
         payload = await self._exactly(length)
         if self._key:
             tag = await self._exactly(_TAG_BYTES)
-            view = memoryview(payload)
-            parts = [view[at : at + _TAGGED_BYTES] for at in range(0, length, _TAGGED_BYTES)]
+            parts = [payload[at : at + _TAGGED_BYTES] for at in range(0, length, _TAGGED_BYTES)]
             expected = await slowly(self._tag(self._receive_role, self._received, parts))
             if not hmac.compare_digest(tag, expected):
                 raise BulkError("a frame was changed on its way")
             self._received += 1
-        return await slowly(decode_in_parts(memoryview(payload), known))
+        message = await slowly(decode_in_parts(payload, known))
+        if length > SMALL_BYTES_MAX:
+            take_for_old()
+        return message
 
     async def connect(self, job: str, key: bytes) -> None:
         """Authenticate as the client. Raises OSError."""
@@ -160,14 +165,16 @@ class Wire:
             yield
         return code.digest()
 
-    async def _exactly(self, count: int) -> bytearray:
-        parts = bytearray()
-        while len(parts) < count:
-            data = await self.channel.read(min(count - len(parts), 1 << 20))
+    async def _exactly(self, count: int) -> memoryview:
+        found, at, turns = space_for(count), 0, Turns()
+        while at < count:
+            data = await self.channel.read(min(count - at, 1 << 20))
             if not data:
                 raise BulkError("the other agent closed the connection")
-            parts += data
-        return parts
+            found[at : at + len(data)] = data
+            at += len(data)
+            await turns.moved(len(data))
+        return found
 
 
 def _proof(key: bytes, role: bytes, job: str, nonces: bytes) -> bytes:

@@ -76,6 +76,8 @@ class BreakpointReached:
     job: str
     generation: int
     message: str
+    # It will not come there.
+    missed: bool = False
 
 
 VaultEvent = (

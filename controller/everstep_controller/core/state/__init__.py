@@ -21,6 +21,7 @@ from everstep_controller.core.state.nodes import (
     NodeRecord,
     NodeState,
     OpenFinding,
+    SpareCheck,
 )
 from everstep_controller.core.windows import Window
 
@@ -42,6 +43,7 @@ __all__ = [
     "NodeState",
     "OpenFinding",
     "Planned",
+    "SpareCheck",
     "State",
 ]
 

@@ -29,6 +29,7 @@ class JobState(Enum):
     RESTORING = "restoring"
     WARMING = "warming"
     RUNNING = "running"
+    STALLED = "stalled"
     STOPPING = "stopping"
     ENDED = "ended"
 

@@ -84,6 +84,21 @@ class Confirmation:
 
 
 @dataclass(slots=True)
+class SpareCheck:
+    """What a node shows of itself while it waits as a spare."""
+
+    # It waits as the spare of a running job.
+    waits: bool = False
+    # The newest check that was ordered, and that it was not answered yet.
+    number: int = 0
+    asked: bool = False
+    # When a check of the node passed last, this one or that of its lifecycle; 0 for never.
+    passed_ns: int = 0
+    # Why the newest that was answered failed; empty when it passed.
+    failed: str = ""
+
+
+@dataclass(slots=True)
 class NodeRecord:
     """One node."""
 
@@ -120,6 +135,7 @@ class NodeRecord:
     injections_ordered: int = 0
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False
+    spare_check: SpareCheck = field(default_factory=SpareCheck)
 
     def claim_of(self, owner: str) -> Claim | None:
         """Return the claim of one owner."""

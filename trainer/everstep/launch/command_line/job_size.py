@@ -80,8 +80,8 @@ def program_words(command: Sequence[str], *, named: bool) -> str:
     name = _script_name(command)
     if named or len(command) < 2:
         return name
-    digest = hashlib.sha256("\0".join(command[1:]).encode(errors="surrogateescape")).hexdigest()
-    return f"{name} with other arguments ({digest[:8]})"
+    arguments = _digest("\0".join(command[1:]))
+    return f"{name} with other arguments ({arguments})"
 
 
 def replica_nodes(given: int, nodes: tuple[int, int]) -> int:
@@ -95,16 +95,24 @@ def replica_nodes(given: int, nodes: tuple[int, int]) -> int:
 
 
 def _script_name(command: Sequence[str]) -> str:
-    """Return the name of what is started, without folders and ending."""
+    """Return the name of what is started, without folders and ending, as Unicode text."""
     words = [word for word in command if not word.startswith("-")]
     interpreter = words and re.fullmatch(r"(python|pypy)[0-9.]*", PurePath(words[0]).name)
-    return PurePath((words[1:] or words)[0] if interpreter else words[0]).stem if words else "job"
+    first = (words[1:] or words)[0] if interpreter else "".join(words[:1])
+    return PurePath(first).stem.encode(errors="replace").decode() or "job"
 
 
 def _fitting(name: str, ending: str = "") -> str:
     """Return a name as near to this one as a job's name can be."""
-    end = f"-{ending}" if ending else ""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name + end).lstrip("._-")
-    if len(plain) > _NAME_MAX:
-        plain = plain[: _NAME_MAX - len(end)] + end
-    return plain or "job"
+    end = f"-{_plain(ending)}" if ending else ""
+    if any(letter.isalnum() and not letter.isascii() for letter in name):
+        end = f"-{_digest(name)}{end}"  # or all names in another alphabet would be the same one
+    return (_plain(name).lstrip("._-") or "job")[: _NAME_MAX - len(end)] + end
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]

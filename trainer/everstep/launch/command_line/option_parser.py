@@ -26,7 +26,7 @@ class Line:
 class OptionParser(argparse.ArgumentParser):
     """Options may be written ``--with-dashes`` or ``--with_underscores``."""
 
-    # Those of which the beginning is enough.
+    # Those of which the beginning is enough, and which variables may stand for.
     shortened: Collection[str] = ()
 
     def error(self, message: str) -> NoReturn:
@@ -59,7 +59,7 @@ class OptionParser(argparse.ArgumentParser):
 
     def take_defaults(self, environ: Mapping[str, str], prefix: str) -> None:
         """Let variables such as PET_NNODES stand for options that are not given."""
-        for action in self._option_string_actions.values():
+        for action in (self._option_string_actions[name] for name in self.shortened):
             given = environ.get(prefix + action.dest.upper())
             if given is None or (isinstance(action.default, bool) and not given):
                 continue

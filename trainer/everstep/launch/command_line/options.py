@@ -40,6 +40,8 @@ from everstep.launch.standby.pool import StandbyOptions
 # Where the packaged unit puts the agent's socket, and where an agent without root puts it.
 _SYSTEM_SOCKET = "/run/everstep-agent/agent.sock"
 _SHUTDOWN_TIMEOUT = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+# As many as the controller can count: for whoever wants no limit.
+_RESTARTS_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class LaunchOptions:
     program: str = ""
     # The signals after which the job goes on without this node.
     leaves_on: tuple[signal.Signals, ...] = ()
-    # Besides SIGINT, SIGTERM, SIGHUP and SIGQUIT: the job ends, and its ranks get that signal.
+    # The job ends by them, and its ranks get that signal; by the usual others they get SIGTERM.
     ends_on: tuple[signal.Signals, ...] = ()
     # Each rank has the local rank 0, and sees its own GPU only.
     virtual_local_rank: bool = False
@@ -94,8 +96,8 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
     command = program(line, environ, module=values.module, no_python=no_python)
     nodes_min, nodes_max = node_range(values.nnodes, environ)
     name = job_name(values.job, values.rdzv_id, line.command, environ, alone=values.standalone)
-    if values.max_restarts < 0:
-        raise UsageError("--max-restarts must not be below 0")
+    if not 0 <= values.max_restarts <= _RESTARTS_MAX:
+        raise UsageError(f"--max-restarts must not be below 0, nor above {_RESTARTS_MAX}")
     ranks = ranks_per_node(values.nproc_per_node, environ)
     options = LaunchOptions(
         job=name,
@@ -138,16 +140,16 @@ def default_socket(environ: Mapping[str, str] = os.environ) -> str:
 
 def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
     """Return how long ranks may take to end: by torchrun's option or variable, or --grace."""
-    grace_s: float = values.grace
+    name, grace_s = "--grace", float(values.grace)
     if values.shutdown_timeout is not None:
-        grace_s = values.shutdown_timeout
+        name, grace_s = "--shutdown-timeout", values.shutdown_timeout
     elif given := environ.get(_SHUTDOWN_TIMEOUT):
         try:
-            grace_s = float(given)
+            name, grace_s = _SHUTDOWN_TIMEOUT, float(given)
         except ValueError as error:
             raise UsageError(f"{_SHUTDOWN_TIMEOUT}={given}: expected seconds") from error
     if not 0 <= grace_s < float("inf"):
-        raise UsageError("--grace must not be below 0")
+        raise UsageError(f"{name} is {grace_s:g} and must not be below 0, nor without end")
     return grace_s
 
 
@@ -181,6 +183,6 @@ def _noted(
     streams = options.streams
     if streams.needs_folder:
         folder = Path(tempfile.mkdtemp(prefix=f"everstep-{options.job}-"))
-        streams = replace(streams, folder=folder)
+        streams = replace(streams, folder=folder, made=True)
         notes.append(f"the files of --redirects and --tee are in {folder}")
     return replace(options, streams=streams, notes=tuple(notes))

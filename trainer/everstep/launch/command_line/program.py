@@ -29,9 +29,10 @@ def program(
     command = line.command
     if not command:
         raise UsageError(_NOTHING)
+    _checked_current_folder()
     if module and no_python:
         raise UsageError("--module needs Python; leave out --no-python")
-    interpreter = environ.get("PYTHON_EXEC") or sys.executable
+    interpreter = _interpreter(environ)
     if module:
         return (interpreter, "-u", "-m", *_checked_module(command, interpreter))
     if no_python:
@@ -54,6 +55,22 @@ def checked_command(command: Sequence[str]) -> tuple[str, ...]:
     if script is not None:
         _checked_script([script])
     return tuple(command)
+
+
+def _checked_current_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"the current folder cannot be used ({error.strerror}); go to one that is there"
+        ) from error
+
+
+def _interpreter(environ: Mapping[str, str]) -> str:
+    given = environ.get("PYTHON_EXEC")
+    if given and shutil.which(given) is None:
+        raise UsageError(f"PYTHON_EXEC={given}: no such program on this node; correct or unset it")
+    return given or sys.executable
 
 
 def _checked_script(command: Sequence[str]) -> Sequence[str]:
@@ -80,11 +97,18 @@ def _next_step(script: str) -> str:
 
 
 def _checked_module(command: Sequence[str], interpreter: str) -> Sequence[str]:
-    package = command[0].partition(".")[0]
+    if os.sep in command[0]:
+        raise UsageError(f"{command[0]!r} is a path, and -m takes a module's name; leave out -m")
+    package, _, part = command[0].partition(".")
     places = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep), *sys.path]
     if interpreter != sys.executable or package in sys.builtin_module_names:
         return command
-    on_path = importlib.machinery.PathFinder.find_spec(package, places) is not None
+    on_path = importlib.machinery.PathFinder.find_spec(package, places)
+    if on_path and part and on_path.submodule_search_locations is None:
+        raise UsageError(
+            f"{package!r} is a module and has no part {part!r}; write '-m {package}', or leave out"
+            " -m to start a file"
+        )
     if on_path or _found_otherwise(package):
         return command
     raise UsageError(

@@ -1,5 +1,6 @@
 """Where each rank's two streams go: to the terminal, to a file, or both; torchrun's -r and -t."""
 
+import contextlib
 import errno
 import os
 import re
@@ -41,11 +42,19 @@ class StreamPlan:
     tee: StreamChoice = field(default_factory=StreamChoice)
     # Local ranks that are shown; None shows all.
     shown: frozenset[int] | None = None
+    # The folder was made because nobody named one.
+    made: bool = False
 
     @property
     def needs_folder(self) -> bool:
         """Return whether files are wanted, and nobody said where."""
         return self.folder is None and (self.redirects.any or self.tee.any)
+
+    def tidy(self) -> None:
+        """Leave no folder of ours in which there is nothing."""
+        if self.made and self.folder is not None:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
 
     def to_file(self, local_rank: int, stream: int) -> bool:
         """Return whether a file gets this stream."""

@@ -55,8 +55,6 @@ OPTIONS = frozenset(
         "--virtual-local-rank",
     }
 )
-# What ends a job anyway.
-_ALWAYS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _NEVER = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 
 
@@ -95,8 +93,9 @@ def add_torchrun_options(parser: OptionParser) -> None:
     add(
         "--signals-to-handle",
         metavar="A,B",
-        help="signals that end the job, and that its ranks get, besides SIGTERM, SIGINT, SIGHUP and"
-        " SIGQUIT; SIGUSR1 and SIGUSR2 are otherwise passed on to the ranks that handle them",
+        help="signals that end the job, as SIGTERM, SIGINT, SIGHUP and SIGQUIT do anyway, and that"
+        " its ranks get then in place of SIGTERM; SIGUSR1 and SIGUSR2 are otherwise passed on to"
+        " the ranks that handle them",
     )
     add(
         "--virtual-local-rank",
@@ -131,7 +130,7 @@ def refuse_unknown(values: argparse.Namespace) -> None:
 
 
 def ending_signals(text: str | None) -> tuple[signal.Signals, ...]:
-    """Return the signals that end the job besides the usual ones. Raises UsageError."""
+    """Return the signals that end the job and that its ranks get then. Raises UsageError."""
     found: list[signal.Signals] = []
     for name in (part.strip() for part in (text or "").split(",")):
         number = signal.Signals.__members__.get(name)
@@ -139,7 +138,7 @@ def ending_signals(text: str | None) -> tuple[signal.Signals, ...]:
             raise UsageError(
                 f"--signals-to-handle: {name!r} cannot be handled; name signals such as SIGUSR1"
             )
-        if number is not None and number not in _ALWAYS:
+        if number is not None and number is not signal.SIGTERM:
             found.append(number)
     return tuple(found)
 

@@ -65,7 +65,7 @@ class LastTraceback:
 
     def take(self, line: str, now_ns: int) -> None:
         """Look at the next line."""
-        if not (self._lines or self._skips or any(sign in line[:600] for sign in _SIGNS)):
+        if not (self._lines or self._skips or _is_sign(line[:600]) or _is_sign(line[-100:])):
             return
         text = line[:_LINE_CHARACTERS_MAX].rstrip()
         bare = _MARGIN.sub("", plain(text), count=1)
@@ -130,3 +130,7 @@ class LastTraceback:
             head = self._lines.popleft()
             self._characters -= len(self._lines.popleft())
             self._lines.appendleft(head)
+
+
+def _is_sign(text: str) -> bool:
+    return any(sign in text for sign in _SIGNS)

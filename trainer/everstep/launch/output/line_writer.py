@@ -18,6 +18,8 @@ from everstep_common.clock import boot_ns
 _LINE_BYTES_MAX = 1024 * 1024
 # What is shown of a rank that told no traceback.
 _LAST_LINES = 40
+# Of a longer line its beginning and its end are kept for that: a traceback may begin at its end.
+_KEPT_BYTES_MAX = 8 * 1024
 # A progress bar returns to the beginning of its line. What ends a piece may go on in the next.
 _END = re.compile(rb"(\r\n|\n|\r(?!\Z))")
 
@@ -111,10 +113,18 @@ class LineWriter:
         if self._overwritten:
             self.last_lines.pop()
         self._overwritten = end == b"\r"
-        self.last_lines.append(line.decode(errors="replace"))
+        self.last_lines.append(_kept(line))
         if self._place.is_error and not self._overwritten:
             self.traceback.take(self.last_lines[-1], boot_ns())
         self._look(line)
         if self._shown:
             shown_end = b"\r" if self._overwritten else b"\n"
             self._terminal.line(self._place.prefix + line, shown_end, to_error=self._place.is_error)
+
+
+def _kept(line: bytes) -> str:
+    if len(line) <= _KEPT_BYTES_MAX:
+        return line.decode(errors="replace")
+    half = _KEPT_BYTES_MAX // 2 - 2
+    begins, ends = line[:half].decode(errors="replace"), line[-half:].decode(errors="replace")
+    return f"{begins} … {ends}"

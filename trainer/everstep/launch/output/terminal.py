@@ -11,6 +11,8 @@ from pathlib import Path
 from everstep.launch.output.output_queue import OutputQueue
 from everstep.launch.output.overflow import Overflow
 from everstep.launch.output.sink import NoSink, Sink, is_gone, open_sink
+from everstep_common.printable import printable
+from everstep_common.tracebacks import uncoloured
 
 # At the end a reader that takes nothing for so long gets the rest in the file.
 _END_PATIENCE_S = 5.0
@@ -49,8 +51,9 @@ class Terminal:
             self._watch(queue)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence of the launcher itself."""
-        self.line(f"everstep: {sentence}".encode(), to_error=True)
+        """Show a sentence of the launcher itself; what others have put in it steers no terminal."""
+        text = printable(uncoloured(sentence).expandtabs())
+        self.line(f"everstep: {text}".encode(), to_error=True)
 
     def say_once(self, sentence: str) -> None:
         """Show a sentence that several may have to say, the first time."""

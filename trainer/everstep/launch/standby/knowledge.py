@@ -19,12 +19,17 @@ class Knowledge:
         self._folder = folder
         self._heard: Lesson | None = None
 
+    @property
+    def is_hearsay(self) -> bool:
+        """Whether standbys are made from what ranks on other nodes have loaded."""
+        return self._heard is not None and not self._named and not self.files.read(0).modules
+
     def hear(self, lesson: Lesson) -> bool:
         """Take what ranks on other nodes have loaded; return whether that is news of any use."""
         if not is_sound(lesson) or lesson == self._heard:
             return False
         self._heard = lesson
-        return not self._named and not self.files.read(0).modules
+        return self.is_hearsay
 
     def of(self, local_rank: int, command: PythonCommand) -> tuple[Learned, bool]:
         """Return what a local rank will load, and whether each module of it has to be there."""

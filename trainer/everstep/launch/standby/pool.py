@@ -208,7 +208,8 @@ class StandbyPool:
         remarks = sorted({one.remark for one in self._candidates.values() if one.remark})
         missing = f"; not imported: {', '.join(remarks)}" if remarks else ""
         standbys = "1 warm standby is" if count == 1 else f"{count} warm standbys are"
-        told = f"{standbys} ready{missing}"
+        known = ", with what ranks of other nodes import" if self._knowledge.is_hearsay else ""
+        told = f"{standbys} ready{known}{missing}"
         if count and told != self._told:
             self._told = told
             take = "it takes" if count == 1 else "they take"

@@ -211,18 +211,20 @@ def become(order: Becoming) -> None:
 
 def _run_script(script: str) -> None:
     """Execute a script as the main module, which spawned processes and pickles look for."""
+    # As the interpreter since 3.9: a script may change its folder, and look for files beside it.
+    path = script if os.path.isabs(script) else os.path.join(os.getcwd(), script)
     try:
-        with open(script, "rb") as file:
+        with open(path, "rb") as file:
             source = file.read()
     except OSError as error:
         program = os.path.basename(sys.executable)
-        print(f"{program}: can't open file {script!r}: {error}", file=sys.stderr)
+        print(f"{program}: can't open file {path!r}: {error}", file=sys.stderr)
         sys.exit(2)
     module = types.ModuleType("__main__")
-    vars(module).update(__file__=script, __builtins__=__builtins__, __spec__=None)
+    vars(module).update(__file__=path, __builtins__=__builtins__, __spec__=None)
     sys.modules["__main__"] = module
     try:
-        exec(compile(source, script, "exec"), vars(module))
+        exec(compile(source, path, "exec"), vars(module))
     except SystemExit:
         raise
     except KeyboardInterrupt:
