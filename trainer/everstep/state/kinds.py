@@ -1,4 +1,4 @@
-"""Which kind of object each part of a state is; torch is asked only if the script has imported it."""
+"""Which kind of object each part of a state is; torch is asked only if the script imported it."""
 
 import sys
 from collections.abc import Collection, Container, Mapping
