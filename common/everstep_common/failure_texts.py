@@ -21,6 +21,8 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Megatron-LM, DeepSpeed and fairseq for losses, numpy 2, CPython 3.11, the kernel's mm/oom_kill.c,
 # slurmstepd 23.
 TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    # Our own words for a state of another model: an older one does not fit either.
+    ("exception", re.compile(r"RestoreError: .*; restore it with the model and the options that")),
     ("state", re.compile(r"\beverstep\.[\w.]*(?:RestoreError|RefusedError)\b")),
     ("assertion", re.compile(r"device-side assert")),
     (

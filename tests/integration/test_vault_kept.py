@@ -31,21 +31,22 @@ from integration.vault_world import (
 _KEEP = fleet_pb2.KeepJob(job="demo")
 _FORGET = fleet_pb2.ForgetJob(job="demo")
 _FAILED = fleet_pb2.EndJob(job="demo", succeeded=False)
+_UNSAVED = fleet_pb2.EndJob(job="demo", succeeded=True, unsaved=True)
 _COPIES = {(1, 0, 3, False)}
 # Memory for the slots of one rank, of one job at a time.
 _ONE_JOB_BYTES = 3 * 4096
 
 
-async def _failed(node: Node) -> None:
-    """Run a job that leaves one verified snapshot in memory, and fails."""
+async def _failed(node: Node, end: fleet_pb2.EndJob = _FAILED) -> None:
+    """Run a job that leaves one verified snapshot in memory, and fails, or ends otherwise."""
     async with launcher(node) as control:
         node.order(start_generation=plan(1))
         assert isinstance(await control.hear(), Start)
         async with trainer(node) as rank:
             await rank.save(3, b"state after 3")
             await node.outlet.until(lambda: node.outlet.copies() == _COPIES)
-        node.order(end_job=_FAILED)
-        assert await control.hear() == End(succeeded=False, reason="test")
+        node.order(end_job=end)
+        assert await control.hear() == End(succeeded=end.succeeded, reason="test")
 
 
 async def _asks(node: Node, **values: object) -> object:
@@ -68,6 +69,19 @@ async def test_what_the_next_job_goes_on_from_makes_no_way_for_others(tmp_path: 
         node.order(end_job=_FAILED)
         assert isinstance(await _asks(node, job="another"), Joined)
         await node.outlet.until(lambda: not node.outlet.copies())
+
+
+@lived
+async def test_a_job_that_ended_well_and_is_in_no_storage_is_gone_on_from(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        await _failed(node, _UNSAVED)
+        assert isinstance(await _asks(node, job="another"), Joined)
+        assert node.outlet.copies() == _COPIES
+        async with launcher(node) as control:
+            node.order(start_generation=plan(2, (node.source(node, 3),), step=3))
+            assert isinstance(await control.hear(), Start)
+            async with trainer(node, 0, generation=2) as rank:
+                assert await rank.restore() == b"state after 3"
 
 
 @lived

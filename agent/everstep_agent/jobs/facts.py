@@ -50,6 +50,8 @@ class JobFacts:
     # The controller said that it is over here.
     ended: bool = False
     succeeded: bool = False
+    # All went well, and the last step is in no storage.
+    unsaved: bool = False
     # It has ended, and a launcher came under its name since: generations may begin again.
     past: bool = False
     # Token of whoever made the snapshots that are here, also when no launcher is.
@@ -76,6 +78,11 @@ class JobFacts:
     def plan(self) -> fleet_pb2.StartGeneration:
         """Return the newest plan; generation 0 when there was none."""
         return fleet_pb2.StartGeneration.FromString(self.start)
+
+    @property
+    def leaves_state(self) -> bool:
+        """Whether its memory is kept after its end, for a while or for the next job of its name."""
+        return not self.succeeded or self.unsaved
 
 
 def token_hash(token: str) -> str:
@@ -115,7 +122,7 @@ def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
 def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
     """Return whether a launcher's job may go on from what is kept here of the one before it."""
     ours = hmac.compare_digest(facts.owner_token_sha256, token_hash(request.token))
-    return facts.ended and not facts.succeeded and not request.fresh and ours and facts.owner == uid
+    return facts.ended and facts.leaves_state and not request.fresh and ours and facts.owner == uid
 
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:

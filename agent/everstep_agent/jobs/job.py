@@ -140,6 +140,7 @@ class NodeJob:
     def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
         """The job is over here: free its memory, or keep it for a while when it failed."""
         self.facts.ended, self.facts.succeeded = True, order.succeeded
+        self.facts.unsaved = order.unsaved
         self.facts.end_reason = reason
         self.facts.past = self.facts.wanted = False
         self.facts.promised = None
@@ -149,10 +150,9 @@ class NodeJob:
         self.storage.when_done(lambda: self._conclude(reason), self.notice)
 
     def _conclude(self, reason: str) -> None:
-        succeeded = self.facts.succeeded
         if self.launcher:
-            self.launcher.tell(messages.End(succeeded, reason))
-        if succeeded:
+            self.launcher.tell(messages.End(self.facts.succeeded, reason))
+        if not self.facts.leaves_state:
             self.vault.close()
 
     def _stop(self, generation: int, reason: str) -> None:

@@ -22,7 +22,7 @@ class EndedJobs:
 
     def reap_later(self, job: NodeJob) -> None:
         """Give back what the job holds: at once after success, else when its time is over."""
-        kept_s = 0.0 if job.facts.succeeded else self._kept_s
+        kept_s = self._kept_s if job.facts.leaves_state else 0.0
         asyncio.get_running_loop().call_later(kept_s, self._reap_due, job)
 
     def _reap_due(self, job: NodeJob) -> None:

@@ -45,7 +45,12 @@ def _about_end(
 ) -> None:
     if isinstance(action, actions.EndJob):
         wire.end_job.CopyFrom(
-            fleet_pb2.EndJob(job=action.job, succeeded=action.succeeded, job_id=action.job_id)
+            fleet_pb2.EndJob(
+                job=action.job,
+                succeeded=action.succeeded,
+                job_id=action.job_id,
+                unsaved=action.unsaved,
+            )
         )
     elif isinstance(action, actions.KeepJob):
         wire.keep_job.CopyFrom(fleet_pb2.KeepJob(job=action.job))

@@ -59,6 +59,8 @@ class EndJob:
     succeeded: bool
     # Only a launcher of this job of the name is meant; 0: whichever is there.
     job_id: int = 0
+    # Its last step is nowhere else: its memory is kept all the same.
+    unsaved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

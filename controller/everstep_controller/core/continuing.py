@@ -19,7 +19,7 @@ def take_over(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     Whoever goes on has to be the same user with the same token. What nobody can go on from any
     more, nodes need not keep, and whatever they hold of it is never chosen.
     """
-    if _owner(job) != _owner(ended) or ended.succeeded or ended.forgotten_by or not ended.branch:
+    if _owner(job) != _owner(ended) or not ended.leaves_state or not ended.branch:
         _leave(turn, job, ended)
         return
     if ended.branch[-1].generation == ended.generation:
@@ -28,7 +28,8 @@ def take_over(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     job.crashed_from, job.judged_generation = list(ended.crashed_from), ended.generation
     job.recoverable_step, job.skipped = ended.recoverable_step, list(ended.skipped)
     job.foreign_generation = ended.foreign_generation
-    how = "was cancelled" if ended.ending else "failed"
+    failed = "was cancelled" if ended.ending else "failed"
+    how = "ended without its last step in storage" if ended.unsaved else failed
     past = ended.past if ended.past and not ended.start_reason else Past(ended.since_ns, how)
     when = ago(turn.now_ns - past.ended_ns)
     job.past = past
@@ -126,8 +127,7 @@ def _owner(job: JobRecord) -> tuple[int, str]:
 
 
 def _leave(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
-    kept = bool(ended.branch) and not ended.succeeded and not ended.forgotten_by
-    if kept:
+    if ended.branch and ended.leaves_state:
         whose = "another token" if job.uid == ended.uid else "another user"
         job.begun = f"begins anew: the job of this name before it was of {whose}"
         turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.begun}")
@@ -135,7 +135,7 @@ def _leave(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
 
 
 def _drop(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
-    if not ended.succeeded and not ended.forgotten_by:
+    if ended.leaves_state:
         turn.actions.extend(end_orders.forget(ended, node) for node in ended.holders)
     job.foreign_generation = ended.generation
     job.branch, job.crashed_from, job.holders, job.skipped = [], [], {}, []

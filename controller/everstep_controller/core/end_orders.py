@@ -15,6 +15,7 @@ def end(job: JobRecord, node: str) -> EndJob:
         reason=job.reason,
         job=job.name,
         succeeded=job.succeeded,
+        unsaved=job.unsaved,
     )
 
 

@@ -72,6 +72,13 @@ def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
     job.breakpoint_over = True
     if missed:
         job.closing = f"{job.closing}; {missed}"
+    if missed and job.done:
+        job.unsaved = True
+        minutes = turn.state.settings.memory_kept_ns / 60e9
+        job.closing += (
+            f"; its nodes keep it for {minutes:g} min: see to the storage and start the job again "
+            "under its name"
+        )
     close(turn, job, job.closing)
 
 

@@ -2270,22 +2270,26 @@ class EndJob(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     SUCCEEDED_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    UNSAVED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     succeeded: _builtins.bool
     """It reached its end; its memory is reaped at once."""
     job_id: _builtins.int
     """Only if the launcher here is of this job of the name; 0: whichever is here."""
+    unsaved: _builtins.bool
+    """It reached its end, and its last step is in no storage: its memory is kept as if it had failed."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         succeeded: _builtins.bool = ...,
         job_id: _builtins.int = ...,
+        unsaved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "succeeded", b"succeeded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "succeeded", b"succeeded", "unsaved", b"unsaved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -150,6 +150,8 @@ class JobRecord:
     closing: str = ""
     breakpoint_over: bool = False
     succeeded: bool = False
+    # It ended well, and its last step did not come to storage.
+    unsaved: bool = False
     storage: Storage | None = None
     # The step in storage that the job began with.
     latest: StoredStep | None = None
@@ -211,6 +213,11 @@ class JobRecord:
         if self.last_step is None or self.recoverable_step is None:
             return self.last_step
         return max(self.last_step, self.recoverable_step)
+
+    @property
+    def leaves_state(self) -> bool:
+        """Return whether nodes keep its memory after its end, for the next job of its name."""
+        return (not self.succeeded or self.unsaved) and not self.forgotten_by
 
     @property
     def world_size(self) -> int:
