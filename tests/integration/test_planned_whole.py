@@ -178,6 +178,7 @@ def test_a_window_moves_the_job_outlives_the_controller_and_judges_nothing(
     _goes_on(fleet)
 
 
+@pytest.mark.long
 def test_without_a_spare_the_job_waits_for_the_windows_end_and_says_so_before(
     pair: RealFleet,
 ) -> None:

@@ -24,8 +24,15 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("children", ["running", "stopped"])
-@pytest.mark.parametrize("way", ["deaf", "mute"])
+@pytest.mark.parametrize(
+    ("way", "children"),
+    [
+        ("deaf", "running"),
+        ("mute", "stopped"),
+        pytest.param("deaf", "stopped", marks=pytest.mark.long),
+        pytest.param("mute", "running", marks=pytest.mark.long),
+    ],
+)
 def test_latest_never_points_to_the_branch_of_a_node_that_was_cut(way: str, children: str) -> None:
     parts = ("agent", "common", "controller", "proto", "trainer", "tests")
     paths = os.pathsep.join(str(_ROOT / part) for part in parts)
