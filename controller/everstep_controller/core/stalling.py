@@ -39,8 +39,9 @@ def due(turn: Turn, name: str) -> None:
         moving.move(turn, job, JobEvent.STALLED, _sentence(job, still_ns))
     if job.state is not JobState.STALLED or not restart_ns:
         return
-    if turn.paused(name) or still_ns < restart_ns:
-        turn.set_timer(f"stalled/{name}", max(restart_ns - still_ns, _ASKED_AGAIN_NS))
+    wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(name) else 0)
+    if wait_ns > 0:
+        turn.set_timer(f"stalled/{name}", wait_ns)
         return
     message = f"no rank of {name} has ended, and none makes steps: {_sentence(job, still_ns)}"
     faults.fault(turn, job, since_ns, "stalled", "", message)

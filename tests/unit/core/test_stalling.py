@@ -95,9 +95,9 @@ def test_by_default_nothing_but_people_stops_it(settings: Settings) -> None:
 def test_where_that_is_wanted_it_is_stopped_and_the_time_counted_from_its_last_step() -> None:
     story = StillStory(settings=RESTARTED).begin()
     last_ns = story.job.ledger.steps[-1].end_ns
-    story.wait(298)
+    story.wait(299)
     assert story.state_of_job() is JobState.STALLED
-    done = story.wait(10)
+    done = story.wait(2)
     assert story.state_of_job() is JobState.STOPPING
     assert {one.node for one in done if isinstance(one, actions.StopGeneration)} == {"n0", "n1"}
     incident = story.job.incident
