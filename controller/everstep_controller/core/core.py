@@ -88,6 +88,7 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state.term += 1
     state.findings.pop("event rejected", None)
     jobs_on.know_all(state)
+    stalling.controller_started(turn)
     late.number_all(state)
     for node in state.nodes.values():
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.

@@ -24,6 +24,13 @@ def watch(turn: Turn, job: JobRecord) -> None:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
+def controller_started(turn: Turn) -> None:
+    """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
+    for name in turn.state.jobs:
+        if f"stalled/{name}" in turn.state.timers:
+            turn.set_timer(f"stalled/{name}", turn.state.settings.restart_grace_ns)
+
+
 def due(turn: Turn, name: str) -> None:
     """See whether a step was made in the meantime."""
     job = turn.state.jobs.get(name)

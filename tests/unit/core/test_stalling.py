@@ -134,3 +134,14 @@ def test_a_stalled_job_is_one_after_the_controller_is_back() -> None:
     assert state == story.core.state
     assert state.jobs["j"].state is JobState.STALLED
     assert "stalled/j" in state.timers
+
+
+def test_steps_that_a_controller_was_not_there_to_hear_of_were_made_all_the_same() -> None:
+    story = StillStory(settings=RESTARTED).begin()
+    story.now_ns += 3600 * S  # the controller is away
+    story.tell(events.ControllerStarted("0.1.0"))
+    story.wait(20)
+    assert story.state_of_job() is JobState.RUNNING
+    story.progress(5)
+    story.wait(30)
+    assert story.state_of_job() is JobState.RUNNING
