@@ -98,7 +98,8 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     yield _gauge("streams", "Open streams of agents.", counts.streams)
     yield _gauge("journal_full", "1 while the journal cannot be written.", counts.journal_full)
     yield _gauge("paused", "Nodes and jobs with paused automation.", len(state.paused))
-    yield _gauge("findings", "Open findings of the controller about itself.", len(state.findings))
+    findings = len(state.findings) + len(state.rejected_records)
+    yield _gauge("findings", "Open findings of the controller about itself.", findings)
     yield CounterMetricFamily(
         "everstep_controller_events", "Events taken since this start.", value=counts.events
     )

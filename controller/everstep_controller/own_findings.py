@@ -1,9 +1,9 @@
-"""What the controller finds about itself: that it acts on nothing, is paused, or cannot write."""
+"""The controller's own findings: it is halted, paused, cannot write, or rejected records."""
 
 from collections.abc import Callable, Iterator
 
 from everstep_common.findings import Finding, Severity, SuggestedAction
-from everstep_controller.core import forecasts
+from everstep_controller.core import forecasts, rejected_records
 from everstep_controller.core.state import CONTROLLER, OpenFinding, State
 from everstep_controller.journal.group_commit import JournalFull
 
@@ -15,6 +15,7 @@ def own_findings(state: State, full: JournalFull | None, since: Since) -> Iterat
     """Yield the controller's own open findings; those of the core are in its state."""
     yield from state.findings.values()
     yield from forecasts.findings(state)
+    yield from rejected_records.findings(state)
     if full is not None:
         yield OpenFinding(_journal_full(full), since(CONTROLLER, "JournalFull"))
     if state.halted:

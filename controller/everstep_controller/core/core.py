@@ -23,6 +23,7 @@ from everstep_controller.core import (
     planned,
     planning,
     recovering,
+    rejected_records,
     rollback,
     running,
     spare_checks,
@@ -189,6 +190,7 @@ _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "planned": planned.overdue,
     "next": successors.overdue,
     "stalled": stalling.due,
+    "rejected": rejected_records.quiet,
     "growth": lambda *_: None,  # they are looked at after every event
     "still": lambda *_: None,
 }
@@ -198,6 +200,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.SettingsApplied: _settings_applied,
     events.TimerDue: _timer_due,
     events.EventRejected: pausing.event_rejected,
+    events.RecordRejected: rejected_records.record_rejected,
     events.RecoveryBegun: recovering.begun,
     events.NodeConnected: _node_connected,
     events.NodeDisconnected: liveness.disconnected,

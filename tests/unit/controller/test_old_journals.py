@@ -147,8 +147,8 @@ EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped 
 InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft
 LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
 OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported PhaseReached RankExited
-RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere RollbackAsked
-SettingsApplied StepRecoverable TimerDue
+RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere
+RollbackAsked SettingsApplied StepRecoverable TimerDue
 """
 
 

@@ -21,6 +21,7 @@ from everstep_controller.core.state.nodes import (
     NodeRecord,
     NodeState,
     OpenFinding,
+    RejectedRecords,
     SpareCheck,
 )
 from everstep_controller.core.windows import Window
@@ -43,6 +44,7 @@ __all__ = [
     "NodeState",
     "OpenFinding",
     "Planned",
+    "RejectedRecords",
     "SpareCheck",
     "State",
 ]
@@ -68,6 +70,8 @@ class State:
     # Launchers to refuse, "job@node" to the reason.
     refusals: dict[str, str] = field(default_factory=dict)
     findings: dict[str, OpenFinding] = field(default_factory=dict)
+    # By "node/kind".
+    rejected_records: dict[str, RejectedRecords] = field(default_factory=dict)
     # Why the controller acts on nothing; empty while it does.
     halted: str = ""
     recovering: bool = False

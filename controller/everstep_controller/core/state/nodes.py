@@ -54,6 +54,19 @@ class OpenFinding:
 
 
 @dataclass(slots=True)
+class RejectedRecords:
+    """Records of one kind of a node that could not be used, with what was wrong with the first."""
+
+    node: str
+    kind: str
+    job: str
+    error: str
+    since_ns: int
+    last_ns: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
 class Injection:
     """A fault that an operator ordered on purpose."""
 
