@@ -11,7 +11,7 @@ from everstep_controller.api import from_agent, names, to_agent, vault_reports
 from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages

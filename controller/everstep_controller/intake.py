@@ -7,7 +7,7 @@ from typing import Protocol
 
 from everstep_controller.acks import OutboxAcks
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.journal.store import Mark
 from everstep_controller.progress import Progress, Row, Steps

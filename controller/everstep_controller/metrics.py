@@ -13,9 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from everstep_common.version import VERSION
-from everstep_controller.core.snapshot_table import SnapshotNumbers
-from everstep_controller.core.state import JobRecord, JobState, NodeState, State
-from everstep_controller.core.windows import WindowState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.model.windows import WindowState
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_controller.standby_metrics import standby_metrics
 from everstep_controller.vault_messages import Standbys

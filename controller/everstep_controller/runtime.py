@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventRejected
-from everstep_controller.core.state import CONTROLLER, State
+from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.fold import Fold, Turn
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import Entry, JournalFull, Write

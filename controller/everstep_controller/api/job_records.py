@@ -5,7 +5,8 @@ from everstep_controller.api.names import name
 from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.api.vault_reports import data_ranges, stored_step
 from everstep_controller.core import events
-from everstep_controller.core.facts import Phase, Storage
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.lineage import Storage
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 

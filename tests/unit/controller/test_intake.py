@@ -2,7 +2,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from everstep_controller.core.events import CheckFinished, Event, JobProgressed, RecordRejected
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull

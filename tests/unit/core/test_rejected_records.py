@@ -2,8 +2,9 @@
 
 from copy import deepcopy
 
-from everstep_controller.core import actions, events, rejected_records
-from everstep_controller.core.state import OpenFinding
+from everstep_controller.core import actions, events
+from everstep_controller.core.fleet import rejected_records
+from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import Settings
+from everstep_controller.core.model.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
