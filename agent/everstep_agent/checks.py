@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from everstep_agent.detectors.judgement import Faulty, Look
 from everstep_agent.orders import CheckResult
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Faulty, Look
 
 _TOLD = 5
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.open_finding import Moment, OpenFinding
 from everstep_common.clock import Stamp, StampClock
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 from everstep_proto.convert import finding_to_wire
 from everstep_proto.generated import fleet_pb2
 

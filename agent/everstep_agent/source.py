@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.probes.worker import ProbeWorker
+from everstep_common.judging.judgement import Judgement
 
 Look = Callable[[], Awaitable[Sequence[Judgement]]]
 # Called on the event loop with what asks for a look at once; returns what ends the listening.

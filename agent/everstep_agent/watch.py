@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from everstep_agent.detectors.agent import judge_probe
-from everstep_agent.detectors.judgement import Judgement, Look
 from everstep_agent.findings import Findings
 from everstep_agent.probes.read_thread import SharedThread
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import ThreadedLook
 from everstep_agent.ticks import next_tick
+from everstep_common.judging.judgement import Judgement, Look
 
 # Before a look that somebody asked for: one look takes what comes in a burst.
 _STORM_PAUSE_S = 0.02

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import forecasts
 from everstep_controller.core.state import CONTROLLER, OpenFinding, State
 from everstep_controller.journal.group_commit import JournalFull

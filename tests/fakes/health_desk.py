@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.findings import Findings
 from everstep_agent.health.desk import HealthDesk
@@ -14,7 +13,8 @@ from everstep_agent.health.socket import SOCKET_NAME, HealthServer
 from everstep_agent.source import Source
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1_767_225_600 * 10**9)
 

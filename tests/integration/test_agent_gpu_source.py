@@ -12,7 +12,6 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
 from everstep_agent.fault_tables import load_tables
 from everstep_agent.findings import Findings
@@ -22,7 +21,8 @@ from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sources.gpus import GpuSource
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 from fakes.nvml import FakeDriver
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)

@@ -23,7 +23,7 @@ from everstep_agent.sources.fresh_gpus import FreshGpus
 from everstep_agent.sources.kernel_log import KernelLogSource
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
 
 _PCI = "0000:3b:00.0"
 _XID_48 = "NVRM: Xid (PCI:0000:3b:00): 48, pid=1, words"

@@ -23,7 +23,7 @@ from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.network import NetworkProbe
 from everstep_agent.probes.storage import StorageProbe
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Severity
+from everstep_common.judging.findings import Finding, Severity
 from fakes.sysfs import FakeNode
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.nvhcd import HealthCheckServer, asked_for
 from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 from fakes.one_loop import run
 

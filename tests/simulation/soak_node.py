@@ -26,7 +26,6 @@ from everstep_agent.detectors.host.services import (
     UnitReading,
 )
 from everstep_agent.detectors.host.usage import HostReading, judge_memory
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
@@ -34,7 +33,8 @@ from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Judgement
 
 BOOT = "boot-1"
 # Long after the boot: no condition is in its grace.

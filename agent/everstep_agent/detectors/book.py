@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.open_finding import Moment, OpenFinding
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
 
 
 class Moment(Protocol):

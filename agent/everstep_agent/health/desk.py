@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from everstep_agent.detectors.judgement import Look
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.watch import Watch
+from everstep_common.judging.judgement import Look
 
 # Whoever asks more often gets the same look: nobody on the node can make the agent work harder, and
 # some sources start a vendor's tool. What is open is always of this moment.

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Healthy
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+from everstep_common.judging.judgement import Healthy
 
 # After so long without another one an event is over: from the longest to the shortest.
 QUIET_NS = tuple(

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from everstep_agent.config import AgentConfig
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Look
 from everstep_agent.findings import Findings
 from everstep_agent.health.groups import groups_of, sources_for
 from everstep_agent.health.kernel_past import QUIET_NS, PastLog, over
@@ -15,7 +14,8 @@ from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.node_watch import NodeWatch, no_memory
 from everstep_agent.probes.kernel_log import KernelLog
 from everstep_common.clock import stamp_clock
-from everstep_common.findings import FindingKey, Severity
+from everstep_common.judging.findings import FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Look
 from everstep_proto.generated import fleet_pb2
 
 # Between the looks that a debounced condition asks for: longer than a bounce of a register, short

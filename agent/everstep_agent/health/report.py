@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from everstep_agent.detectors.judgement import Look
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.groups import groups_of
 from everstep_common.codec import from_json, to_json
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Look
 
 # Raised in version 1 of the report; fields are only ever added.
 REPORT_VERSION = 1

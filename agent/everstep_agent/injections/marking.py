@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.injections.running import RunningInjections
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import ThreadedLook
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_common.judging.judgement import Judgement
 
 T = TypeVar("T")
 OpenFindings = Callable[[], Sequence[OpenFinding]]

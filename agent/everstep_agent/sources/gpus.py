@@ -6,7 +6,6 @@ from pathlib import Path
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.presence import judge_driver_hang
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelLine, judge_gpu_faults_over
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.inventory.node_view import NodeView
@@ -15,6 +14,7 @@ from everstep_agent.probes.nvml import DriverHangError, NvmlProbe
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
 from everstep_common.clock import StampClock
+from everstep_common.judging.judgement import Judgement
 
 GPU_INTERVAL_S = 1.0
 # Events wake their source; the interval only bounds what it costs when nobody does.

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everstep_agent.detectors.agent import judge_kernel_log
-from everstep_agent.detectors.condition import SECOND_NS
 from everstep_agent.detectors.gpus.presence import GpusReading
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
 from everstep_agent.detectors.kernel.detector import Interesting
 from everstep_agent.detectors.kernel.over import (
@@ -26,7 +24,9 @@ from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
 from everstep_agent.sources.readiness import Readiness
 from everstep_common.clock import stamp_clock
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.condition import SECOND_NS
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_common.judging.judgement import Judgement
 
 # The same Xid of the same GPU comes in bursts; the driver is asked once for all of them.
 _ASK_AGAIN_NS = SECOND_NS

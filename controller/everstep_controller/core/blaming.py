@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import groupby
 
-from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import causes, claims, deaths, jobs_on, node_moving
 from everstep_controller.core.deaths import Death, Judgement, Remedy, Strike
 from everstep_controller.core.node_lifecycle import NodeEvent

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import outlook
 from everstep_controller.core.moving import PLANNED_CAUSES
 from everstep_controller.core.state import JobRecord, JobState, OpenFinding, State

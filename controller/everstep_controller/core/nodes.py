@@ -1,6 +1,6 @@
 """What happens to nodes: connections, findings, checks and operators' words."""
 
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import (
     blaming,
     check_orders,

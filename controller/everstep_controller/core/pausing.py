@@ -1,6 +1,6 @@
 """Automation that pauses for a node or job: by an operator's word, or after an event that fails."""
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import events, jobs, nodes
 from everstep_controller.core.state import CONTROLLER, OpenFinding
 from everstep_controller.core.turn import Turn

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 
 from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.condition import MINUTE_NS, SECOND_NS
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
@@ -15,7 +14,8 @@ from everstep_agent.detectors.gpus.reading import (
     NvlinkReading,
 )
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.condition import MINUTE_NS, SECOND_NS
+from everstep_common.judging.findings import Finding
 
 HEALTHY = GpuReading(
     index=0,

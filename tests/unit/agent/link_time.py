@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Judgement
 
 # Long after the boot: no condition is in its grace.
 _START_S = 3600

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 
 # Long after the boot: no condition is in its grace.
 LATER_S = 3600.0

@@ -4,10 +4,10 @@ import dataclasses
 
 from everstep_agent.detectors.book import Changes, FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.findings import dump_findings, load_findings
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 7)
 _FINDING = Finding(

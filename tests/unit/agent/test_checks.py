@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from everstep_agent.checks import judge_check, run_check
-from everstep_agent.detectors.judgement import Faulty, Healthy, Look, Unknown
-from everstep_common.findings import Finding, Severity
+from everstep_common.judging.findings import Finding, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Look, Unknown
 
 _XID = Finding(
     component="gpu/0000:3b:00.0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79"

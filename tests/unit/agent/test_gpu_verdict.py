@@ -8,7 +8,6 @@ import pytest
 from everstep_agent.config import AgentConfig
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
 from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
 from everstep_agent.detectors.kernel.over import judge_by_driver
@@ -18,7 +17,8 @@ from everstep_agent.fault_tables import load_tables
 from everstep_agent.xid_memory import dump_xids, load_xids
 from everstep_common.clock import Stamp
 from everstep_common.config import ConfigError, load
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 _TABLES = load_tables()
 _SECOND = 10**9

@@ -6,7 +6,6 @@ import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.conditions import GROUPS as TITLED
-from everstep_agent.detectors.judgement import Look
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.groups import GROUPS, groups_of, problems_of, sources_for
@@ -22,7 +21,8 @@ from everstep_agent.health.report import (
 )
 from everstep_agent.probes.kernel_log import KernelBatch, Position
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Look
 
 _PROBES = {"nvml": "gpu", "network": "net", "kernel_log": "kernel", "disks": "disk"}
 _SINCE = Stamp("boot-1", 10**9, 1_767_225_600 * 10**9)

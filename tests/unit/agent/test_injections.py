@@ -7,7 +7,6 @@ from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.injections.effects import BESIDE_IT, ON_IT
@@ -20,7 +19,8 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_agent.probes.kernel_log import KernelBatch, Position
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_proto.generated import fleet_pb2
 
 _PCI = "0000:3b:00.0"

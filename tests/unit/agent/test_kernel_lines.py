@@ -3,7 +3,6 @@
 import pytest
 
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.kernel import (
     KernelLine,
     XidSettings,
@@ -15,7 +14,8 @@ from everstep_agent.detectors.kernel import (
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
 from everstep_agent.detectors.kernel.detector import RULES, SIEVE
 from everstep_agent.detectors.kernel.over import judge_ended_by_boot
 from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 _TABLES = load_tables()
 _NOW = Stamp("boot-1", 10**12, 10**18)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.findings import Findings
 from everstep_agent.source import Source
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
+from everstep_common.judging.judgement import Judgement
 from everstep_proto.generated import fleet_pb2
 from fakes.jumping_loop import simulate
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.facts import Settings
 from everstep_controller.core.kept_out import kept_out

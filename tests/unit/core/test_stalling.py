@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.facts import Settings
 from everstep_controller.core.state import JobRecord, JobState

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from everstep_agent.detectors.condition import MINUTE_NS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.kernel import hardware, machine, network_cards, nvidia, storage, sxid
 from everstep_agent.detectors.kernel.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_verdict import (
@@ -19,7 +17,9 @@ from everstep_agent.detectors.kernel.xid import xid_event
 from everstep_agent.detectors.kernel.xid_detector import LINK_AGAIN_RULE, REBOOTED_RULE
 from everstep_agent.detectors.kernel.xid_table import driver_branch
 from everstep_agent.detectors.open_finding import Moment, OpenFinding
-from everstep_common.findings import Severity
+from everstep_common.judging.condition import MINUTE_NS
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 CONDITIONS = (
     *XID_CONDITIONS,

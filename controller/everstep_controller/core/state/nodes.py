@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
 from everstep_controller.core.deaths import Strike
 from everstep_controller.core.facts import InjectionState, Inventory
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.findings import Finding, FindingKey
 
 
 @dataclass(frozen=True, slots=True)
