@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.watch import Watch
+from everstep_common.judging.book import BookEntry
 from everstep_common.judging.judgement import Look
 
 # Whoever asks more often gets the same look: nobody on the node can make the agent work harder, and
@@ -17,7 +17,7 @@ class HealthDesk:
     """Knows how the node is. Event loop only."""
 
     def __init__(
-        self, node: str, watch: Watch, open_findings: Callable[[], Sequence[OpenFinding]]
+        self, node: str, watch: Watch, open_findings: Callable[[], Sequence[BookEntry]]
     ) -> None:
         # What a source cannot read of what it should, by its name.
         self.blind: Callable[[], Mapping[str, str]] = dict

@@ -5,7 +5,6 @@ import dataclasses
 from collections.abc import Collection, Iterator
 
 from everstep_agent.config import AgentConfig
-from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings
 from everstep_agent.health.groups import groups_of, sources_for
@@ -14,6 +13,7 @@ from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.node_watch import NodeWatch, no_memory
 from everstep_agent.probes.kernel_log import KernelLog
 from everstep_common.clock import stamp_clock
+from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import FindingKey, Severity
 from everstep_common.judging.judgement import Faulty, Look
 from everstep_proto.generated import fleet_pb2
@@ -45,7 +45,7 @@ class OwnLook:
         self._name = config.node_name
         self._groups = groups
         self._deadline_s = deadline_s
-        self._book = FindingBook((), config.signals.modes)
+        self._book = FindingBook(CONDITIONS, (), config.signals.modes)
         self._stamp = stamp_clock(config.proc / "sys/kernel/random/boot_id")
         findings = Findings(self._book, _forget_record, _forget, self._stamp)
         self._logs: list[PastLog] = []
@@ -73,7 +73,7 @@ class OwnLook:
             self._logs[-1].oldest_ns = quiet_ns
             if not await self._together({"kernel"}, until):
                 return
-            self._book.take(over(self._book.open_findings, quiet_ns), self._stamp())
+            self._book.enter_judgements(over(self._book.open_findings, quiet_ns), self._stamp())
         self._logs[-1].oldest_ns = 0
 
     async def report(self, notes: tuple[str, ...]) -> HealthReport:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.groups import groups_of
 from everstep_common.codec import from_json, to_json
+from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.judging.judgement import Look
 
@@ -84,7 +84,7 @@ class Known:
 
     node: str
     asked: str
-    findings: Sequence[OpenFinding]
+    findings: Sequence[BookEntry]
     looks: Sequence[Look]
     # The group of each source, by its name.
     probes: Mapping[str, str]

@@ -14,9 +14,9 @@ from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth, XidDetector
 from everstep_agent.detectors.kernel.xid_history import XidHistory
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_agent.detectors.open_finding import Moment
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Judgement
+from everstep_common.judging.moment import Moment
 
 RULES = LineRules(
     (

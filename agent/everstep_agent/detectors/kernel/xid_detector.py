@@ -26,10 +26,10 @@ from everstep_agent.detectors.kernel.xid_history import (
     EARLIER_BOOTS,
     XidHistory,
 )
-from everstep_agent.detectors.open_finding import Moment
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.moment import Moment
 
 REBOOTED_RULE = f"same Xid after {EARLIER_BOOTS} reboots"
 LINK_AGAIN_RULE = "Xid 74 again on the same link"

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from everstep_agent.detectors.counters import RateWindow
 from everstep_agent.detectors.links.limits import LinkLimits
-from everstep_agent.detectors.open_finding import Moment
 from everstep_common.judging.condition import (
     BOOT_GRACE_NS,
     HOUR_NS,
@@ -14,6 +13,7 @@ from everstep_common.judging.condition import (
 )
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 _LIMITS = LinkLimits()
 

@@ -8,10 +8,10 @@ from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
-from everstep_agent.detectors.open_finding import Moment
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 CONDITIONS = (
     *(rule.declared() for rule in rules(InfinibandLimits())),
