@@ -37,3 +37,14 @@ class Source:
     listen: Listen = _never
     told: Callable[[], None] = _nobody
     workers: tuple[ProbeWorker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What came of one look at one source."""
+
+    probe: str
+    judgements: tuple[Judgement, ...] = ()
+    # Why it could not be read, and why it never will be with the rights that the agent was given.
+    trouble: str = ""
+    denied: str = ""

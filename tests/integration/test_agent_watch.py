@@ -98,7 +98,7 @@ class Bench:
 
     async def check(self) -> CheckResult:
         """Do what a RunCheck order does."""
-        return await run_check(self.watch.look, self.book.fatal, 60.0)
+        return await run_check(self.watch.look, self.book.fatal_findings, 60.0)
 
     def raised(self) -> list[str]:
         """Return the conditions that were raised."""

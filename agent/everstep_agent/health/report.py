@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from everstep_agent.health.groups import groups_of
+from everstep_agent.source import ProbeResult
 from everstep_common.codec import from_json, to_json
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
-from everstep_common.judging.judgement import Look
 
 # Raised in version 1 of the report; fields are only ever added.
 REPORT_VERSION = 1
@@ -85,7 +85,7 @@ class Known:
     node: str
     asked: str
     findings: Sequence[BookEntry]
-    looks: Sequence[Look]
+    looks: Sequence[ProbeResult]
     # The group of each source, by its name.
     probes: Mapping[str, str]
     notes: tuple[str, ...] = ()

@@ -19,10 +19,10 @@ from everstep_agent.health.report import (
     report_on,
 )
 from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.source import ProbeResult
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
-from everstep_common.judging.judgement import Look
 
 _PROBES = {"nvml": "gpu", "network": "net", "kernel_log": "kernel", "disks": "disk"}
 _SINCE = Stamp("boot-1", 10**9, 1_767_225_600 * 10**9)
@@ -44,7 +44,7 @@ def _finding(
 
 
 def _report(
-    *findings: Finding, looks: tuple[Look, ...] = (), groups: tuple[str, ...] = ()
+    *findings: Finding, looks: tuple[ProbeResult, ...] = (), groups: tuple[str, ...] = ()
 ) -> HealthReport:
     held = [BookEntry(finding, _SINCE) for finding in findings]
     known = Known(node="n", asked="agent", findings=held, looks=looks, probes=_PROBES)
@@ -55,8 +55,8 @@ _DEGRADED = _finding(severity=Severity.DEGRADED)
 _OBSERVED = _finding(mode=Mode.OBSERVE)
 _HANG = _finding("probe/nvml", "ProbeHang", Severity.DEGRADED)
 _FAILED = _finding("probe/kernel_log", "ProbeFailed", Severity.DEGRADED)
-_UNREAD = Look("disks", trouble="no answer within 5 s")
-_DENIED = Look("kernel_log", denied="reading it takes the capability CAP_SYSLOG")
+_UNREAD = ProbeResult("disks", trouble="no answer within 5 s")
+_DENIED = ProbeResult("kernel_log", denied="reading it takes the capability CAP_SYSLOG")
 
 
 @pytest.mark.parametrize(
