@@ -1,7 +1,7 @@
 """Carries out what the core decided: orders to nodes, timers, isolation drivers, choices."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -21,7 +21,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.sourcing import Sources, sources
-from everstep_controller.drivers.isolator import Isolator
+from everstep_controller.drivers.worker import DriverWorker
 from everstep_controller.fold import Turn
 from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
@@ -35,7 +35,7 @@ class Hands:
 
     sessions: Sessions
     timers: Timers
-    isolators: Sequence[Isolator]
+    drivers: Mapping[str, DriverWorker]
     vault: VaultService
 
 
@@ -59,8 +59,8 @@ class Outward:
         match action:
             case actions.SetTimer():
                 hands.timers.set(action.timer, action.at_ns)
-            case actions.Isolate() | actions.Release():
-                self._claim(action)
+            case actions.ApplyIsolation() | actions.ReadIsolation():
+                self._call_driver(action)
             case actions.ChooseRecoveryStep():
                 hands.vault.choose(action)
             case actions.ConfirmSilence():
@@ -70,10 +70,14 @@ class Outward:
             case _:
                 self._order(action)
 
-    def _claim(self, action: actions.Isolate | actions.Release) -> None:
-        for isolator in self._hands.isolators:
-            change = isolator.isolate if isinstance(action, actions.Isolate) else isolator.release
-            change(action.node, action.owner, action.reason)
+    def _call_driver(self, action: actions.ApplyIsolation | actions.ReadIsolation) -> None:
+        driver = self._hands.drivers.get(action.driver)
+        if driver is None:
+            return  # It was configured when that was decided, and is not now.
+        if isinstance(action, actions.ApplyIsolation):
+            driver.apply(action.wanted)
+        else:
+            driver.read()
 
     def _order(self, action: actions.Order) -> None:
         job: str = getattr(action, "job", "")

@@ -1,4 +1,4 @@
-"""The controller's own findings: it is halted, paused, cannot write, or rejected records."""
+"""The controller's own findings: what it cannot do, may not do, or has left out."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,6 +6,7 @@ from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.nodes import isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
@@ -18,6 +19,7 @@ def own_findings(state: State, full: JournalFull | None, since: Since) -> Iterat
     yield from state.findings.values()
     yield from forecast.interruption_findings(state)
     yield from rejected_records.findings(state)
+    yield from isolation.driver_findings(state)
     if full is not None:
         yield OpenFinding(_journal_full(full), since(CONTROLLER, "JournalFull"))
     if state.halted:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.version import VERSION
@@ -16,17 +16,20 @@ from everstep_controller.console import Console, ConsoleParts
 from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.events import (
     ControllerStarted,
+    DriverReported,
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
 )
+from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
-from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
+from everstep_controller.drivers.table import configured_drivers
+from everstep_controller.drivers.worker import CoreLink, DriverWorker
 from everstep_controller.fleet import Fleet, FleetParts
 from everstep_controller.fold import CoreFactory, Fold
 from everstep_controller.intake import Intake
-from everstep_controller.journal.group_commit import GroupCommit
+from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
@@ -52,7 +55,6 @@ class Options:
 
     core_factory: CoreFactory
     recover_by: str = ""
-    isolators: tuple[Isolator, ...] = ()
 
 
 class Controller:
@@ -73,8 +75,8 @@ class Controller:
         link = VaultLink(self._state, secret, sessions, runtime)
         vault = self._vault = VaultService(self._state, link)
         self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
-        isolators = (BuiltInIsolator(), *options.isolators)
-        hands = Hands(sessions, self._timers, isolators, vault)
+        self._drivers = self._driver_workers()
+        hands = Hands(sessions, self._timers, self._drivers, vault)
         self._outward = Outward(self._state, secret, hands)
         progress = Progress(self._members, vault.recoverable_step)
         self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
@@ -94,6 +96,7 @@ class Controller:
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
         self._ticker: asyncio.Task[None] | None = None
+        self._driver_tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Take up work. Raises JournalFull, and OSError for the address of the metrics."""
@@ -103,7 +106,7 @@ class Controller:
         self.runtime.begin(journaling, self._outward.act, last_line)
         self.runtime.adopt(self._unrecorded)
         await self.runtime.submit(ControllerStarted(VERSION))
-        settings = self._config.core.settings()
+        settings = replace(self._config.core.settings(), isolation_drivers=tuple(self._drivers))
         if settings != self._state().settings:
             await self.runtime.submit(SettingsApplied(settings))
         if self._recover_by:
@@ -112,6 +115,10 @@ class Controller:
         await self._server.start()
         self._start_metrics()
         self._scheduler.start()
+        self._driver_tasks = [
+            asyncio.create_task(worker.run(), name=f"isolation driver {name}")
+            for name, worker in self._drivers.items()
+        ]
         self._ticker = asyncio.create_task(self._tick(), name="progress ticker")
 
     async def stop(self) -> None:
@@ -119,6 +126,9 @@ class Controller:
         if self._ticker is not None:
             self._ticker.cancel()
             self._scheduler.shutdown(wait=False)
+        for task in self._driver_tasks:
+            task.cancel()
+        await asyncio.gather(*self._driver_tasks, return_exceptions=True)
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
         self._fleet.stop()
@@ -142,6 +152,29 @@ class Controller:
         telling = (n for n in record.members if nodes[n].connected and n not in record.finished)
         running = record.state is JobState.RUNNING
         return Members(record.generation, tuple(telling), running)
+
+    def _driver_workers(self) -> dict[str, DriverWorker]:
+        config, link = self._config.drivers, CoreLink(self._driver_record, self._report)
+        drivers = configured_drivers(config, self._remembered_holds)
+        return {
+            name: DriverWorker(name, driver, link, config.timing())
+            for name, driver in drivers.items()
+        }
+
+    def _driver_record(self, driver: str) -> DriverRecord | None:
+        # While the core acts on nothing, it takes no readings either.
+        return None if self._state().halted else self._state().drivers.get(driver)
+
+    def _remembered_holds(self, driver: str) -> dict[str, Hold]:
+        record = self._state().drivers.get(driver)
+        known = record.nodes.items() if record is not None else ()
+        return {node: one.hold for node, one in known if one.hold is not None}
+
+    async def _report(self, event: DriverReported) -> None:
+        try:
+            await self.runtime.submit(event)
+        except JournalFull:
+            self.runtime.post(event)  # it is kept until the journal can be written again
 
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""

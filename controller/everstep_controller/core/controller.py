@@ -6,7 +6,7 @@ from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, outstanding
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.turn import Turn
 
 
@@ -58,5 +58,6 @@ def recovery_over(turn: Turn, _: str) -> None:
     state.halted, state.recovering = "", False
     for job in state.jobs.values():
         membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
+    isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
     turn.actions.extend(outstanding.outstanding(state))

@@ -25,6 +25,7 @@ from everstep_controller.core.nodes import (
     findings,
     health,
     injections,
+    isolation,
     liveness,
     operators,
 )
@@ -50,11 +51,13 @@ class Core:
         self.state.event_count += 1
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             _HANDLERS[type(event)](turn, event)
+            isolation.claim_for_schedulers(turn)
             membership.nodes_unusable(turn)
             admission.next_begins(turn)
             restarts.plan_restarts(turn, event)
             spares.look_for_spares(turn, event)
             orders.hold_where_eligibility_changed(turn)
+            isolation.apply_claims(turn)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
@@ -87,6 +90,7 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     node_jobs.index_jobs_by_node(state)
     stalling.controller_started(turn)
     identity.number_jobs(state)
+    isolation.restart_drivers(turn)
     for node in state.nodes.values():
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
         if node.connected:
@@ -103,6 +107,7 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
 
 def _settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
     turn.state.settings = event.settings
+    isolation.configure_drivers(turn)
     for node in list(turn.state.nodes.values()):
         if node.findings:
             health.judge_node(turn, node)
@@ -182,6 +187,7 @@ _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
     "breakpoint": ending.breakpoint_overdue,
     "abandoned": ending.end_abandoned,
     "injection": injections.forget_injection,
+    "isolation": isolation.retry_driver,
     "maintenance": maintenance.window_due,
     "planned": restarts.boundary_overdue,
     "next": identity.end_overdue,
@@ -204,6 +210,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.PeerJudged: liveness.peer_judged,
     events.FindingRaised: findings.finding_raised,
     events.FindingCleared: findings.finding_cleared,
+    events.DriverReported: isolation.record_report,
     events.CheckFinished: checks.record_check,
     events.OperatorIsolated: operators.operator_isolated,
     events.OperatorReleased: operators.operator_released,

@@ -19,6 +19,8 @@ class Turn:
     # What may have changed of nodes and jobs as far as planned work is concerned.
     nodes_changed: set[str] = field(default_factory=set)
     jobs_changed: set[str] = field(default_factory=set)
+    # Nodes of which the isolation drivers may have told, or may be asked, something new.
+    isolation: set[str] = field(default_factory=set)
     # Launchers that waited for the end of the job before theirs.
     joining: list[LauncherJoined] = field(default_factory=list)
 

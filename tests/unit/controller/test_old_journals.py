@@ -144,12 +144,12 @@ def test_what_was_written_before_layouts_keeps_what_it_said() -> None:
 # By these names events were journaled; a class that gets another name, or goes, loses them.
 _KINDS = """
 AutomationPaused AutomationResumed BreakpointReached CadenceChosen CheckFinished ControllerStarted
-EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped InjectionChanged
-InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft
-LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
-OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported PhaseReached RankExited
-RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere
-RollbackAsked SettingsApplied StepRecoverable TimerDue
+DriverReported EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped
+InjectionChanged InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined
+LauncherLeft LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected
+OperatorDrained OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported
+PhaseReached RankExited RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled
+RestartOrdered RestartedHere RollbackAsked SettingsApplied StepRecoverable TimerDue
 """
 
 

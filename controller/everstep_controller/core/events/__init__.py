@@ -13,6 +13,7 @@ from everstep_controller.core.events.controller import (
     SettingsApplied,
     TimerDue,
 )
+from everstep_controller.core.events.drivers import DriverReported
 from everstep_controller.core.events.jobs import (
     GenerationFinished,
     GenerationStopped,
@@ -68,6 +69,7 @@ __all__ = [
     "CadenceChosen",
     "CheckFinished",
     "ControllerStarted",
+    "DriverReported",
     "Event",
     "EventRejected",
     "FindingCleared",
@@ -106,4 +108,4 @@ __all__ = [
     "TimerDue",
 ]
 
-Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent
+Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent | DriverReported

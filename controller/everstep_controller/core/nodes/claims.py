@@ -12,7 +12,6 @@ from everstep_controller.core.model.node import (
 )
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState, holding
-from everstep_controller.core.nodes import orders
 from everstep_controller.core.turn import Turn
 
 _ORDER = tuple(Mode)
@@ -72,6 +71,7 @@ def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
         _note_draining(turn, node)
     elif held.draining:
         held.reason = reason
+        turn.isolation.add(node.name)
 
 
 def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = "") -> bool:
@@ -85,7 +85,6 @@ def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = 
     if held.draining:
         _note_draining(turn, node)
     turn.nodes_changed.add(node.name)
-    turn.actions.append(orders.isolate(node.name, MAINTENANCE, held.reason))
     return False
 
 
@@ -99,7 +98,6 @@ def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
     turn.nodes_changed.add(node.name)
-    turn.actions.append(orders.isolate(node.name, owner, reason))
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
@@ -111,6 +109,5 @@ def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
         return False
     node.claims.remove(held)
     turn.nodes_changed.add(node.name)
-    turn.actions.append(orders.release(node.name, owner, reason))
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True
