@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from everstep_common.version import VERSION
+from everstep_controller.core.accounting.ettr import failure_count
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobRecord, JobState, NodeState, State
 from everstep_controller.core.windows import WindowState
@@ -155,7 +156,12 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
         for job in running:
             family.add_metric([job.name], value(job))
         yield family
-    incidents = CounterMetricFamily("everstep_job_incidents", "Incidents of a job.", labels=["job"])
+    incidents = CounterMetricFamily(
+        "everstep_job_incidents", "Incidents of a job, planned work among them.", labels=["job"]
+    )
+    failures = CounterMetricFamily(
+        "everstep_job_failures", "Incidents of a job that nobody planned.", labels=["job"]
+    )
     skipped = CounterMetricFamily(
         "everstep_job_snapshots_skipped",
         "Snapshots that were skipped because no slot was free, since the generation began.",
@@ -166,10 +172,11 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
     )
     for job in running:
         incidents.add_metric([job.name], len(job.incidents))
+        failures.add_metric([job.name], failure_count(job.incidents))
         skipped.add_metric([job.name], job.snapshots_skipped)
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
-    yield from (incidents, skipped, time_s)
+    yield from (incidents, failures, skipped, time_s)
 
 
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
