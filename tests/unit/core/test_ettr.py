@@ -5,6 +5,7 @@ import pytest
 from everstep_controller.api.to_admin import ledger as ledger_to_admin
 from everstep_controller.core.accounting.categories import Category, Group
 from everstep_controller.core.accounting.ettr import (
+    budget_per_failure_s,
     effectiveness,
     ettr_time,
     ettr_work,
@@ -46,6 +47,19 @@ def test_only_steps_that_count_are_training() -> None:
 
 def test_before_any_time_has_passed_there_is_no_ratio() -> None:
     assert (ettr_time({}, 0), ettr_work({}, 0)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("planned", ["operator", "user", "growth"])
+def test_planned_work_is_no_failure(planned: str) -> None:
+    shown = ledger_to_admin(_job("process", planned, "node", planned), 100 * S)
+    assert (shown.failures, len(shown.incidents)) == (2, 4)
+    # 0.5 % of 100 s, for each of two failures.
+    assert shown.budget_per_failure_s == pytest.approx(0.25)
+
+
+def test_without_a_failure_there_is_no_rate_to_tell_a_budget_from() -> None:
+    assert ledger_to_admin(_job("operator"), 100 * S).budget_per_failure_s == 0
+    assert budget_per_failure_s(100 * S, 0) == 0
 
 
 def test_every_number_goes_out_with_its_definition() -> None:
