@@ -17,8 +17,8 @@ from everstep_controller.core.catalogue import Catalogue
 from everstep_controller.core.choosing import Question, choose
 from everstep_controller.core.core import Core
 from everstep_controller.core.facts import BranchPoint, Phase
+from everstep_controller.core.vault.messages import Report
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.vault_messages import Report
 from everstep_controller.vault_service import VaultService
 
 STEPS_KEPT = (10, 11)

@@ -28,7 +28,7 @@ from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
 from everstep_controller.core.sourcing import sources
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
-from everstep_controller.vault_messages import Directive
+from everstep_controller.core.vault.messages import Directive
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 

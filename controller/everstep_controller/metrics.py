@@ -16,10 +16,10 @@ from everstep_common.version import VERSION
 from everstep_controller.core.accounting.ettr import failure_count
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobRecord, JobState, NodeState, State
+from everstep_controller.core.vault.messages import Standbys
 from everstep_controller.core.windows import WindowState
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_controller.standby_metrics import standby_metrics
-from everstep_controller.vault_messages import Standbys
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.

@@ -7,8 +7,8 @@ from everstep_common.lessons import Lesson
 from everstep_controller.core.events import BreakpointReached, CadenceChosen, Event, LayoutLearned
 from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.state import JobRecord, State
-from everstep_controller.job_vault import JobVault
-from everstep_controller.vault_messages import Directive
+from everstep_controller.core.vault.job_vault import JobVault
+from everstep_controller.core.vault.messages import Directive
 
 # A row of progress stands for a second: what none has told after two, none will tell soon.
 _UNTOLD_S = 2.0

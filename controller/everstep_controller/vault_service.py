@@ -13,11 +13,11 @@ from everstep_controller.core.job_lifecycle import ACTIVE
 from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
 from everstep_controller.core.snapshot_table import SnapshotNumbers
 from everstep_controller.core.state import JobState, State
-from everstep_controller.job_vault import JobVault
+from everstep_controller.core.vault.job_vault import JobVault
+from everstep_controller.core.vault.messages import Report, Standbys
+from everstep_controller.core.vault.prefetching import question, reachable
+from everstep_controller.core.vault.spares import spares_of
 from everstep_controller.lessons import Lessons
-from everstep_controller.prefetching import question, reachable
-from everstep_controller.spares import spares_of
-from everstep_controller.vault_messages import Report, Standbys
 from everstep_controller.vault_news import Before, VaultNews, VaultPort
 
 # Directing all members of a large job on each report would cost too much.

@@ -8,7 +8,7 @@ from everstep_controller.core.snapshot_numbers import snapshot_numbers
 from everstep_controller.core.snapshot_table import StepState
 from everstep_controller.core.snapshot_view import snapshot_steps
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
-from everstep_controller.vault_messages import Directive, Report
+from everstep_controller.core.vault.messages import Directive, Report
 from everstep_controller.vault_service import VaultService
 
 

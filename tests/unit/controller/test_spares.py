@@ -11,9 +11,9 @@ from everstep_controller.core.state import (
     NodeState,
     State,
 )
-from everstep_controller.job_vault import JobVault
-from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
-from everstep_controller.vault_messages import Directive, Report
+from everstep_controller.core.vault.job_vault import JobVault
+from everstep_controller.core.vault.messages import Directive, Report
+from everstep_controller.core.vault.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
 from unit.controller.test_vault_service import World
 
 _MIB = 1024 * 1024

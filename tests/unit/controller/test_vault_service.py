@@ -18,7 +18,7 @@ from everstep_controller.core.ledger import Ledger
 from everstep_controller.core.persisting import Publish
 from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
-from everstep_controller.vault_messages import Directive, Report
+from everstep_controller.core.vault.messages import Directive, Report
 from everstep_controller.vault_service import VaultService, transfer_key
 
 

@@ -13,10 +13,10 @@ from everstep_controller.core.persisting import Persisting, Publish, Sight, stan
 from everstep_controller.core.snapshot_costs import Cadence
 from everstep_controller.core.snapshot_numbers import View
 from everstep_controller.core.state import JobRecord, JobState, State
-from everstep_controller.prefetching import Ahead, look_ahead
-from everstep_controller.replica_ring import replica_targets
-from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
-from everstep_controller.vault_messages import Directive, Report, Standbys
+from everstep_controller.core.vault.messages import Directive, Report, Standbys
+from everstep_controller.core.vault.prefetching import Ahead, look_ahead
+from everstep_controller.core.vault.replication import replica_targets
+from everstep_controller.core.vault.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
 
 
 @dataclass(slots=True)
