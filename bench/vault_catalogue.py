@@ -173,7 +173,7 @@ def commit_rows(bench: Bench, repeats: int, together: int) -> Iterator[Row]:
 
 def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     """Yield what single questions cost over all copies."""
-    catalogue, job = bench.service._vaults[JOB].catalogue, bench.job
+    catalogue, job = bench.service._jobs[JOB].snapshots.holdings.catalogue, bench.job
     world = job.world_size
     layouts = catalogue.layouts(1, world)
     copies = list(catalogue.copies())

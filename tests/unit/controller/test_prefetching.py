@@ -6,8 +6,7 @@ from everstep_controller.api import to_agent
 from everstep_controller.core.facts import ShardSource
 from everstep_controller.core.state import Claim, JobState, Launcher, NodeRecord, NodeState
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.prefetching import Ahead, suspects
-from everstep_controller.core.vault.spares import SpareMemory
+from everstep_controller.core.vault.spares import Ahead, SpareMemory, suspects
 from unit.controller.test_vault_service import World
 
 

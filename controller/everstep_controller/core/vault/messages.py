@@ -6,8 +6,7 @@ from everstep_common.lessons import Lesson
 from everstep_controller.core.catalogue import Copy, News
 from everstep_controller.core.facts import ShardSource, StepKey, StoredStep
 from everstep_controller.core.persisting import Publish
-from everstep_controller.core.vault.prefetching import Ahead
-from everstep_controller.core.vault.spares import SpareMemory
+from everstep_controller.core.vault.spares import Ahead, SpareMemory
 
 
 @dataclass(frozen=True, slots=True)
