@@ -6,11 +6,11 @@ from functools import partial
 from typing import Protocol
 
 from everstep_controller.acks import OutboxAcks
+from everstep_controller.core.accounting.progress_rows import Progress, Row, Steps
 from everstep_controller.core.events import Event, JobProgressed
 from everstep_controller.core.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.journal.store import Mark
-from everstep_controller.progress import Progress, Row, Steps
 
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000

@@ -14,6 +14,7 @@ from everstep_controller.api.sessions import Sessions
 from everstep_controller.config import ControllerConfig
 from everstep_controller.console import Console, ConsoleParts
 from everstep_controller.controller_clock import ControllerClock
+from everstep_controller.core.accounting.progress_rows import Members, Progress
 from everstep_controller.core.events import (
     ControllerStarted,
     RecoveryBegun,
@@ -30,7 +31,6 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
 from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
-from everstep_controller.progress import Members, Progress
 from everstep_controller.runtime import Journaling, Runtime
 from everstep_controller.samples import SampleRing
 from everstep_controller.schedule import Chores, make_scheduler

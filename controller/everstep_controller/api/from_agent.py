@@ -8,11 +8,11 @@ from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import name
 from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.core import events
+from everstep_controller.core.accounting.progress_rows import Steps
 from everstep_controller.core.facts import (
     InjectionState,
     JobOnNode,
 )
-from everstep_controller.progress import Steps
 from everstep_proto.convert import WireError, finding_from_wire, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
 

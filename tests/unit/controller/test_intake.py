@@ -1,13 +1,13 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from everstep_controller.core.accounting.progress_rows import Members, Progress, Steps
 from everstep_controller.core.events import CheckFinished, Event, JobProgressed
 from everstep_controller.core.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Mark
-from everstep_controller.progress import Members, Progress, Steps
 
 
 @dataclass
