@@ -6,7 +6,11 @@ from functools import partial
 from typing import Protocol
 
 from everstep_controller.acks import OutboxAcks
-from everstep_controller.core.accounting.progress_rows import Progress, Row, Steps
+from everstep_controller.core.accounting.progress_rows import (
+    ProgressRow,
+    ProgressRows,
+    ReportedSteps,
+)
 from everstep_controller.core.events import Event, JobProgressed
 from everstep_controller.core.facts import Origin
 from everstep_controller.fold import Turn
@@ -42,7 +46,7 @@ class Intake:
     def __init__(
         self,
         runtime: Submitting,
-        progress: Progress,
+        progress: ProgressRows,
         agents: Acknowledging,
         journaled: dict[str, int],
     ) -> None:
@@ -68,7 +72,7 @@ class Intake:
         self.flush_node(origin.node)
         self._submit(event, [origin])
 
-    def take_steps(self, steps: Steps, now_ns: int) -> None:
+    def take_steps(self, steps: ReportedSteps, now_ns: int) -> None:
         """Merge a record's progress."""
         self._write(self._progress.add(steps, now_ns))
 
@@ -89,7 +93,7 @@ class Intake:
     def _outbox(self, outbox: str) -> OutboxAcks:
         return self._acks.setdefault(outbox, OutboxAcks())
 
-    def _write(self, rows: Sequence[Row]) -> None:
+    def _write(self, rows: Sequence[ProgressRow]) -> None:
         for row in rows:
             if row.empty:
                 self._release(row.event.origins)

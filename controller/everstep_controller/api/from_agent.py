@@ -8,7 +8,7 @@ from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import name
 from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.core import events
-from everstep_controller.core.accounting.progress_rows import Steps
+from everstep_controller.core.accounting.progress_rows import ReportedSteps
 from everstep_controller.core.facts import (
     InjectionState,
     JobOnNode,
@@ -56,7 +56,7 @@ def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
     )
 
 
-def steps(record: fleet_pb2.Record, context: RecordContext) -> Steps:
+def steps(record: fleet_pb2.Record, context: RecordContext) -> ReportedSteps:
     """Return the steps of a progress record. Raises WireError."""
     wire, boot_id = record.progress, record.stamp.boot_id
     if len(wire.end_boot_ns) != len(wire.stall_ns):
@@ -65,7 +65,7 @@ def steps(record: fleet_pb2.Record, context: RecordContext) -> Steps:
         raise WireError(f"progress of more than {_STEPS_MAX} steps in one record")
     if any(stall < 0 for stall in wire.stall_ns):
         raise WireError("progress with a negative stall")
-    return Steps(
+    return ReportedSteps(
         job=name(wire.job, "job"),
         generation=wire.generation,
         first_step=wire.first_step,
