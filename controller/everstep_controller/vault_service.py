@@ -9,15 +9,16 @@ from typing import Protocol
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.copies import Copy
 from everstep_controller.core.events import Event
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
-from everstep_controller.core.snapshot_table import SnapshotNumbers
-from everstep_controller.core.state import JobState, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directing import JobSnapshots
 from everstep_controller.core.vault.messages import Directive, Report, Standbys
 from everstep_controller.core.vault.news import Message, VaultNews
+from everstep_controller.core.vault.snapshot_numbers import View, age_ns, snapshot_numbers
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.core.vault.spares import reachable, spares_of
 from everstep_controller.lessons import Lessons
 

@@ -10,8 +10,8 @@ from everstep_controller.core.accounting.ettr import (
     ettr_time,
     ettr_work,
 )
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.state import Incident, JobRecord
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.job import Incident, JobRecord
 
 S = 1_000_000_000
 

@@ -1,1 +1,1 @@
-"""Accounting."""
+"""Accounting: where the time of a job went."""

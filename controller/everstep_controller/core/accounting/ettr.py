@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from everstep_controller.core.accounting.categories import BY_NAME, Group
-from everstep_controller.core.moving import PLANNED_CAUSES
-from everstep_controller.core.state import Incident, JobRecord
+from everstep_controller.core.jobs.lifecycle import PLANNED_CAUSES
+from everstep_controller.core.model.job import Incident, JobRecord
 
 # Held at 99.5 %, a job may spend this share of its time on failures.
 FAILURE_SHARE = 0.005

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.cadence import decide as decide_cadence
-from everstep_controller.core.catalogue import Catalogue, Recoverable
-from everstep_controller.core.choosing import choose
 from everstep_controller.core.events import RecoveryStepChosen, StepRecoverable
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
-from everstep_controller.core.snapshot_costs import Cadence
-from everstep_controller.core.state import JobRecord, JobState, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.cadence import decide as decide_cadence
+from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
+from everstep_controller.core.vault.choosing import choose
 from everstep_controller.core.vault.messages import Directive, Report, Standbys
+from everstep_controller.core.vault.persisting import Persisting, Publish, Sight, stand_ins, stops
 from everstep_controller.core.vault.replication import Replication, plan_keeper, plan_ring
 from everstep_controller.core.vault.spares import (
     SpareOrders,

@@ -11,9 +11,9 @@ from everstep_controller.core.events import (
     KeeperChosen,
     LayoutLearned,
 )
-from everstep_controller.core.persisting import Sight
-from everstep_controller.core.state import JobRecord
+from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.directing import Decision, JobSnapshots
+from everstep_controller.core.vault.persisting import Sight
 
 
 class Message(NamedTuple):

@@ -5,8 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.state import JobRecord, State
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.spares import spares_of
 
 # Of how many members a node keeps the replicas at most. An agent takes 64 connections at once

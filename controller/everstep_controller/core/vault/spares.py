@@ -7,14 +7,16 @@ its ranks.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from everstep_controller.core import orders, placing, planning
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.choosing import Question, pick
-from everstep_controller.core.copies import Copy, Tier
-from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.recovery import placement, planning, restore_point
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, pick
+from everstep_controller.core.vault.copies import Copy, Tier
 
 # The size of a state changes a little from step to step; spares hear of the first one only.
 _UNIT_BYTES = 1024 * 1024
@@ -127,7 +129,7 @@ def look_ahead(job: JobRecord, state: State, catalogue: Catalogue) -> dict[str, 
     there = reachable(state)
     for name in silent:
         there.pop(name, None)
-    chosen = pick(catalogue, question(orders.choose_step(state, job), there)).candidate
+    chosen = pick(catalogue, question(restore_point.choose_step(state, job), there)).candidate
     # What older generations made is fetched by the plan: ranks may have been others then.
     if chosen is None or chosen.generation != job.generation or chosen.tier != "memory":
         return {}
@@ -148,12 +150,12 @@ def _takers(job: JobRecord, state: State, silent: Collection[str]) -> Mapping[st
     if not leaving or not frozenset(job.launchers).difference(job.members):
         return {}
     able = [
-        placing.Candidate(node.name, node.domain, planning.distrust(node))
+        placement.Candidate(node.name, node.domain, planning.distrust(node))
         for node in planning.trusted(state, job)
         if node.name not in silent
     ]
     domains = {name: state.nodes[name].domain for name in job.members}
-    seating = placing.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
+    seating = placement.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
     return {name: spare for name, spare in seating.replaced.items() if name in leaving}
 
 
