@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
 from everstep_controller.api import job_records
 from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import is_name, name

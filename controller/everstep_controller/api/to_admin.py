@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
 from everstep_controller.api.deaths_to_admin import death_to_admin
 from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import JobOnNode, Phase

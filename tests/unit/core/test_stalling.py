@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings

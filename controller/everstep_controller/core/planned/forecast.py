@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.jobs.lifecycle import ACTIVE, PLANNED_CAUSES, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, Planned
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
