@@ -175,7 +175,7 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
     )
     for job in running:
         incidents.add_metric([job.name], len(job.incidents))
-        failures.add_metric([job.name], failure_count(job.incidents))
+        failures.add_metric([job.name], failure_count(one.cause for one in job.incidents))
         skipped.add_metric([job.name], job.snapshots_skipped)
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)

@@ -7,8 +7,12 @@ from everstep_common.judging.findings import Severity
 from everstep_controller.api.deaths_to_admin import death_to_admin
 from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate
-from everstep_controller.core.accounting.categories import BY_NAME
-from everstep_controller.core.accounting.ettr import DEFINITIONS, effectiveness
+from everstep_controller.core.accounting.ettr import (
+    DEFINITIONS,
+    Effectiveness,
+    effectiveness,
+    failure_count,
+)
 from everstep_controller.core.model.job import Incident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import State
@@ -151,7 +155,7 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         has_step=job.completed_step is not None,
         members=job.members,
         spares=[node.name for node in candidates(state, job) if node.name not in job.members],
-        ettr_time=effectiveness(job, now_ns).ettr_time,
+        ettr_time=_effectiveness(job, now_ns).ettr_time,
         reason=job.reason,
         uid=job.uid,
     )
@@ -176,13 +180,13 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
 
 def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     """Return where a job's time went."""
-    found = effectiveness(job, now_ns)
+    found = _effectiveness(job, now_ns)
     return admin_pb2.Ledger(
         job=job.name,
         wall_ns=found.wall_ns,
         categories=[
-            admin_pb2.Category(name=name, time_ns=amount, meaning=BY_NAME[name].meaning)
-            for name, amount in job.ledger.totals(now_ns).items()
+            admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
+            for category, amount in job.ledger.totals(now_ns).items()
         ],
         ettr_time=found.ettr_time,
         ettr_work=found.ettr_work,
@@ -192,6 +196,11 @@ def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
         failures=found.failures,
         definitions=DEFINITIONS,
     )
+
+
+def _effectiveness(job: JobRecord, now_ns: int) -> Effectiveness:
+    failures = failure_count(incident.cause for incident in job.incidents)
+    return effectiveness(job.ledger, failures, now_ns)
 
 
 def newest_incident(subject: NodeRecord | JobRecord, now_ns: int) -> admin_pb2.Incident | None:
@@ -218,8 +227,8 @@ def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Inci
         step_restored=incident.step_restored or 0,
         has_restored=incident.step_restored is not None,
         costs=[
-            admin_pb2.Category(name=name, time_ns=amount)
-            for name, amount in job.ledger.totals(now_ns, incident.id).items()
+            admin_pb2.Category(name=category, time_ns=amount)
+            for category, amount in job.ledger.totals(now_ns, incident.id).items()
         ],
         verdict=incident.verdict,
         deaths=map(death_to_admin, incident.deaths),

@@ -19,7 +19,7 @@ S = 1_000_000_000
 def _job(*causes: str) -> JobRecord:
     """Return a job of 100 s: 10 s of start, 9 steps of 8 s, a slow one of 16 s, 2 s in flight."""
     job = JobRecord("train", 0, "", 1, 1, 1, True, 3, 0, Ledger(0))
-    job.ledger.enter(0, "init.queue")
+    job.ledger.enter(0, Category.INIT_QUEUE)
     job.ledger.begin_steps(10 * S, warmup=False)
     for step in range(9):
         job.ledger.commit_step(step, (18 + 8 * step) * S, 0)
@@ -32,14 +32,14 @@ def _job(*causes: str) -> JobRecord:
 
 
 def test_the_ratios_are_what_their_definitions_say() -> None:
-    found = effectiveness(_job(), 100 * S)
+    found = effectiveness(_job().ledger, 0, 100 * S)
     assert found.wall_ns == 100 * S
     assert found.ettr_work == pytest.approx((9 * 8 + 8) / 100)
     assert found.ettr_time == pytest.approx((9 * 8 + 16) / 100)
 
 
 def test_only_steps_that_count_are_training() -> None:
-    totals = {category.value: S for category in Category}
+    totals = {category: S for category in Category}
     slow = sum(category.group is Group.SLOW for category in Category)
     assert ettr_work(totals, 100 * S) == pytest.approx(0.01)
     assert ettr_time(totals, 100 * S) == pytest.approx(0.01 * (1 + slow))

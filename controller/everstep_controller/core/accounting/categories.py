@@ -1,12 +1,13 @@
 """Ledger categories: all that a job's time can go to, one row each.
 
-A category is its row: the ledger, the CLI's table, the journal and /metrics derive from it. Names
-and rules are those of the field: productive is a committed step's time up to the reference step
-time, what is above it is slow.*, a step that a rollback takes back becomes lost.recompute.
+A category is its row, and where planned work goes is a row of ``PLANNED_WORK``: the ledger, ETTR,
+the command line, the journal and /metrics derive from them. Names and rules are those of the field:
+productive is a committed step's time up to the reference step time, what is above it is slow.*, a
+step that a rollback takes back becomes lost.recompute.
 """
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from types import MappingProxyType
 
 
@@ -25,7 +26,7 @@ class Group(Enum):
     INCIDENT = "incident"
 
 
-class Category(Enum):
+class Category(StrEnum):
     """Where time goes; every nanosecond of a job is in exactly one."""
 
     _value_: str
@@ -35,7 +36,7 @@ class Category(Enum):
 
     def __new__(cls, name: str, group: Group, meaning: str) -> "Category":
         """Make a row of the table."""
-        row = object.__new__(cls)
+        row = str.__new__(cls, name)
         row._value_, row.group, row.meaning = name, group, meaning
         return row
 
@@ -65,4 +66,31 @@ class Category(Enum):
     LOST_RECOMPUTE = "lost.recompute", Group.INCIDENT, "steps that had to be done again"
 
 
-BY_NAME: Mapping[str, Category] = MappingProxyType({row.value: row for row in Category})
+# Causes of incidents that somebody or the controller wants of a healthy job, and where the time of
+# such work goes. "user": who submitted the job, or the scheduler for somebody else, sent its
+# launchers away.
+PLANNED_WORK: Mapping[str, Category] = MappingProxyType(
+    {
+        "operator": Category.PLANNED,
+        "growth": Category.PLANNED,
+        "user": Category.PLANNED,
+    }
+)
+# What the stages of a recovery are in the first start of a job.
+_FIRST_START: Mapping[Category, Category] = MappingProxyType(
+    {
+        Category.CAPACITY: Category.INIT_QUEUE,
+        Category.SCHEDULE: Category.INIT_QUEUE,
+        Category.ENV: Category.INIT_ENV,
+        Category.INIT: Category.INIT_PROC,
+        Category.RESTORE: Category.INIT_RESTORE,
+        Category.WARMUP: Category.INIT_WARMUP,
+    }
+)
+
+
+def category_of(stage: Category, cause: str | None) -> Category:
+    """Return where the time of a stage goes, by the cause of its incident; None: there is none."""
+    if cause is None:
+        return _FIRST_START.get(stage, stage)
+    return PLANNED_WORK.get(cause, stage)

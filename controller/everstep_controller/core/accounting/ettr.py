@@ -6,9 +6,8 @@ Pure arithmetic over a job's ledger. The sentences of ``DEFINITIONS`` go out wit
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from everstep_controller.core.accounting.categories import BY_NAME, Group
-from everstep_controller.core.jobs.lifecycle import PLANNED_CAUSES
-from everstep_controller.core.model.job import Incident, JobRecord
+from everstep_controller.core.accounting.categories import PLANNED_WORK, Category, Group
+from everstep_controller.core.accounting.ledger import Ledger
 
 # Held at 99.5 %, a job may spend this share of its time on failures.
 FAILURE_SHARE = 0.005
@@ -34,10 +33,9 @@ class Effectiveness:
     budget_per_failure_s: float
 
 
-def effectiveness(job: JobRecord, now_ns: int) -> Effectiveness:
-    """Return the ratios of a job up to ``now_ns``."""
-    wall_ns, totals = job.ledger.wall_ns(now_ns), job.ledger.totals(now_ns)
-    failures = failure_count(job.incidents)
+def effectiveness(ledger: Ledger, failures: int, now_ns: int) -> Effectiveness:
+    """Return the ratios of a job with so many failures, up to ``now_ns``."""
+    wall_ns, totals = ledger.wall_ns(now_ns), ledger.totals(now_ns)
     return Effectiveness(
         wall_ns,
         ettr_time(totals, wall_ns),
@@ -47,7 +45,7 @@ def effectiveness(job: JobRecord, now_ns: int) -> Effectiveness:
     )
 
 
-def ettr_time(totals: Mapping[str, int], wall_ns: int) -> float:
+def ettr_time(totals: Mapping[Category, int], wall_ns: int) -> float:
     """Return (productive + slow.*) / wall: time in steps that count, however long they took.
 
     Comparable with what Llama 3, ByteRobust and Google publish. 0 before any time has passed.
@@ -55,7 +53,7 @@ def ettr_time(totals: Mapping[str, int], wall_ns: int) -> float:
     return _share(totals, wall_ns, (Group.PRODUCTIVE, Group.SLOW))
 
 
-def ettr_work(totals: Mapping[str, int], wall_ns: int) -> float:
+def ettr_work(totals: Mapping[Category, int], wall_ns: int) -> float:
     """Return productive / wall: what a step took beyond its reference time is a loss as well.
 
     The reference is the median step of the newest hundred of its generation. 0 before any time has
@@ -64,9 +62,9 @@ def ettr_work(totals: Mapping[str, int], wall_ns: int) -> float:
     return _share(totals, wall_ns, (Group.PRODUCTIVE,))
 
 
-def failure_count(incidents: Iterable[Incident]) -> int:
-    """Return how many incidents are failures: those that nobody planned."""
-    return sum(incident.cause not in PLANNED_CAUSES for incident in incidents)
+def failure_count(causes: Iterable[str]) -> int:
+    """Return how many incidents with these causes are failures: those that nobody planned."""
+    return sum(cause not in PLANNED_WORK for cause in causes)
 
 
 def budget_per_failure_s(wall_ns: int, failures: int) -> float:
@@ -77,6 +75,6 @@ def budget_per_failure_s(wall_ns: int, failures: int) -> float:
     return wall_ns / 1e9 * FAILURE_SHARE / failures if failures else 0.0
 
 
-def _share(totals: Mapping[str, int], wall_ns: int, groups: tuple[Group, ...]) -> float:
-    counted = sum(amount for name, amount in totals.items() if BY_NAME[name].group in groups)
+def _share(totals: Mapping[Category, int], wall_ns: int, groups: tuple[Group, ...]) -> float:
+    counted = sum(amount for category, amount in totals.items() if category.group in groups)
     return counted / wall_ns if wall_ns else 0.0
