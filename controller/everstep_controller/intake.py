@@ -6,12 +6,12 @@ from functools import partial
 from typing import Protocol
 
 from everstep_controller.acks import OutboxAcks
-from everstep_controller.core.accounting.progress_rows import (
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected
+from everstep_controller.core.jobs.progress_rows import (
     ProgressRow,
     ProgressRows,
     ReportedSteps,
 )
-from everstep_controller.core.events import Event, JobProgressed, RecordRejected
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.journal.store import Mark

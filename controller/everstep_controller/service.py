@@ -14,13 +14,13 @@ from everstep_controller.api.sessions import Sessions
 from everstep_controller.config import ControllerConfig
 from everstep_controller.console import Console, ConsoleParts
 from everstep_controller.controller_clock import ControllerClock
-from everstep_controller.core.accounting.progress_rows import ProgressRows, reporters
 from everstep_controller.core.events import (
     ControllerStarted,
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
 )
+from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
 from everstep_controller.fleet import Fleet, FleetParts

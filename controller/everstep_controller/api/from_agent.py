@@ -8,7 +8,7 @@ from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import is_name, name
 from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.core import events
-from everstep_controller.core.accounting.progress_rows import ReportedSteps
+from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import InjectionState, JobOnNode
 from everstep_controller.rejections import Rejection
 from everstep_proto.convert import WireError, finding_from_wire, stamp_from_wire

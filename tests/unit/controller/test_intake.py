@@ -1,8 +1,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_controller.core.accounting.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.events import CheckFinished, Event, JobProgressed, RecordRejected
+from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.intake import Intake

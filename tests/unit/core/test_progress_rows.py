@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.accounting.progress_rows import (
+from everstep_controller.core.jobs.progress_rows import (
     ROW_NS,
     ProgressRow,
     ProgressRows,
