@@ -11,6 +11,7 @@ from everstep_controller.core.events.controller import (
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
+    VerdictChanged,
 )
 from everstep_controller.core.events.jobs import (
     GenerationFinished,
@@ -102,6 +103,7 @@ __all__ = [
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
+    "VerdictChanged",
 ]
 
 Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent
