@@ -26,11 +26,11 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
+from everstep_controller.core.vault.recovery_step import Question, choose
 from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import sources
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 

@@ -21,7 +21,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.sourcing import Sources, sources
+from everstep_controller.core.vault.sources import Sources, sources
 from everstep_controller.drivers.isolator import Isolator
 from everstep_controller.fold import Turn
 from everstep_controller.runtime import Runtime

@@ -14,7 +14,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directing import JobSnapshots
+from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.core.vault.messages import Directive, Report, Standbys
 from everstep_controller.core.vault.news import Message, VaultNews
 from everstep_controller.core.vault.snapshot_numbers import View, age_ns, snapshot_numbers

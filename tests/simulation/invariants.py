@@ -5,7 +5,7 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.recovery_step import Question, choose
 from everstep_sim.cluster import Cluster
 
 

@@ -7,7 +7,7 @@ from everstep_controller.core import actions
 from everstep_controller.core.model.lineage import DataRange, ShardSource, StoredStep
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.persisting import Publish, StoredFile
+from everstep_controller.core.vault.persistence import Publish, StoredFile
 from everstep_proto.generated import fleet_pb2
 
 

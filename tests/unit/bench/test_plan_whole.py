@@ -6,7 +6,7 @@ from scale_fleet import RANKS_PER_NODE
 
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import sources
 
 _LOST = "n40"
 

@@ -6,7 +6,7 @@ from everstep_controller.core.model.lineage import BranchPoint, ShardSource
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directing import JobSnapshots
+from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.core.vault.messages import Directive, Report
 from everstep_controller.core.vault.replication import keeper_of
 from everstep_controller.core.vault.spares import SpareMemory, copy_bytes_max, spares_of

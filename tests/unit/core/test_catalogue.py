@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Choice, Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Choice, Question, choose
 
 WORLD = 3
 NODES = ("a", "b", "c")

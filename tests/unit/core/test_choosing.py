@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Question, choose
 from unit.core.vault_story import BRANCH, NODES, REACHABLE, copy, ring, stored
 
 

@@ -11,7 +11,7 @@ from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.recovery_step import Question, choose
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_job_endings import STORAGE, LongStory
 from unit.core.vault_story import REACHABLE, ring, stored

@@ -7,7 +7,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.persisting import Persisting
+from everstep_controller.core.vault.persistence import Persisting
 from everstep_controller.core.vault.snapshot_numbers import View, age_ns
 from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, StepState
 from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table

@@ -2,7 +2,7 @@
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import sources
 from unit.core.vault_story import job
 
 

@@ -13,8 +13,8 @@ from everstep_agent.vault.slots import Slot, SlotEvent, SlotState, SlotTable
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Question, choose
 
 _SHARD = (Entry("w", 0, 10),)
 _KINDS = ("train", "verify", "replicate", "report", "direct", "store")

@@ -6,7 +6,7 @@ from everstep_common.lessons import Lesson
 from everstep_controller.core.model.lineage import ShardSource, StepKey, StoredStep
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.persisting import Publish
+from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.core.vault.spares import Ahead, SpareMemory
 
 

@@ -12,8 +12,8 @@ from everstep_controller.core.events import (
     LayoutLearned,
 )
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.vault.directing import Decision, JobSnapshots
-from everstep_controller.core.vault.persisting import Sight
+from everstep_controller.core.vault.directives import Decision, JobSnapshots
+from everstep_controller.core.vault.persistence import Sight
 
 
 class Message(NamedTuple):

@@ -9,8 +9,8 @@ from everstep_controller.core.model.lineage import BranchPoint, StepKey, StoredS
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, best, readable, whole
-from everstep_controller.core.vault.persisting import Persisting
+from everstep_controller.core.vault.persistence import Persisting
+from everstep_controller.core.vault.recovery_step import Question, best, readable, whole
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers, StepState, StorageTable
 
 

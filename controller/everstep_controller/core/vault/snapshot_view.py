@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from everstep_controller.core.model.lineage import StepKey, StoredStep
-from everstep_controller.core.vault.choosing import Pick, missing, pick, readable
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.copy_index import StepCopies
+from everstep_controller.core.vault.recovery_step import Pick, missing, pick, readable
 from everstep_controller.core.vault.snapshot_numbers import View, ended_ns, judged, snapshot_numbers
 from everstep_controller.core.vault.snapshot_table import (
     SnapshotStep,

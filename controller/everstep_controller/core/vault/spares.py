@@ -15,8 +15,8 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import placement, planning, restore_point
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, pick
 from everstep_controller.core.vault.copies import Copy, Tier
+from everstep_controller.core.vault.recovery_step import Question, pick
 
 # The size of a state changes a little from step to step; spares hear of the first one only.
 _UNIT_BYTES = 1024 * 1024

@@ -15,9 +15,9 @@ from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import decide as decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
-from everstep_controller.core.vault.choosing import choose
 from everstep_controller.core.vault.messages import Directive, Report, Standbys
-from everstep_controller.core.vault.persisting import Persisting, Publish, Sight, stand_ins, stops
+from everstep_controller.core.vault.persistence import Persisting, Publish, Sight, stand_ins, stops
+from everstep_controller.core.vault.recovery_step import choose
 from everstep_controller.core.vault.replication import Replication, plan_keeper, plan_ring
 from everstep_controller.core.vault.spares import (
     SpareOrders,

@@ -10,8 +10,8 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.lineage import DataRange, StepKey, Storage, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import whole
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
+from everstep_controller.core.vault.recovery_step import whole
 
 # A published step goes at once, so that there is never only one.
 KEEP_MIN = 2
