@@ -29,7 +29,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import Question, choose
-from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
 from everstep_controller.core.vault.sources import sources
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2

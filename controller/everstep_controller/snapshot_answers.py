@@ -11,7 +11,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Standbys
 from everstep_controller.core.vault.snapshot_numbers import View, snapshot_numbers
-from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2

@@ -17,8 +17,12 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.core.vault.messages import Directive, Report, Standbys
 from everstep_controller.core.vault.news import Message, VaultNews
-from everstep_controller.core.vault.snapshot_numbers import View, age_ns, snapshot_numbers
-from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
+from everstep_controller.core.vault.snapshot_numbers import (
+    SnapshotNumbers,
+    View,
+    age_ns,
+    snapshot_numbers,
+)
 from everstep_controller.core.vault.spares import reachable, spares_of
 from everstep_controller.lessons import Lessons
 

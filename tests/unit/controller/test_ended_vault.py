@@ -8,9 +8,8 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive, Report
-from everstep_controller.core.vault.snapshot_numbers import snapshot_numbers
-from everstep_controller.core.vault.snapshot_table import StepState
-from everstep_controller.core.vault.snapshot_view import snapshot_steps
+from everstep_controller.core.vault.snapshot_numbers import StepState, snapshot_numbers
+from everstep_controller.core.vault.snapshot_table import snapshot_steps
 from everstep_controller.vault_service import VaultService
 
 

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everstep_controller.core.model.lineage import StepKey, StoredStep
-from everstep_controller.core.vault.copies import Copy, Parts, Tier
-from everstep_controller.core.vault.copy_index import GenerationCopies, StepCopies
-
-__all__ = ["Catalogue", "Copy", "Recoverable", "Tier"]
+from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts, StepCopies, Tier
 
 
 @dataclass(frozen=True, slots=True)

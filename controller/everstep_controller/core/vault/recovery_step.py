@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StepKey, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.copies import Copy, Parts, Tier
-from everstep_controller.core.vault.copy_index import StepCopies
+from everstep_controller.core.vault.copies import Copy, Parts, StepCopies, Tier
 
 # Tiers that hold the last steps; shared storage may be many steps behind.
 _NEAR = ("memory", "local disk")

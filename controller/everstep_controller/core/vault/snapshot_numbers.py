@@ -1,8 +1,9 @@
-"""The numbers of a job's snapshots, from counters alone: what they cost follows the steps held."""
+"""Numbers of a job's snapshots, from counters alone: their cost follows the steps that are held."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, StepKey, StoredStep
@@ -11,7 +12,59 @@ from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persisting
 from everstep_controller.core.vault.recovery_step import Question, best, readable, whole
-from everstep_controller.core.vault.snapshot_table import SnapshotNumbers, StepState, StorageTable
+
+
+class StepState(Enum):
+    """What may become of a step."""
+
+    WHOLE = "whole"
+    PARTIAL = "partial"
+    # The job was restored from it and has not made enough new steps since.
+    PROBATION = "probation"
+    # The job crashed twice soon after it was restored from it.
+    BLACKLISTED = "blacklisted"
+    # Of a branch that a recovery has left behind.
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageTable:
+    """How far the bringing of a job's state to storage is."""
+
+    path: str
+    every_steps: int
+    every_ns: int
+    keep: int
+    # Newest whole step there; None when there is none.
+    step: int | None
+    generation: int
+    size_bytes: int
+    stored_ns: int
+    # Steps that are on their way, oldest first.
+    pending: tuple[int, ...]
+    # Why a step could not be brought there last, unless a newer one was.
+    failure: str
+    failed_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotNumbers:
+    """What can be said of a job's snapshots in numbers."""
+
+    job: str
+    # The step that would be restored if the job stopped now; None without one.
+    restore_step: int | None
+    # Newest step that survives the loss of any one node, and how old it is.
+    recoverable_step: int | None
+    recoverable_age_ns: int
+    # How many completed steps the job would lose with it.
+    steps_behind: int
+    # How many steps there are of each kind.
+    states: Mapping[StepState, int]
+    # Snapshots are taken at every so many steps, 0 while that is not decided.
+    snapshot_every: int
+    storage: StorageTable | None
+    bad_copies: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,13 @@ from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persisting
-from everstep_controller.core.vault.snapshot_numbers import View, age_ns
-from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, StepState
-from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.snapshot_numbers import StepState, View, age_ns
+from everstep_controller.core.vault.snapshot_table import (
+    SnapshotStep,
+    SnapshotTable,
+    snapshot_steps,
+    snapshot_table,
+)
 from unit.core.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
 
 
