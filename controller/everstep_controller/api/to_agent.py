@@ -153,9 +153,9 @@ def directive(
             processes=what.spare.processes,
             term=term,
         )
-        if what.ahead is not None:
-            spare.ahead.extend(map(_source, what.ahead.sources))
-            spare.first_rank, spare.transfer_key = what.ahead.first_rank, transfer_key
+        if what.prefetch is not None:
+            spare.ahead.extend(map(_source, what.prefetch.sources))
+            spare.first_rank, spare.transfer_key = what.prefetch.first_rank, transfer_key
         return fleet_pb2.ControllerMessage(spare_memory=spare)
     wire = fleet_pb2.VaultDirective(
         job=what.job,

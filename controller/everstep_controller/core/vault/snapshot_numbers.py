@@ -10,8 +10,13 @@ from everstep_controller.core.model.lineage import BranchPoint, StepKey, StoredS
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.persistence import Persisting
-from everstep_controller.core.vault.recovery_step import Question, best, readable, whole
+from everstep_controller.core.vault.persistence import Persistence
+from everstep_controller.core.vault.recovery_step import (
+    Question,
+    find_newest,
+    is_whole,
+    readable_steps,
+)
 
 
 class StepState(Enum):
@@ -68,14 +73,14 @@ class SnapshotNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SnapshotView:
     """What is known of one job's snapshots at one time."""
 
     job: JobRecord
     catalogue: Catalogue
     reachable: Mapping[str, str]
     recoverable_step: int | None
-    persisting: Persisting
+    persisting: Persistence
     cadence: Cadence
     bad_copies: int
     probation_steps: int
@@ -95,23 +100,25 @@ class View:
 
     def steps(self) -> list[StepKey]:
         """Return the steps that there is anything of, newest first."""
-        stored = readable(self.catalogue, self.question)
+        stored = readable_steps(self.catalogue, self.question)
         held = {(g, s) for g in self.catalogue.generations() for s in self.catalogue.steps(g)}
         return sorted(held | stored.keys(), key=lambda key: (key[1], key[0]), reverse=True)
 
 
-def snapshot_numbers(view: View) -> SnapshotNumbers:
+def count_snapshots(view: SnapshotView) -> SnapshotNumbers:
     """Return what can be said without a look at any single copy."""
     job, step = view.job, view.recoverable_step
-    found, _ = best(view.catalogue, view.question)
-    stored = readable(view.catalogue, view.question)
+    found, _ = find_newest(view.catalogue, view.question)
+    stored = readable_steps(view.catalogue, view.question)
     away = view.catalogue.away(view.reachable)
 
     def state(key: StepKey) -> StepState:
         point = view.point(key)
         if point is None or key in stored:
-            return judged(view, key, whole=True)
-        return judged(view, key, whole=whole(point, view.catalogue.parts(key, away, files=True)))
+            return judge_step(view, key, whole=True)
+        return judge_step(
+            view, key, whole=is_whole(point, view.catalogue.parts(key, away, files=True))
+        )
 
     return SnapshotNumbers(
         job=job.name,
@@ -126,7 +133,7 @@ def snapshot_numbers(view: View) -> SnapshotNumbers:
     )
 
 
-def judged(view: View, key: StepKey, *, whole: bool) -> StepState:
+def judge_step(view: SnapshotView, key: StepKey, *, whole: bool) -> StepState:
     """Return what may become of a step."""
     if view.point(key) is None:
         return StepState.ABANDONED
@@ -158,7 +165,7 @@ def age_ns(job: JobRecord, step: int, now_ns: int) -> int | None:
     return max(0, now_ns - at_ns) if at_ns else None
 
 
-def _storage(view: View) -> StorageTable | None:
+def _storage(view: SnapshotView) -> StorageTable | None:
     wish, state = view.job.storage, view.persisting
     if wish is None:
         return None
@@ -180,9 +187,9 @@ def _storage(view: View) -> StorageTable | None:
     )
 
 
-def _newest_stored(view: View) -> StoredStep | None:
+def _newest_stored(view: SnapshotView) -> StoredStep | None:
     """Return the newest whole step in storage; nobody counts them for a job that has ended."""
     if view.job.state is not JobState.ENDED:
         return view.persisting.newest or view.job.latest
-    found = readable(view.catalogue, view.question)
+    found = readable_steps(view.catalogue, view.question)
     return max(found.values(), key=lambda step: (step.step, step.generation), default=None)

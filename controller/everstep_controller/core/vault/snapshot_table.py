@@ -11,14 +11,19 @@ from operator import attrgetter
 
 from everstep_controller.core.model.lineage import StepKey, StoredStep
 from everstep_controller.core.vault.copies import Copy, StepCopies, Tier
-from everstep_controller.core.vault.recovery_step import Pick, missing, pick, readable
+from everstep_controller.core.vault.recovery_step import (
+    PickedStep,
+    missing_parts,
+    pick_step,
+    readable_steps,
+)
 from everstep_controller.core.vault.snapshot_numbers import (
     SnapshotNumbers,
+    SnapshotView,
     StepState,
-    View,
+    count_snapshots,
     ended_ns,
-    judged,
-    snapshot_numbers,
+    judge_step,
 )
 
 # Of a copy: a step has thirty thousand, and these read them without a turn of Python each.
@@ -76,14 +81,14 @@ def tier_of(copy: Copy) -> str:
     return _TIERS[2 if copy.tier is Tier.DISK else copy.replica]
 
 
-def snapshot_table(view: View, steps: Sequence[SnapshotStep]) -> SnapshotTable:
+def snapshot_table(view: SnapshotView, steps: Sequence[SnapshotStep]) -> SnapshotTable:
     """Return the table of these lines, and what would be restored if the job stopped now."""
-    picked = pick(view.catalogue, view.question)
+    picked = pick_step(view.catalogue, view.question)
     found = picked.candidate
     if found is not None:
         steps = _as_of_now(view, steps, (found.step, found.generation))
     return SnapshotTable(
-        numbers=snapshot_numbers(view),
+        numbers=count_snapshots(view),
         restore_generation=0 if found is None else found.generation,
         restore_reason=picked.lost or picked.reason,
         not_newer=_not_newer(steps, picked),
@@ -92,13 +97,13 @@ def snapshot_table(view: View, steps: Sequence[SnapshotStep]) -> SnapshotTable:
     )
 
 
-def snapshot_steps(view: View) -> Iterator[SnapshotStep]:
+def snapshot_steps(view: SnapshotView) -> Iterator[SnapshotStep]:
     """Yield every step with its copies, newest first; one that goes meanwhile is left out."""
     return _lines(view, view.steps())
 
 
 def _as_of_now(
-    view: View, steps: Sequence[SnapshotStep], chosen: tuple[int, int]
+    view: SnapshotView, steps: Sequence[SnapshotStep], chosen: tuple[int, int]
 ) -> list[SnapshotStep]:
     """Return the lines, those made anew that copies may have changed which came meanwhile."""
     settled = {
@@ -112,21 +117,23 @@ def _as_of_now(
     return [known[key] for key in keys if key in known]
 
 
-def _lines(view: View, keys: Sequence[StepKey]) -> Iterator[SnapshotStep]:
-    stored = readable(view.catalogue, view.question)
+def _lines(view: SnapshotView, keys: Sequence[StepKey]) -> Iterator[SnapshotStep]:
+    stored = readable_steps(view.catalogue, view.question)
     for key in keys:
         copies = view.catalogue.steps(key[0]).get(key[1])
         if copies is not None or key in stored:
             yield _step(view, key, copies or StepCopies(), stored.get(key))
 
 
-def _step(view: View, key: StepKey, held: StepCopies, stored: StoredStep | None) -> SnapshotStep:
+def _step(
+    view: SnapshotView, key: StepKey, held: StepCopies, stored: StoredStep | None
+) -> SnapshotStep:
     away = view.catalogue.away(view.reachable)
     copies = [copy for copy in held if copy.node not in away] if away else list(held)
     point = view.point(key)
     covered = view.catalogue.parts(key, away, files=True)
-    lacking = missing(point, covered) if point is not None and stored is None else []
-    state = judged(view, key, whole=not lacking)
+    lacking = missing_parts(point, covered) if point is not None and stored is None else []
+    state = judge_step(view, key, whole=not lacking)
     parts = len(covered.layouts)
     wanted = parts + len(lacking)
     if stored is not None:
@@ -146,7 +153,7 @@ def _step(view: View, key: StepKey, held: StepCopies, stored: StoredStep | None)
     )
 
 
-def _reason(view: View, state: StepState, lacking: Sequence[str]) -> str:
+def _reason(view: SnapshotView, state: StepState, lacking: Sequence[str]) -> str:
     """Return why a step is not simply whole."""
     if state is StepState.ABANDONED:
         return "of a branch that a recovery has left behind: never restored"
@@ -173,7 +180,7 @@ def _tiers(copies: Sequence[Copy], stored: StoredStep | None, parts: int) -> Ite
         yield TierCopies("shared storage", 1, parts, (), stored.size_bytes)
 
 
-def _not_newer(steps: Sequence[SnapshotStep], picked: Pick) -> str:
+def _not_newer(steps: Sequence[SnapshotStep], picked: PickedStep) -> str:
     """Return why the newest step that is newer than the chosen one is not taken."""
     found = picked.candidate
     newer = [step for step in steps if found is None or step.step > found.step]
