@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
-from everstep_controller.core.model.state import OpenFinding, RejectedRecords, State
+from everstep_controller.core.model.node import OpenFinding, RejectedRecords
+from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
 
 # After an hour without another one the finding is cleared.
