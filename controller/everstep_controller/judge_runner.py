@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,16 +10,19 @@ import numpy as np
 
 from everstep_controller.api.sessions import Session, Sessions
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
-from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.judge import Judge, Ruling
-from everstep_controller.judging.view import FleetView, Values
+from everstep_controller.judging.view import FleetView
 from everstep_controller.runtime import Runtime
 from everstep_controller.samples import SampleRing
 
 logger = logging.getLogger(__name__)
 
 _SECOND_NS = 1e9
+# So many nodes are read before the event loop does something else: a few milliseconds.
+_AT_ONCE = 500
+_Row = tuple[float, float, float, float]
 
 
 class JudgeRunner:
@@ -43,14 +47,14 @@ class JudgeRunner:
         """Judge at intervals until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
-            self.judge_once()
+            await self.judge_once()
 
-    def judge_once(self) -> None:
+    async def judge_once(self) -> None:
         """Show all judges the fleet as it is now. While the controller is halted, all is held."""
+        view = await self._view()
         state = self._runtime.state
         if state.halted:
             return
-        view = self._view(state)
         rulings = [ruling for judge in self._judges for ruling in self._ask(judge, view)]
         with_findings = [node for node in state.nodes.values() if node.findings]
         verdicts = {node.name: held for node in with_findings if (held := _verdicts(node))}
@@ -72,30 +76,36 @@ class JudgeRunner:
         self._failures.pop(name, None)
         return rulings
 
-    def _view(self, state: State) -> FleetView:
-        now_ns = self._runtime.now_ns()
-        sessions = [one for one in self._sessions if _may_be_judged(state.nodes.get(one.node))]
-        clocks = [one.clock.wall_offset(now_ns) for one in sessions]
+    async def _view(self) -> FleetView:
+        nodes: list[str] = []
+        rows: list[_Row] = []
+        for session in self._sessions:
+            if _may_be_judged(self._runtime.state.nodes.get(session.node)):
+                nodes.append(session.node)
+                rows.append(self._row(session))
+            if len(nodes) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T / _SECOND_NS
         return FleetView(
-            now_ns=now_ns,
-            nodes=tuple(one.node for one in sessions),
-            clock_uncertainty_s=_seconds(one.uncertainty_ns if one else None for one in clocks),
-            wall_offset_s=_seconds(one.offset_ns if one else None for one in clocks),
-            stream_age_s=_seconds(now_ns - one.opened_ns for one in sessions),
-            sample_age_s=_seconds(self._sample_age_ns(one, now_ns) for one in sessions),
+            now_ns=self._runtime.now_ns(),
+            nodes=tuple(nodes),
+            clock_uncertainty_s=columns[0],
+            wall_offset_s=columns[1],
+            stream_age_s=columns[2],
+            sample_age_s=columns[3],
             samples=self._samples,
         )
 
-    def _sample_age_ns(self, session: Session, now_ns: int) -> int | None:
+    def _row(self, session: Session) -> _Row:
+        """Return a node's values in the order of the view's columns, in nanoseconds."""
+        now_ns = self._runtime.now_ns()
+        wall = session.clock.wall_offset(now_ns)
+        known = (math.nan, math.nan) if wall is None else (wall.uncertainty_ns, wall.offset_ns)
         newest_ns = self._samples.newest_ns(session.node)
-        if newest_ns is None or newest_ns < session.opened_ns:
-            return None
-        return now_ns - newest_ns
-
-
-def _seconds(times_ns: Iterable[int | None]) -> Values:
-    """Return times in seconds; NaN where one is not known."""
-    return np.array([np.nan if ns is None else ns / _SECOND_NS for ns in times_ns])
+        age_ns = math.nan
+        if newest_ns is not None and newest_ns >= session.opened_ns:
+            age_ns = now_ns - newest_ns
+        return (*known, now_ns - session.opened_ns, age_ns)
 
 
 def _may_be_judged(node: NodeRecord | None) -> bool:
