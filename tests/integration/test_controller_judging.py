@@ -148,6 +148,7 @@ def test_samples_that_stop_are_found_and_the_finding_outlives_streams_and_contro
                 assert await findings(running.port) == [], "all of them send"
                 odd.sampling = False
                 (line,) = await until_open(running.port, {(ODD, MISSING)})
+                assert line.owner == "controller"
             async with sampling_agent(running.port, ODD, sampling=False):
                 assert list(await findings(running.port)) == [line], "it has said Hello again"
                 await asyncio.sleep(20 * _JUDGE_S)
