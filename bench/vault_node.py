@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.recheck import root_hash
 from everstep_common.trainer_messages import Start

@@ -17,8 +17,8 @@ from everstep_agent.detectors.book import FindingBook
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.node_watch import Memory, NodeWatch

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.backoff import Backoff
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.liveness import Liveness
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.outbox import Outbox

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2
 from integration.storage_world import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.processes import alive, identify
+from everstep_agent.ipc.processes import alive, identify
 from everstep_agent.storage.clerks import Clerks
 from everstep_agent.storage.messages import FillCopy, Filled, Look, Place, Seen, Written
 from everstep_agent.storage.process import JobUser, RefusedError, StorageError

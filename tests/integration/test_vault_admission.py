@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,

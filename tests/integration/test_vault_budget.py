@@ -4,7 +4,7 @@ import mmap
 import os
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Refused,

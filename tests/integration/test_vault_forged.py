@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.processes import identify
+from everstep_agent.ipc.processes import identify
 from everstep_agent.long_frames import SMALL_BYTES_MAX
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_common.trainer_messages import (
     Begin,
     Commit,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import xxhash
 
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.jobs.facts import open_database
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.vault.memory import allocate
 from everstep_agent.vault.shelf import Shelf, ShelvedMemory
 from everstep_common.trainer_messages import Commit, Entry, Notice, Refused

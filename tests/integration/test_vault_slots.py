@@ -6,7 +6,7 @@ import pytest
 import xxhash
 
 from everstep_agent.detectors.judgement import Faulty, Healthy
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_common.findings import FindingKey
 from everstep_common.trainer_messages import (
     Begin,

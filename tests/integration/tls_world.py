@@ -8,7 +8,7 @@ from pathlib import Path
 
 from everstep_agent.detectors.judgement import Faulty
 from everstep_agent.detectors.transfers import REFUSED
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.vault.bulk.client import put
 from everstep_agent.vault.bulk.dialing import Remote
 from everstep_agent.vault.bulk.stripes import STRIPE_BYTES

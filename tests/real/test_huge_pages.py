@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.vault.budget import HugePagePool
 from everstep_agent.vault.pages import HugePages
 from everstep_common.trainer_messages import Refused, Reserve

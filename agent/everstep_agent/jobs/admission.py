@@ -1,6 +1,6 @@
 """Whether a job's snapshots will fit on this node, asked when its launcher joins."""
 
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.facts import goes_on
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.allocator import Asker

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 
-from everstep_agent.jobs.connection import Connection
+from everstep_agent.ipc.connection import Connection
 from everstep_agent.vault.workers import ended
 
 

@@ -7,9 +7,9 @@ import logging
 import sqlite3
 from dataclasses import dataclass, field
 
-from everstep_agent.jobs.alone_rules import OwnFacts
-from everstep_agent.jobs.processes import ProcessIdentity
-from everstep_agent.jobs.ranges import job_problem, number_problem
+from everstep_agent.ipc.processes import ProcessIdentity
+from everstep_agent.jobs.autonomous_restart_policy import OwnFacts
+from everstep_agent.jobs.validation import job_problem, number_problem
 from everstep_agent.vault.cadence import Cadence
 from everstep_agent.vault.forecast import Forecast
 from everstep_agent.vault.rows import write

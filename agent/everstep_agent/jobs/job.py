@@ -4,18 +4,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from everstep_agent.jobs.alone import Alone, Hands
-from everstep_agent.jobs.alone_rules import OwnFacts
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.autonomous_restart import Alone, Hands
+from everstep_agent.jobs.autonomous_restart_policy import OwnFacts
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.freshness import Freshness
 from everstep_agent.jobs.lessons import Lessons
 from everstep_agent.jobs.local_processes import LocalProcesses
-from everstep_agent.jobs.parties import Launcher, Rank
+from everstep_agent.jobs.peers import Launcher, Rank
 from everstep_agent.jobs.progress_flow import ProgressFlow
 from everstep_agent.jobs.records import start_messages
 from everstep_agent.jobs.report import Reporter, vault_report
-from everstep_agent.jobs.storing import Storing
+from everstep_agent.jobs.storage_lifecycle import Storing
 from everstep_agent.jobs.waiting import Waiting
 from everstep_agent.vault.bell import Bell
 from everstep_agent.vault.cadence import Cadence

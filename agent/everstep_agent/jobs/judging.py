@@ -6,7 +6,7 @@ from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
 from everstep_agent.detectors.judgement import Healthy, Judgement
 from everstep_agent.detectors.storing import FAILING, judge_storage
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.job import NodeJob
 from everstep_common.findings import FindingKey
 

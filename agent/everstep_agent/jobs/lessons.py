@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.parties import Launcher
+from everstep_agent.jobs.peers import Launcher
 from everstep_common.lessons import Lesson, is_sound
 from everstep_common.trainer_messages import Join
 from everstep_proto.generated import fleet_pb2

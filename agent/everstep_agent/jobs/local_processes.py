@@ -1,10 +1,10 @@
 """The processes of a job's newest generation here, and how far all of them have come."""
 
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.ipc.processes import ProcessIdentity, alive
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.phases import PhaseCount
 from everstep_agent.jobs.pid_namespaces import named_processes, number_for
-from everstep_agent.jobs.processes import ProcessIdentity, alive
 from everstep_agent.jobs.records import phase_record
 from everstep_common.trainer_messages import Started
 from everstep_proto.generated import fleet_pb2

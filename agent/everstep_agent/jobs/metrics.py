@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.slots import SlotState
 

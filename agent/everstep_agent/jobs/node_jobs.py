@@ -6,21 +6,21 @@ from contextlib import ExitStack
 from typing import Any
 
 from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.jobs.desk import Desk, Household, open_desk
-from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
+from everstep_agent.ipc.listeners import RuntimeFolder, listen_tcp, listening_unix
+from everstep_agent.jobs.context import Desk, Household, open_desk
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.jobs.facts import JobFacts, open_database
 from everstep_agent.jobs.hello import job_on_node
 from everstep_agent.jobs.identity import is_meant, learn
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import join_again
 from everstep_agent.jobs.judging import judge_jobs
-from everstep_agent.jobs.kept import EndedJobs
 from everstep_agent.jobs.metrics import Counts, JobsMetrics, jobs_metrics, no_metrics
 from everstep_agent.jobs.promises import JobPromises
-from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listening_unix
+from everstep_agent.jobs.retention import EndedJobs
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.stopping import overrule, settle, stop, watch_absence
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.adoption import adopt, take_over
 from everstep_agent.vault.bulk.server import BulkServer

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from everstep_agent.jobs.alone_rules import origin
+from everstep_agent.jobs.autonomous_restart_policy import origin
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.storage.messages import Seen
 from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire

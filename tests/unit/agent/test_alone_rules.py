@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.alone_rules import (
+from everstep_agent.jobs.autonomous_restart_policy import (
     Decision,
     Failure,
     OwnFacts,

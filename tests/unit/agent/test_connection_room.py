@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from everstep_agent.jobs.connection import Connection
-from everstep_agent.jobs.processes import Peer
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.processes import Peer
 from everstep_agent.long_frames import ROOM_BYTES_MIN, rooms_of
 from everstep_common.frames import FrameError
 from everstep_common.trainer_messages import Described, Entry, Skip

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.facts import (
     JobFacts,
     JobStore,
@@ -12,7 +13,6 @@ from everstep_agent.jobs.facts import (
     open_database,
     token_hash,
 )
-from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2

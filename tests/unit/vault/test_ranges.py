@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.processes import descends
-from everstep_agent.jobs.ranges import job_problem, number_problem
+from everstep_agent.ipc.processes import descends
+from everstep_agent.jobs.validation import job_problem, number_problem
 from everstep_common.trainer_messages import Begin, Exited, Join, Progress, Ready, Stopped
 from everstep_common.version import TRAINER_PROTOCOL
 

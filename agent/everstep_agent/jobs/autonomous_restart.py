@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from everstep_agent.jobs.alone_rules import (
+from everstep_agent.jobs.autonomous_restart_policy import (
     Decision,
     Failure,
     OwnFacts,
@@ -18,7 +18,7 @@ from everstep_agent.jobs.alone_rules import (
     newest_whole,
     next_plan,
 )
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.records import restarted_record
 from everstep_agent.jobs.report import copies_of

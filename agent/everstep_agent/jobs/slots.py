@@ -5,7 +5,7 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 
-from everstep_agent.jobs.connection import Connection
+from everstep_agent.ipc.connection import Connection
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.cadence import Pace, Waited, next_wanted

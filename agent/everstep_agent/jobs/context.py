@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from everstep_agent.detectors.jobs import SkipWatch
+from everstep_agent.jobs.environment import Surroundings
 from everstep_agent.jobs.facts import JobStore
 from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.long_frames import rooms_of
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.accounts import Kept, Promises

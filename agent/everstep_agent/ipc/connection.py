@@ -10,7 +10,7 @@ import termios
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from everstep_agent.cycle_collector import take_for_old
-from everstep_agent.jobs.processes import Peer
+from everstep_agent.ipc.processes import Peer
 from everstep_agent.long_frames import (
     SMALL_BYTES_MAX,
     Room,

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.ipc.processes import Peer, umask_of
+from everstep_agent.jobs.context import Desk
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.processes import Peer, umask_of
 from everstep_agent.jobs.records import joined_record
 from everstep_agent.storage.job_storage import JobStorage, Patience
 from everstep_agent.storage.process import JobUser

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 
+from everstep_agent.ipc.processes import ProcessIdentity, alive, kill, wait_dead
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.leaving import vacate
-from everstep_agent.jobs.processes import ProcessIdentity, alive, kill, wait_dead
 from everstep_agent.jobs.records import left_record, stopped_record
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
