@@ -1,4 +1,4 @@
-"""What every job on the node needs of the agent around it."""
+"""Job context: what every job on the node needs of the agent around it."""
 
 import itertools
 import os
@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from everstep_agent.detectors.jobs import SkipWatch
-from everstep_agent.jobs.environment import Surroundings
-from everstep_agent.jobs.facts import JobStore
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.store import JobStore
 from everstep_agent.long_frames import rooms_of
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.accounts import Kept, Promises
@@ -29,14 +29,14 @@ from everstep_agent.vault.workers import Workers
 
 
 @dataclass(slots=True)
-class Tally:
+class StopCounts:
     """Counters since the agent started."""
 
     launchers_overruled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class JobContext:
     """The agent, as a job sees it. ``boot_ns`` is CLOCK_BOOTTIME."""
 
     settings: JobsSettings
@@ -46,47 +46,47 @@ class Desk:
     spawn: Spawn
     boot_ns: Callable[[], int]
     jitter: random.Random
-    tally: Tally
+    stop_counts: StopCounts
     skips: SkipWatch
     # For how many seconds the controller has been away; 0 while it is there.
     away_s: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Household:
-    """The agent around the desk. ``stack`` ends what the desk begins."""
+class ContextParts:
+    """The agent around the context. ``stack`` ends what the context begins."""
 
     settings: JobsSettings
     outlet: Outlet
     node: str
-    world: Surroundings
+    world: Environment
     spawn: Spawn
     kept: Kept
     promises: Promises
     stack: ExitStack
 
 
-def open_desk(household: Household, database: sqlite3.Connection) -> Desk:
-    """Return a desk with threads and an allocator of its own."""
-    settings, world = household.settings, household.world
+def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContext:
+    """Return a context with threads and an allocator of its own."""
+    settings, world = parts.settings, parts.world
     store = JobStore(database)
-    site = _make_site(household, database, store.next_incarnation())
-    return Desk(
+    site = _make_site(parts, database, store.next_incarnation())
+    return JobContext(
         settings,
-        household.outlet,
+        parts.outlet,
         site,
         store,
-        household.spawn,
+        parts.spawn,
         world.boot_ns,
         world.jitter or random.Random(),
-        Tally(),
+        StopCounts(),
         SkipWatch(),
         world.controller_away_s,
     )
 
 
-def _make_site(household: Household, database: sqlite3.Connection, incarnation: int) -> Site:
-    settings, world, stack = household.settings, household.world, household.stack
+def _make_site(parts: ContextParts, database: sqlite3.Connection, incarnation: int) -> Site:
+    settings, world, stack = parts.settings, parts.world, parts.stack
     workers = _pool("vault-work", settings.worker_threads, stack)
     outgoing = _pool("vault-out", settings.transfers_max, stack)
     incoming = _pool("vault-in", settings.transfers_max, stack)
@@ -96,7 +96,7 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
         settings.memory_per_user_bytes_max,
     )
     allocator = Allocator(workers, world.gauge, limits, settings.huge_pages, world.pool)
-    allocator.kept, allocator.promises = household.kept, household.promises
+    allocator.kept, allocator.promises = parts.kept, parts.promises
     timeout_s = settings.transfer_timeout_s
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
@@ -104,7 +104,7 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
     floor = Floor(least, int(timeout_s * 1e9), world.boot_ns) if least else None
     pace = Pace(settings.replicate_bytes_per_s_max, world.boot_ns)
     return Site(
-        node=household.node,
+        node=parts.node,
         slots_per_rank=settings.slots_per_rank,
         workers=workers,
         outgoing=Mover(outgoing, timeout_s, pace, for_replicas),
@@ -115,7 +115,7 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
         next_epoch=itertools.count(incarnation << 32).__next__,
         rooms=rooms_of(settings.long_frames_bytes_max, settings.long_frame_s),
         cut_kept_s=settings.transfer_kept_s,
-        secrecy=Secrecy(world.tls, household.node) if settings.bulk_tls else None,
+        secrecy=Secrecy(world.tls, parts.node) if settings.bulk_tls else None,
     )
 
 

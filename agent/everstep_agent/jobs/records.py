@@ -1,4 +1,4 @@
-"""What a launcher said as the controller journals it, and a plan as a launcher hears it."""
+"""Records: what a launcher said, as the controller journals it; plans, as a launcher hears them."""
 
 from collections.abc import Iterator
 from dataclasses import replace

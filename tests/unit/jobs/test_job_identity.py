@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from everstep_agent.ipc.processes import Peer, ProcessIdentity
+from everstep_agent.jobs.admission import comes_back, is_meant, late_refusal
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.identity import comes_back, is_meant, late_refusal
 from everstep_agent.jobs.validation import number_problem
 from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL

@@ -5,7 +5,7 @@ import pytest
 from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.jobs import WINDOW_NS, SkipWatch
 from everstep_agent.detectors.judgement import Healthy
-from everstep_agent.jobs.freshness import Freshness
+from everstep_agent.jobs.progress import Freshness
 from everstep_agent.jobs.slots import patience
 from everstep_agent.vault.copies import Recoverable
 from everstep_common.clock import Stamp
