@@ -7,7 +7,6 @@ from typing import Any
 
 from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
-from everstep_agent.detectors.judgement import Healthy, Judgement
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
 from everstep_agent.jobs.admission import is_meant
@@ -28,7 +27,8 @@ from everstep_agent.vault.bulk.server import BulkServer
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import systemd
 from everstep_common import trainer_messages as messages
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Healthy, Judgement
 from everstep_proto.generated import fleet_pb2
 
 

@@ -20,6 +20,7 @@ from everstep_agent.vault.restoring.search import RestoreError
 from everstep_agent.vault.workers import ended
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
+from everstep_common.job_limits import range_problem
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
 from everstep_proto.generated import fleet_pb2
 
@@ -165,7 +166,7 @@ class TrainerSession:
             self._job.processes.reach_phase(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
 
     def _rollback(self, message: messages.Rollback) -> None:
-        if message.skip is not None and (problem := number_problem(message.skip)):
+        if message.skip is not None and (problem := _skip_problem(message.skip)):
             raise FrameError(problem)
         job, owner = self._job, self._owner
         if self._slots.refusal():
@@ -185,6 +186,10 @@ class TrainerSession:
         progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
         job.progress.add_step(self._owner.rank, progress)
         job.freshness.record_step(progress.step)
+
+
+def _skip_problem(skip: messages.DataRange) -> str | None:
+    return number_problem(skip) or range_problem(skip.first, skip.last)
 
 
 class AnswerQueue:

@@ -2,21 +2,22 @@
 
 from collections import Counter
 
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.facts import BranchPoint, StepKey, Storage
-from everstep_controller.core.persisting import Persisting
-from everstep_controller.core.snapshot_costs import Cadence
-from everstep_controller.core.snapshot_numbers import View, age_ns
-from everstep_controller.core.snapshot_table import SnapshotStep, SnapshotTable, StepState
-from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.persisting import Persisting
+from everstep_controller.core.vault.snapshot_numbers import View, age_ns
+from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, StepState
+from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
 from unit.core.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
 
 
 def _trained(steps: int) -> JobRecord:
     """Return a job that completed a step each second."""
     record = job(storage=Storage("/ckpt", every_steps=10))
-    record.ledger.enter(0, "init.proc")
+    record.ledger.enter(0, Category.INIT_PROC)
     record.ledger.begin_steps(0, warmup=False)
     for number in range(steps):
         record.ledger.commit_step(number, (number + 1) * S, 0)
