@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from vault_figures import Figure, Series, show
 
-from everstep_agent.cycle_collector import look_at_the_young
+from everstep_agent.concurrency.cycle_collector import look_at_the_young
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_common.trainer_messages import (
     TO_TRAINER,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
+from everstep_agent.concurrency.cycle_collector import look_at_all
 from everstep_agent.config import AgentConfig
-from everstep_agent.cycle_collector import look_at_all
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.book import FindingBook

@@ -69,7 +69,7 @@ def _main(words: list[str]) -> int:
 
 def _serve(config: "AgentConfig") -> None:
     """Run until stopped. Raises ConfigError, DaemonError and FolderInUseError."""
-    from everstep_agent.cycle_collector import look_at_the_young
+    from everstep_agent.concurrency.cycle_collector import look_at_the_young
     from everstep_agent.daemon import run
     from everstep_agent.vault.bulk.secrecy import Secrecy
 

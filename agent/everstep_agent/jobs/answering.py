@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Coroutine
 
-from everstep_agent.jobs.connection import Connection
-from everstep_agent.vault.workers import ended
+from everstep_agent.concurrency.thread_pool import ended
+from everstep_agent.messaging.connection import Connection
 
 
 class Answering:

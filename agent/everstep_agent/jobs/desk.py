@@ -8,11 +8,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.jobs.facts import JobStore
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.long_frames import rooms_of
+from everstep_agent.messaging.message_memory import rooms_of
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.accounts import Kept, Promises
 from everstep_agent.vault.allocator import Allocator
@@ -21,11 +23,9 @@ from everstep_agent.vault.bulk.pace import Pace
 from everstep_agent.vault.bulk.secrecy import Secrecy
 from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
 from everstep_agent.vault.bulk.transfer import Mover
-from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.room import Limits
 from everstep_agent.vault.shelf import Shelf
 from everstep_agent.vault.site import Site
-from everstep_agent.vault.workers import Workers
 
 
 @dataclass(slots=True)

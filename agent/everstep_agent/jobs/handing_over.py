@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from everstep_agent.jobs.connection import Connection
+from everstep_agent.messaging.connection import Connection
 from everstep_agent.vault.restoring.restore import RestoredPart
 from everstep_agent.vault.restoring.search import RestoreError
 from everstep_common.frames import FDS_MAX

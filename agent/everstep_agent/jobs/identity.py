@@ -2,7 +2,7 @@
 
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.processes import Peer
+from everstep_agent.messaging.peer import Peer
 from everstep_common.trainer_messages import Identified, Join
 from everstep_proto.generated import fleet_pb2
 

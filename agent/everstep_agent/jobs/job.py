@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from everstep_agent.concurrency.change_signal import Bell
 from everstep_agent.jobs.alone import Alone, Hands
 from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.desk import Desk
@@ -17,7 +18,6 @@ from everstep_agent.jobs.records import start_messages
 from everstep_agent.jobs.report import Reporter, vault_report
 from everstep_agent.jobs.storing import Storing
 from everstep_agent.jobs.waiting import Waiting
-from everstep_agent.vault.bell import Bell
 from everstep_agent.vault.cadence import Cadence
 from everstep_agent.vault.copies import Carried
 from everstep_agent.vault.directions import (

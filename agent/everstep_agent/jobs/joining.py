@@ -4,8 +4,9 @@ from everstep_agent.jobs import identity
 from everstep_agent.jobs.facts import token_hash
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.parties import Launcher
-from everstep_agent.jobs.processes import Peer, identify
+from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.records import joined_again_record, start_messages
+from everstep_agent.messaging.peer import Peer
 from everstep_common import trainer_messages as messages
 
 

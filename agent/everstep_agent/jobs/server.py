@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Protocol
 
 from everstep_agent.jobs.admission import begun, forecast_of, memory_refusal
-from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
 from everstep_agent.jobs.identity import late_refusal
@@ -15,10 +14,12 @@ from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import take_in
 from everstep_agent.jobs.launcher_session import LauncherSession
 from everstep_agent.jobs.leaving import release_launcher
-from everstep_agent.jobs.processes import alive, peer_of
+from everstep_agent.jobs.processes import alive
 from everstep_agent.jobs.records import left_record
 from everstep_agent.jobs.trainer_session import TrainerSession
-from everstep_agent.long_frames import SMALL_BYTES_MAX
+from everstep_agent.messaging.connection import Connection
+from everstep_agent.messaging.message_memory import SMALL_BYTES_MAX
+from everstep_agent.messaging.peer import peer_of
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_agent.listening import is_wildcard
-from everstep_agent.long_frames import ROOM_BYTES_MIN
+from everstep_agent.messaging.message_memory import ROOM_BYTES_MIN
 from everstep_agent.vault.pages import HugePages
 from everstep_common.config import setting
 

@@ -5,8 +5,8 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 
-from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.job import NodeJob
+from everstep_agent.messaging.connection import Connection
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.cadence import Pace, Waited, next_wanted
 from everstep_agent.vault.copies import Recoverable

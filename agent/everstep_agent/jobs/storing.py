@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.processes import Peer, umask_of
+from everstep_agent.jobs.processes import umask_of
 from everstep_agent.jobs.records import joined_record
+from everstep_agent.messaging.peer import Peer
 from everstep_agent.storage.job_storage import JobStorage, Patience
 from everstep_agent.storage.process import JobUser
 from everstep_agent.vault.job_vault import JobVault

@@ -3,15 +3,15 @@
 import logging
 from dataclasses import replace
 
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.jobs.answering import Answering
-from everstep_agent.jobs.connection import Connection
 from everstep_agent.jobs.handing_over import HandingOver
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import rollback_record, skipped
 from everstep_agent.jobs.slot_session import SlotSession
-from everstep_agent.slices import slowly
+from everstep_agent.messaging.connection import Connection
 from everstep_agent.vault.manifests import by_name_in_parts
 from everstep_agent.vault.reserve import Owner
 from everstep_agent.vault.restoring.search import RestoreError

@@ -6,7 +6,8 @@ import os
 import random
 from dataclasses import dataclass
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.storage.clerks import Clerks
 from everstep_agent.storage.messages import Place, WriteCopy, Written
 from everstep_agent.storage.process import RefusedError, StorageError
@@ -14,7 +15,6 @@ from everstep_agent.storage.wishes import step_of
 from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.held import Held
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.recheck import recheck
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from everstep_agent.jobs.connection import Connection
-from everstep_agent.jobs.processes import Peer
+from everstep_agent.messaging.connection import Connection
+from everstep_agent.messaging.peer import Peer
 from everstep_agent.probes.line_process import where_it_waits
 from everstep_agent.storage import messages
 from everstep_agent.storage.death import Death

@@ -1,6 +1,6 @@
 """The files of a job as the vault restores from them (see vault/files.py)."""
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.storage.messages import Describe, Described, FillCopy, Filled, Look, Seen
 from everstep_agent.storage.persister import Shelfmark
 from everstep_agent.storage.process import RefusedError

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.accounts import (
     Accounts,
     Kept,
@@ -20,7 +21,6 @@ from everstep_agent.vault.memory import Region, create, duplicate, round_to_page
 from everstep_agent.vault.pages import HugePages, populate_view
 from everstep_agent.vault.populating import Populating, owed
 from everstep_agent.vault.room import NOTHING, Limits, Node, Room, Use, refusal, room, size_text
-from everstep_agent.vault.workers import Workers
 
 # At most a millisecond: whoever wants the memory waits no longer for it.
 _MAPPED_BYTES = 16 * 1024 * 1024

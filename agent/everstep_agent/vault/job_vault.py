@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.change_signal import Bell
+from everstep_agent.concurrency.generation_tasks import Ongoing, Spawn
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.storage.wishes import Wishes
 from everstep_agent.vault.allocator import Asker, MemoryShortError
-from everstep_agent.vault.bell import Bell
 from everstep_agent.vault.bulk.arrivals import Arrivals
 from everstep_agent.vault.cadence import Cadence, Hold
 from everstep_agent.vault.copies import (
@@ -19,7 +20,6 @@ from everstep_agent.vault.copies import (
 from everstep_agent.vault.files import FileTier
 from everstep_agent.vault.forecast import SLOTS_MIN
 from everstep_agent.vault.held import Holdings, RankMemory
-from everstep_agent.vault.ongoing import Ongoing, Spawn
 from everstep_agent.vault.proving import prove
 from everstep_agent.vault.reserve import Owner, Wanted, make_way, new_regions, shelve
 from everstep_agent.vault.site import Site

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from everstep_agent.vault.bell import Bell
+from everstep_agent.concurrency.change_signal import Bell
+from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.pages import HugePages, pieces, populate
-from everstep_agent.vault.workers import Workers
 
 # Of one asker at once: as many as there are threads by default. Others queue behind these few, and
 # not behind all that a huge request needs.

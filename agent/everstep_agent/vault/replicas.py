@@ -1,6 +1,6 @@
 """Keeps what came of another rank's memory: a replica, until nobody needs it."""
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.held import Replica
 from everstep_agent.vault.job_vault import JobVault

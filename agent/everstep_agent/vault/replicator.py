@@ -7,11 +7,11 @@ import asyncio
 import logging
 import random
 
+from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.vault.bulk.client import MismatchError, put
 from everstep_agent.vault.bulk.dialing import RefusedError
 from everstep_agent.vault.copies import CopyKey, Target
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.recheck import recheck
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ import sqlite3
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.manifest_rows import ManifestRows
 from everstep_agent.vault.rows import write
-from everstep_agent.vault.workers import Workers
 from everstep_common import systemd
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.trainer_messages import Entry

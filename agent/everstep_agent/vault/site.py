@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.detectors.transfers import RefusalWatch
-from everstep_agent.long_frames import Rooms
+from everstep_agent.messaging.message_memory import Rooms
 from everstep_agent.vault.allocator import Allocator
 from everstep_agent.vault.bulk.dialing import Remote
 from everstep_agent.vault.bulk.secrecy import Secrecy
 from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.shelf import Shelf
-from everstep_agent.vault.workers import Workers
 
 
 @dataclass(slots=True)

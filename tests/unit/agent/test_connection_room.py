@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from everstep_agent.jobs.connection import Connection
-from everstep_agent.jobs.processes import Peer
-from everstep_agent.long_frames import ROOM_BYTES_MIN, rooms_of
+from everstep_agent.messaging.connection import Connection
+from everstep_agent.messaging.message_memory import ROOM_BYTES_MIN, rooms_of
+from everstep_agent.messaging.peer import Peer
 from everstep_common.frames import FrameError
 from everstep_common.trainer_messages import Described, Entry, Skip
 from fakes.jumping_loop import simulate

@@ -10,10 +10,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.cycle_collector import look_at_all, take_for_old
-from everstep_agent.jobs.connection import Connection
-from everstep_agent.jobs.processes import Peer
-from everstep_agent.long_frames import ROOM_BYTES_MIN, SMALL_BYTES_MAX, rooms_of, space_for
+from everstep_agent.concurrency.cycle_collector import look_at_all, take_for_old
+from everstep_agent.messaging.connection import Connection
+from everstep_agent.messaging.message_memory import (
+    ROOM_BYTES_MIN,
+    SMALL_BYTES_MAX,
+    rooms_of,
+    space_for,
+)
+from everstep_agent.messaging.peer import Peer
 from everstep_agent.vault.manifest_rows import ManifestRows
 from everstep_agent.vault.manifests import Checked, checked_in_parts, dropped_in_parts
 from everstep_common.long_frames import encode_in_parts, finish

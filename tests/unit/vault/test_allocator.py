@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.accounts import Promise
 from everstep_agent.vault.allocator import Allocator, Asker, Demand, MemoryShortError
 from everstep_agent.vault.budget import HugePagePool
@@ -16,7 +17,6 @@ from everstep_agent.vault.forecast import Forecast
 from everstep_agent.vault.memory import Region, allocate
 from everstep_agent.vault.pages import HUGE_PAGE_BYTES, HugePages
 from everstep_agent.vault.room import Limits, Use
-from everstep_agent.vault.workers import Workers
 
 _PAGE = 4096
 

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from everstep_agent.vault.workers import Workers
+from everstep_agent.concurrency.thread_pool import Workers
 
 
 def test_one_that_is_cancelled_again_still_waits_for_its_thread() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.bulk.arrivals import Arrivals, Expected
 from everstep_agent.vault.bulk.dialing import RefusedError, Remote, answer, connect

@@ -5,10 +5,10 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable
 
+from everstep_agent.concurrency.thread_pool import ended
 from everstep_agent.vault.bulk.messages import JOINED_MAX, Join, Joined, transfer_token
 from everstep_agent.vault.bulk.wire import BulkError, Wire
 from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.workers import ended
 
 
 class Meeting:

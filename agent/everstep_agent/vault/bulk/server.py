@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Callable
 
+from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.vault.bulk.channel import Channel, Plain, TlsError
 from everstep_agent.vault.bulk.door import Door
 from everstep_agent.vault.bulk.meetings import Meetings
@@ -13,7 +14,6 @@ from everstep_agent.vault.bulk.serving import Serving
 from everstep_agent.vault.bulk.taking import Taking
 from everstep_agent.vault.bulk.wire import BulkError, Wire
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.ongoing import Spawn
 from everstep_agent.vault.site import Site
 from everstep_common.frames import FrameError
 

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from everstep_agent.concurrency.thread_pool import ended
 from everstep_agent.vault.bulk.dialing import Remote, answer, connect
 from everstep_agent.vault.bulk.messages import JOINED_MAX, Join, Joined, transfer_token
 from everstep_agent.vault.bulk.stripes import useful_streams
 from everstep_agent.vault.bulk.transfer import Mover
 from everstep_agent.vault.bulk.wire import Wire
 from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.workers import ended
 
 logger = logging.getLogger(__name__)
 Move = Callable[[Wire], Awaitable[None]]

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.bulk.arrivals import Expected

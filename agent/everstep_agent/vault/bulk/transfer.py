@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.bulk.arrival import Arrival
 from everstep_agent.vault.bulk.channel import Channel
 from everstep_agent.vault.bulk.floor import Floor, Watch
@@ -18,7 +19,6 @@ from everstep_agent.vault.bulk.wire import BulkError, Wire
 from everstep_agent.vault.hashing import ChunkHash
 from everstep_agent.vault.memory import Region
 from everstep_agent.vault.pages import populate_view
-from everstep_agent.vault.workers import Workers
 
 # Small enough to be hashed from the cache that the kernel has just copied it through, large enough
 # that calls cost nothing. 1 GiB on one stream, hashed, took 0.30 s of CPU in blocks of

@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from everstep_agent.cycle_collector import take_for_old
-from everstep_agent.long_frames import SMALL_BYTES_MAX, Room, no_turn, space_for
-from everstep_agent.slices import Turns, slowly
+from everstep_agent.concurrency.cycle_collector import take_for_old
+from everstep_agent.concurrency.time_slices import Turns, slowly
+from everstep_agent.messaging.message_memory import SMALL_BYTES_MAX, Room, no_turn, space_for
 from everstep_agent.vault.bulk.channel import Channel, TlsDiffers, TlsError
 from everstep_common import frames
 from everstep_common.long_frames import Parts, decode_in_parts, encode_in_parts

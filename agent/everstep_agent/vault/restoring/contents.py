@@ -5,7 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.bulk.client import manifests
 from everstep_agent.vault.copies import CopyFacts

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.allocator import MemoryShortError
 from everstep_agent.vault.bulk.floor import SlowError
 from everstep_agent.vault.job_vault import JobVault

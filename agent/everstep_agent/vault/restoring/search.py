@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Sequence, Set
 
-from everstep_agent.slices import slowly
+from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.bulk.arrivals import Expected
 from everstep_agent.vault.files import BadFileError
 from everstep_agent.vault.job_vault import JobVault

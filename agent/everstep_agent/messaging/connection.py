@@ -9,9 +9,9 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from everstep_agent.cycle_collector import take_for_old
-from everstep_agent.jobs.processes import Peer
-from everstep_agent.long_frames import (
+from everstep_agent.concurrency.cycle_collector import take_for_old
+from everstep_agent.concurrency.time_slices import Turns, slowly
+from everstep_agent.messaging.message_memory import (
     SMALL_BYTES_MAX,
     Room,
     Rooms,
@@ -20,7 +20,7 @@ from everstep_agent.long_frames import (
     no_turn,
     space_for,
 )
-from everstep_agent.slices import Turns, slowly
+from everstep_agent.messaging.peer import Peer
 from everstep_common import frames
 from everstep_common.long_frames import decode_in_parts, encode_in_parts
 
