@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import xxhash
 from vault_figures import Figure, Series, Target
 
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.snapshots.hashing import hash_region
 
 _BYTES = 2 * 1024**3
 _CACHED_BYTES = 1024 * 1024

@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.recheck import root_hash
+from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings

@@ -71,7 +71,7 @@ def _serve(config: "AgentConfig") -> None:
     """Run until stopped. Raises ConfigError, DaemonError and FolderInUseError."""
     from everstep_agent.concurrency.cycle_collector import look_at_the_young
     from everstep_agent.daemon import run
-    from everstep_agent.vault.bulk.secrecy import Secrecy
+    from everstep_agent.vault.transfer.certificates import Secrecy
 
     if config.jobs.bulk_tls:  # with one that no other node takes, it would begin in vain
         Secrecy(config.tls, config.node_name)

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 # Of how many members a node keeps the replicas at most. An agent takes 64 connections at once
-# (bulk/door.py): those of four nodes with eight ranks and two streams each; and each of them waits
-# longer for its turn on one link.
+# (its vault/replication/server.py): those of four nodes with eight ranks and two streams each; and
+# each of them waits longer for its turn on one link.
 KEPT_MAX = 4
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import get
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
-from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.transfer.client import get
+from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.remote_agent import Remote
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Restore, Restored, RestoreFailed, Start
 from everstep_proto.generated import fleet_pb2
 from integration.bulk_messages import Blow

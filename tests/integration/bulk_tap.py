@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from everstep_agent.vault.bulk.stripes import cut
+from everstep_agent.vault.transfer.stripes import cut
 from everstep_common.frames import HEADER_BYTES, body_length
 from integration.vault_clients import TIMEOUT_S
 

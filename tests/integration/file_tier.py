@@ -1,12 +1,12 @@
-"""A file tier (vault/files.py) without files: copies in the test's memory."""
+"""A file tier (vault/snapshots/file_tier.py) without files: copies in the test's memory."""
 
 import mmap
 
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.files import BadFileError, FileName
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import layout_of
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.vault.memory.region import Region, allocate
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.file_tier import BadFileError, FileName
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import layout_of
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.storage.copying import fill_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import FillCopy, Place
-from everstep_agent.storage.publishing import look
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import FillCopy, Place
+from everstep_agent.storage.worker.rank_files import fill_copy
+from everstep_agent.storage.worker.step_publication import look
+from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,

@@ -5,11 +5,11 @@ import signal
 import sys
 from collections.abc import Callable
 
-from everstep_agent.storage.depot import Beat
-from everstep_agent.storage.messages import MoveLatest, Place, WriteCopy
-from everstep_agent.storage.records import StepKey, Stored, StoredFile
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import extent_bytes, layout_of
+from everstep_agent.storage.backends.backend import Beat
+from everstep_agent.storage.formats.records import StepKey, Stored, StoredFile
+from everstep_agent.storage.worker.messages import MoveLatest, Place, WriteCopy
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 # Two tensors with a byte between them that is not zero, and one that safetensors has no type for.

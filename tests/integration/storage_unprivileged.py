@@ -8,10 +8,10 @@ import os
 import sys
 from pathlib import Path
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import Written
-from everstep_agent.storage.process import JobUser, StorageError
-from everstep_agent.vault.memory import allocate
+from everstep_agent.storage.worker.messages import Written
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import JobUser, StorageError
+from everstep_agent.vault.memory.region import allocate
 from integration.storage_files import content, order
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.secrecy import Secrecy
+from everstep_agent.vault.transfer.certificates import Secrecy
 from everstep_common.config import EX_CONFIG, ConfigError
 from everstep_proto.tls import TlsSettings
 from integration.tls_world import authority

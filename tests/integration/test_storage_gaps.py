@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.copying import fill_copy, write_copy
-from everstep_agent.storage.depot import DepotError
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import FillCopy, Place, WriteCopy
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import extent_bytes, layout_of
+from everstep_agent.storage.backends.backend import DepotError
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import FillCopy, Place, WriteCopy
+from everstep_agent.storage.worker.rank_files import fill_copy, write_copy
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 KEY = StepKey(1, 3)

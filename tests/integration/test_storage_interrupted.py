@@ -5,11 +5,11 @@ import os
 import signal
 from pathlib import Path
 
-from everstep_agent.storage.copying import describe, fill_copy, write_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import FillCopy
-from everstep_agent.storage.publishing import find, look, move_latest
-from everstep_agent.storage.records import StepKey
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import FillCopy
+from everstep_agent.storage.worker.rank_files import describe, fill_copy, write_copy
+from everstep_agent.storage.worker.step_publication import find, look, move_latest
 from integration.storage_files import (
     content,
     ended,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage import copying
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.publishing import look, move_latest
-from everstep_agent.storage.records import StepKey
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker import rank_files
+from everstep_agent.storage.worker.step_publication import look, move_latest
 from everstep_common.trainer_messages import DataRange, Storage
 from everstep_proto.generated import fleet_pb2
 from integration.storage_files import content, order, publication
@@ -22,7 +22,7 @@ _RANGES = (DataRange(3, 4), DataRange(9, 9))
 
 def _stored(folder: Path, skipped: tuple[DataRange, ...]) -> FolderDepot:
     depot = FolderDepot(str(folder), "demo")
-    copying.write_copy(depot, order(str(folder), 1, 5), memoryview(content(5)), lambda _: None)
+    rank_files.write_copy(depot, order(str(folder), 1, 5), memoryview(content(5)), lambda _: None)
     move_latest(depot, replace(publication(str(folder), 1, _KEY), skipped=skipped))
     return depot
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.death import Death
-from everstep_agent.storage.messages import Look, Place, Seen
-from everstep_agent.storage.process import JobUser
+from everstep_agent.storage.child_exit import Death
+from everstep_agent.storage.worker.messages import Look, Place, Seen
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import JobUser
 from integration.vault_world import TIMEOUT_S, lived
 
 

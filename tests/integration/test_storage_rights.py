@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.jobs.processes import alive, identify
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import FillCopy, Filled, Look, Place, Seen, Written
-from everstep_agent.storage.process import JobUser, RefusedError, StorageError
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.storage.worker.messages import FillCopy, Filled, Look, Place, Seen, Written
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import JobUser, RefusedError, StorageError
+from everstep_agent.vault.memory.region import Region, allocate
+from everstep_agent.vault.snapshots.hashing import hash_region
 from integration.storage_files import content, order
 from integration.vault_world import TIMEOUT_S, lived
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.bulk.channel import Channel
-from everstep_agent.vault.bulk.secrecy import Secrecy
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.transfer.certificates import Secrecy
+from everstep_agent.vault.transfer.transport import Channel
 from integration.tls_world import authority
 from integration.vault_world import TIMEOUT_S
 

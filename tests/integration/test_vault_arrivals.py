@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.vault.allocator import Allocator, Asker, MemoryShortError
-from everstep_agent.vault.bulk.arrivals import Arrivals, Expected
-from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.memory import Region
-from everstep_agent.vault.pages import PAGE_BYTES
-from everstep_agent.vault.room import Limits
+from everstep_agent.vault.memory.allocator import Allocator, Asker, MemoryShortError
+from everstep_agent.vault.memory.capacity import Limits
+from everstep_agent.vault.memory.pages import PAGE_BYTES
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.transfer.receive_buffers import Arrivals, Expected
 from integration.vault_world import TIMEOUT_S, lived
 
 _SIZE = 6 * PAGE_BYTES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_common.trainer_messages import (
     Commit,
     Entry,

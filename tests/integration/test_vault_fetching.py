@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import manifests
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import layout_of
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.manifest import layout_of
+from everstep_agent.vault.transfer.client import manifests
+from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.remote_agent import Remote
 from everstep_common.trainer_messages import (
     Describe,
     Described,

@@ -13,11 +13,11 @@ from everstep.saving.memory import Copier
 from everstep.saving.restoring import Restorer
 from everstep.state.arrays import array_view
 from everstep.state.plain import PlainCapture
-from everstep_agent.vault.bulk.client import put
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.transfer.client import put
+from everstep_agent.vault.transfer.remote_agent import Remote
 from everstep_common.frames import FDS_MAX
 from everstep_common.trainer_messages import Entry, Restore
 from everstep_proto.generated import fleet_pb2
@@ -35,7 +35,7 @@ from integration.vault_world import (
 
 _COPIES = 300
 _ITEMS = 8
-# Of one host no more may knock at once (bulk/door.py).
+# Of one host no more may knock at once (vault/replication/server.py).
 _AT_ONCE = 16
 
 

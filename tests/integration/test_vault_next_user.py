@@ -11,8 +11,8 @@ import pytest
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.joining import take_in
 from everstep_agent.messaging.peer import Peer
-from everstep_agent.vault.bulk.dialing import Remote, connect
-from everstep_agent.vault.bulk.messages import Put, Sorry
+from everstep_agent.vault.transfer.messages import Put, Sorry
+from everstep_agent.vault.transfer.remote_agent import Remote, connect
 from everstep_common.trainer_messages import (
     TO_TRAINER,
     Attached,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import get, put
-from everstep_agent.vault.bulk.dialing import RefusedError, Remote
-from everstep_agent.vault.bulk.wire import BulkError
-from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.transfer.client import get, put
+from everstep_agent.vault.transfer.connection import BulkError
+from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.remote_agent import RefusedError, Remote
 from everstep_common.trainer_messages import Begin, Skip, Start
 from integration.vault_world import (
     KEY,

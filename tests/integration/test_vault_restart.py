@@ -11,8 +11,8 @@ import xxhash
 
 from everstep_agent.jobs.facts import open_database
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.memory import allocate
-from everstep_agent.vault.shelf import Shelf, ShelvedMemory
+from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.snapshots.descriptor_store import Shelf, ShelvedMemory
 from everstep_common.trainer_messages import Commit, Entry, Notice, Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_killed import environ, killable

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import MismatchError, get, put
-from everstep_agent.vault.bulk.dialing import Remote, connect
-from everstep_agent.vault.bulk.messages import (
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory.region import Region, allocate
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.transfer.client import MismatchError, get, put
+from everstep_agent.vault.transfer.connection import BulkError, Wire
+from everstep_agent.vault.transfer.messages import (
     PROTOCOL,
     Accept,
     Join,
@@ -20,12 +23,9 @@ from everstep_agent.vault.bulk.messages import (
     Sorry,
     transfer_token,
 )
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
-from everstep_agent.vault.bulk.wire import BulkError, Wire
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.remote_agent import Remote, connect
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 from integration.bulk_relay import cut_after, flip_once, relay

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from integration.bulk_relay import Relay, cut_after, flip_once, relay

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.channel import TlsError
+from everstep_agent.vault.transfer.transport import TlsError
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority
 from integration.bulk_relay import relay

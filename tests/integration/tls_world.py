@@ -9,13 +9,13 @@ from pathlib import Path
 from everstep_agent.detectors.judgement import Faulty
 from everstep_agent.detectors.transfers import REFUSED
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.bulk.client import put
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.vault.memory.region import Region, allocate
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.transfer.client import put
+from everstep_agent.vault.transfer.remote_agent import Remote
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Entry
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority

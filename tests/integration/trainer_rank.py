@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import everstep
-from everstep_agent.storage.records import Description, description_name, opened
+from everstep_agent.storage.formats.records import Description, description_name, opened
 from integration.storage_world import stored
 from integration.vault_world import Node
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.publishing import look
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.worker.step_publication import look
 from real.ordinary_user import User
 from real.ordinary_user import missing as no_user
 from real.slurm_cluster import missing

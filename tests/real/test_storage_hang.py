@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.copying import describe, write_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import Look, Place, Seen, WriteCopy
-from everstep_agent.storage.process import JobUser, StorageError
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import Look, Place, Seen, WriteCopy
+from everstep_agent.storage.worker.rank_files import describe, write_copy
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import JobUser, StorageError
+from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import Entry
 from integration.vault_world import TIMEOUT_S, lived
 from real.sandbox import denied, denies_fuse

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from everstep_agent.storage import boto
-from everstep_agent.storage.bucket import BucketDepot
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.depot import Decide, DepotError
-from everstep_agent.storage.messages import (
+from everstep_agent.storage.backends import boto
+from everstep_agent.storage.backends.backend import Decide, DepotError
+from everstep_agent.storage.backends.bucket import BucketDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import (
     FillCopy,
     Filled,
     Look,
@@ -25,11 +25,11 @@ from everstep_agent.storage.messages import (
     Seen,
     Written,
 )
-from everstep_agent.storage.process import JobUser, RefusedError
-from everstep_agent.storage.publishing import move_latest
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.storage.worker.step_publication import move_latest
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import JobUser, RefusedError
+from everstep_agent.vault.memory.region import Region, allocate
+from everstep_agent.vault.snapshots.hashing import hash_region
 from fakes.ports import reserved_port
 from integration.storage_files import content, order, publication
 from integration.vault_world import TIMEOUT_S, lived

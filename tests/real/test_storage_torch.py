@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from everstep_agent.storage.copying import write_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import Place, WriteCopy
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import extent_bytes, layout_of
+from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import Place, WriteCopy
+from everstep_agent.storage.worker.rank_files import write_copy
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 pytestmark = [

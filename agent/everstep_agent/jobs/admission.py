@@ -3,8 +3,8 @@
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import goes_on
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.allocator import Asker
-from everstep_agent.vault.forecast import Forecast
+from everstep_agent.vault.memory.allocator import Asker
+from everstep_agent.vault.memory.forecast import Forecast
 from everstep_common.trainer_messages import Join
 
 

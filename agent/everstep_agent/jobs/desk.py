@@ -16,16 +16,16 @@ from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.messaging.message_memory import rooms_of
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.accounts import Kept, Promises
-from everstep_agent.vault.allocator import Allocator
-from everstep_agent.vault.bulk.floor import Floor
-from everstep_agent.vault.bulk.pace import Pace
-from everstep_agent.vault.bulk.secrecy import Secrecy
-from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
-from everstep_agent.vault.bulk.transfer import Mover
-from everstep_agent.vault.room import Limits
-from everstep_agent.vault.shelf import Shelf
-from everstep_agent.vault.site import Site
+from everstep_agent.vault.memory.allocator import Allocator
+from everstep_agent.vault.memory.capacity import Limits
+from everstep_agent.vault.memory.quota import Kept, Promises
+from everstep_agent.vault.snapshots.descriptor_store import Shelf
+from everstep_agent.vault.transfer.certificates import Secrecy
+from everstep_agent.vault.transfer.engine import Mover
+from everstep_agent.vault.transfer.min_rate import Floor
+from everstep_agent.vault.transfer.rate_limit import Pace
+from everstep_agent.vault.transfer.stripes import STREAMS, streams_for
+from everstep_agent.vault.vault_context import Site
 
 
 @dataclass(slots=True)

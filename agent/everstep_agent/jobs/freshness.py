@@ -1,6 +1,6 @@
 """How old the step is that a job would be restored to. Pure."""
 
-from everstep_agent.vault.copies import Recoverable
+from everstep_agent.vault.snapshots.copies import Recoverable
 
 
 class Freshness:

@@ -4,8 +4,8 @@ import os
 from collections.abc import Sequence
 
 from everstep_agent.messaging.connection import Connection
-from everstep_agent.vault.restoring.restore import RestoredPart
-from everstep_agent.vault.restoring.search import RestoreError
+from everstep_agent.vault.restore.restorer import RestoredPart
+from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_common.frames import FDS_MAX
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
 

@@ -18,18 +18,18 @@ from everstep_agent.jobs.records import start_messages
 from everstep_agent.jobs.report import Reporter, vault_report
 from everstep_agent.jobs.storing import Storing
 from everstep_agent.jobs.waiting import Waiting
-from everstep_agent.vault.cadence import Cadence
-from everstep_agent.vault.copies import Carried
-from everstep_agent.vault.directions import (
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.replicator import Replicator
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.snapshots.cadence import Cadence
+from everstep_agent.vault.snapshots.copies import Carried
+from everstep_agent.vault.wire import (
     cadence_from_wire,
     carried_from_wire,
     hold_from_wire,
     recoverable_from_wire,
     target_from_wire,
 )
-from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.replicator import Replicator
-from everstep_agent.vault.restoring.restore import Restorer
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.room import Use
+from everstep_agent.vault.memory.capacity import Use
 
 _LOOK_AGAIN_S = 0.2
 

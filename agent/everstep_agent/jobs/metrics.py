@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.slots import SlotState
+from everstep_agent.vault.snapshots.slots import SlotState
 
 
 def _metric(help: str) -> int:

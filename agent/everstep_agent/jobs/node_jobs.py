@@ -23,8 +23,8 @@ from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.adoption import adopt, take_over
-from everstep_agent.vault.bulk.server import BulkServer
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.server import BulkServer
 from everstep_common import systemd
 from everstep_common.findings import FindingKey
 from everstep_proto.generated import fleet_pb2

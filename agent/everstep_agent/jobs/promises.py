@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.accounts import Promise
+from everstep_agent.vault.memory.quota import Promise
 
 
 class JobPromises:

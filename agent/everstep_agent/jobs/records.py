@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from everstep_agent.jobs.alone_rules import origin
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.storage.messages import Seen
+from everstep_agent.storage.formats.records import Latest
 from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
-from everstep_agent.storage.records import Latest
+from everstep_agent.storage.worker.messages import Seen
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 

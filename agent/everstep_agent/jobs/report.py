@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from everstep_agent.outlet import Outlet
 from everstep_agent.storage.publisher import stored_to_wire
-from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import Layout
+from everstep_agent.vault.snapshots.copies import CopyFacts
+from everstep_agent.vault.snapshots.manifest import Layout
 from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everstep_agent.listening import is_wildcard
 from everstep_agent.messaging.message_memory import ROOM_BYTES_MIN
-from everstep_agent.vault.pages import HugePages
+from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.config import setting
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.messaging.connection import Connection
-from everstep_agent.vault.allocator import MemoryShortError
-from everstep_agent.vault.cadence import Pace, Waited, next_wanted
-from everstep_agent.vault.copies import Recoverable
-from everstep_agent.vault.held import RankMemory
-from everstep_agent.vault.reserve import Owner
+from everstep_agent.vault.memory.allocator import MemoryShortError
+from everstep_agent.vault.slot_allocation import Owner
 from everstep_agent.vault.slot_waiting import Wait, slot_for
-from everstep_agent.vault.slots import Grant
+from everstep_agent.vault.snapshots.cadence import Pace, Waited, next_wanted
+from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import Grant
 from everstep_common import trainer_messages as messages
 
 

@@ -10,7 +10,7 @@ from everstep_agent.jobs.processes import umask_of
 from everstep_agent.jobs.records import joined_record
 from everstep_agent.messaging.peer import Peer
 from everstep_agent.storage.job_storage import JobStorage, Patience
-from everstep_agent.storage.process import JobUser
+from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import Join, Storage
 

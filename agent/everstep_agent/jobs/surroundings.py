@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from everstep_agent.vault.budget import HugePagePool, MemoryGauge, NodeMemory
-from everstep_agent.vault.shelf import DescriptorStore, ServiceManager
+from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory
+from everstep_agent.vault.snapshots.descriptor_store import DescriptorStore, ServiceManager
 from everstep_common import clock
 from everstep_proto.tls import TlsSettings
 

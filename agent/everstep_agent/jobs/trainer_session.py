@@ -12,9 +12,9 @@ from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import rollback_record, skipped
 from everstep_agent.jobs.slot_session import SlotSession
 from everstep_agent.messaging.connection import Connection
-from everstep_agent.vault.manifests import by_name_in_parts
-from everstep_agent.vault.reserve import Owner
-from everstep_agent.vault.restoring.search import RestoreError
+from everstep_agent.vault.restore.source_search import RestoreError
+from everstep_agent.vault.slot_allocation import Owner
+from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 from everstep_proto.generated import fleet_pb2

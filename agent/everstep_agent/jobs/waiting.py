@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.restoring.restore import Restorer
-from everstep_agent.vault.spare_memory import wait_as_spare
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.restore.spare_memory import wait_as_spare
 from everstep_proto.generated import fleet_pb2
 
 

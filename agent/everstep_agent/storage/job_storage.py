@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import Look, Place, Seen
+from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.persister import Persister, Shelfmark
-from everstep_agent.storage.process import JobUser, StorageError
 from everstep_agent.storage.publisher import Publisher
-from everstep_agent.storage.records import StepKey
-from everstep_agent.storage.tier import StorageTier
-from everstep_agent.vault.copies import Recoverable
+from everstep_agent.storage.storage_tier import StorageTier
+from everstep_agent.storage.worker.messages import Look, Place, Seen
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import JobUser, StorageError
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.trainer_messages import Storage
 from everstep_proto.generated import fleet_pb2
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.time_slices import slowly
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import Place, WriteCopy, Written
-from everstep_agent.storage.process import RefusedError, StorageError
-from everstep_agent.storage.wishes import step_of
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.held import Held
+from everstep_agent.storage.persist_state import step_of
+from everstep_agent.storage.worker.messages import Place, WriteCopy, Written
+from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker_process import RefusedError, StorageError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.recheck import recheck
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.holdings import Held
 
 logger = logging.getLogger(__name__)
 # A full disk is not empty again in a second, and a step that waits holds a slot.

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Iterable
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.messages import Look, Moved, MoveLatest, Seen
+from everstep_agent.storage.formats.records import StepKey, Stored, StoredFile
 from everstep_agent.storage.persister import Shelfmark
-from everstep_agent.storage.process import RefusedError, StorageError
-from everstep_agent.storage.records import StepKey, Stored, StoredFile
+from everstep_agent.storage.worker.messages import Look, Moved, MoveLatest, Seen
+from everstep_agent.storage.worker_process import RefusedError, StorageError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import DataRange
 from everstep_proto.generated import fleet_pb2

@@ -6,14 +6,14 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.held import RankMemory, Replica
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import extent_bytes
-from everstep_agent.vault.memory import Region
-from everstep_agent.vault.shelf import Shelf, ShelvedMemory
-from everstep_agent.vault.slots import Slot, SlotState, SlotTable
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.descriptor_store import Shelf, ShelvedMemory
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.snapshots.holdings import RankMemory, Replica
+from everstep_agent.vault.snapshots.manifest import extent_bytes
+from everstep_agent.vault.snapshots.slots import Slot, SlotState, SlotTable
 
 logger = logging.getLogger(__name__)
 

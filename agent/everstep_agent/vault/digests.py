@@ -6,8 +6,8 @@ that this rank skipped, the sentence goes to the controller with the bad copies,
 free again.
 """
 
-from everstep_agent.vault.hashing import hash_part
-from everstep_agent.vault.memory import Region
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.hashing import hash_part
 from everstep_common.trainer_messages import Entry
 
 

@@ -6,25 +6,25 @@ from functools import partial
 from everstep_agent.concurrency.change_signal import Bell
 from everstep_agent.concurrency.generation_tasks import Ongoing, Spawn
 from everstep_agent.concurrency.time_slices import slowly
-from everstep_agent.storage.wishes import Wishes
-from everstep_agent.vault.allocator import Asker, MemoryShortError
-from everstep_agent.vault.bulk.arrivals import Arrivals
-from everstep_agent.vault.cadence import Cadence, Hold
-from everstep_agent.vault.copies import (
+from everstep_agent.storage.persist_state import Wishes
+from everstep_agent.vault.memory.allocator import Asker, MemoryShortError
+from everstep_agent.vault.memory.forecast import SLOTS_MIN
+from everstep_agent.vault.slot_allocation import Owner, Wanted, make_way, new_regions, shelve
+from everstep_agent.vault.slot_preallocation import SlotsAhead
+from everstep_agent.vault.snapshots.cadence import Cadence, Hold
+from everstep_agent.vault.snapshots.copies import (
     Carried,
     CopyKey,
     Layouts,
     Recoverable,
     Target,
 )
-from everstep_agent.vault.files import FileTier
-from everstep_agent.vault.forecast import SLOTS_MIN
-from everstep_agent.vault.held import Holdings, RankMemory
-from everstep_agent.vault.proving import prove
-from everstep_agent.vault.reserve import Owner, Wanted, make_way, new_regions, shelve
-from everstep_agent.vault.site import Site
-from everstep_agent.vault.slots import Grant, Slot, SlotState
-from everstep_agent.vault.slots_ahead import SlotsAhead
+from everstep_agent.vault.snapshots.file_tier import FileTier
+from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory
+from everstep_agent.vault.snapshots.slots import Grant, Slot, SlotState
+from everstep_agent.vault.transfer.receive_buffers import Arrivals
+from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.verification import prove
 from everstep_common.trainer_messages import Commit
 
 # Sentences on bad copies that a report carries; a broken memory must not make it grow without end.

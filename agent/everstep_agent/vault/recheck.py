@@ -4,10 +4,10 @@ import asyncio
 from functools import partial
 
 from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.vault.hashing import CHUNK_BYTES, region_digests, root_of
-from everstep_agent.vault.held import Held
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory import Region
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, region_digests, root_of
+from everstep_agent.vault.snapshots.holdings import Held
 
 # One piece of work for a thread: 10 ms.
 _PIECE_BYTES = 8 * CHUNK_BYTES

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep_agent.vault.held import RankMemory
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.slots import Grant
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import Grant
 
 # While the controller is away a job on one node frees its older steps itself, in the next turns of
 # the loop (jobs/alone.py); one that is not given a slot by then is given none.

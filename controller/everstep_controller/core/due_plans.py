@@ -7,7 +7,7 @@ from everstep_controller.core import growth, outlook
 from everstep_controller.core.state import JobRecord, Planned, State
 
 # All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
-# step ask them each two (the agent's vault/cadence.py): before any has passed it.
+# step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
 _LEAD_NS = 3_000_000_000
 _STEPS_LOOKED_AT = 9
 # A step is chosen anew, and all agents told, only when it is this many times as far as need be.

@@ -7,7 +7,7 @@ from everstep_agent.detectors.jobs import WINDOW_NS, SkipWatch
 from everstep_agent.detectors.judgement import Healthy
 from everstep_agent.jobs.freshness import Freshness
 from everstep_agent.jobs.slot_session import patience
-from everstep_agent.vault.copies import Recoverable
+from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.clock import Stamp
 
 _SECOND = 10**9

@@ -19,8 +19,8 @@ from everstep_agent.messaging.message_memory import (
     space_for,
 )
 from everstep_agent.messaging.peer import Peer
-from everstep_agent.vault.manifest_rows import ManifestRows
-from everstep_agent.vault.manifests import Checked, checked_in_parts, dropped_in_parts
+from everstep_agent.vault.snapshots.manifest import Checked, checked_in_parts, dropped_in_parts
+from everstep_agent.vault.snapshots.manifest_store import ManifestRows
 from everstep_common.long_frames import encode_in_parts, finish
 from everstep_common.trainer_messages import Commit, Entry
 from fakes.jumping_loop import simulate

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from everstep_agent.storage.header import file_layout, in_file_order
+from everstep_agent.storage.formats.safetensors_header import file_layout, in_file_order
 from everstep_common.trainer_messages import Entry
 
 _SIZES = {"F64": 8, "F32": 4, "BF16": 2, "I8": 1, "BOOL": 1, "U16": 2}

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.storage.pointer import Move, move, removable
-from everstep_agent.storage.records import Latest, StepKey, Stored, step_folder
+from everstep_agent.storage.formats.latest_pointer import Move, move, removable
+from everstep_agent.storage.formats.records import Latest, StepKey, Stored, step_folder
 
 
 def _stored(generation: int, step: int) -> Stored:

@@ -1,8 +1,8 @@
 """What the controller wants in storage, and what may leave memory meanwhile."""
 
-from everstep_agent.storage.records import StepKey
-from everstep_agent.storage.wishes import ATTEMPTS_MAX, Wishes
-from everstep_agent.vault.copies import CopyFacts, CopyKey, Recoverable
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.persist_state import ATTEMPTS_MAX, Wishes
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey, Recoverable
 
 _NEWER = Recoverable(1, 9)
 

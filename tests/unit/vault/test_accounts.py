@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.accounts import Accounts, Part, Promise, promised, who_has_it
-from everstep_agent.vault.room import Use
+from everstep_agent.vault.memory.capacity import Use
+from everstep_agent.vault.memory.quota import Accounts, Part, Promise, promised, who_has_it
 
 _MIB = 1 << 20
 

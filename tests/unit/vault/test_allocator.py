@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.vault.accounts import Promise
-from everstep_agent.vault.allocator import Allocator, Asker, Demand, MemoryShortError
-from everstep_agent.vault.budget import HugePagePool
-from everstep_agent.vault.forecast import Forecast
-from everstep_agent.vault.memory import Region, allocate
-from everstep_agent.vault.pages import HUGE_PAGE_BYTES, HugePages
-from everstep_agent.vault.room import Limits, Use
+from everstep_agent.vault.memory.allocator import Allocator, Asker, Demand, MemoryShortError
+from everstep_agent.vault.memory.capacity import Limits, Use
+from everstep_agent.vault.memory.forecast import Forecast
+from everstep_agent.vault.memory.gauges import HugePagePool
+from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, HugePages
+from everstep_agent.vault.memory.quota import Promise
+from everstep_agent.vault.memory.region import Region, allocate
 
 _PAGE = 4096
 

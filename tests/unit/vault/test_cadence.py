@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.cadence import Cadence, Hold, Pace, Rule, Waited, next_wanted
+from everstep_agent.vault.snapshots.cadence import Cadence, Hold, Pace, Rule, Waited, next_wanted
 
 _RULES = st.lists(st.builds(Rule, st.integers(0, 60), st.integers(1, 7)), max_size=5)
 

@@ -1,6 +1,6 @@
 """What a generation begins from, and what of it is on one node only."""
 
-from everstep_agent.vault.copies import CopyKey, carried
+from everstep_agent.vault.snapshots.copies import CopyKey, carried
 
 
 def test_a_copy_that_only_this_node_has_is_told_from_those_that_others_have_too() -> None:

@@ -8,8 +8,8 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.copies import CopyKey, Recoverable
-from everstep_agent.vault.slots import Slot, SlotEvent, SlotState, SlotTable
+from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
+from everstep_agent.vault.snapshots.slots import Slot, SlotEvent, SlotState, SlotTable
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.catalogue import Catalogue, Copy
 from everstep_controller.core.choosing import Question, choose

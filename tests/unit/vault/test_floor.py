@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_agent.vault.bulk.floor import Floor, SlowError, Window
+from everstep_agent.vault.transfer.min_rate import Floor, SlowError, Window
 
 _SECOND = 1_000_000_000
 

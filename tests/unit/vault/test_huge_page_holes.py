@@ -4,8 +4,8 @@ import pytest
 import xxhash
 
 from everstep_agent.vault.digests import torn
-from everstep_agent.vault.hashing import CHUNK_BYTES, hash_bytes, hash_region
-from everstep_agent.vault.memory import allocate, duplicate
+from everstep_agent.vault.memory.region import allocate, duplicate
+from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, hash_bytes, hash_region
 from everstep_common.trainer_messages import Entry
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from everstep_agent.vault.bulk.meetings import Meeting, Meetings
-from everstep_agent.vault.bulk.messages import JOINED_MAX, Join, transfer_token
-from everstep_agent.vault.bulk.wire import BulkError, Wire
-from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.replication.transfer_registry import Meeting, Meetings
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.transfer.connection import BulkError, Wire
+from everstep_agent.vault.transfer.messages import JOINED_MAX, Join, transfer_token
 
 KEY = b"k" * 32
 COPY = CopyKey(1, 2, 3)

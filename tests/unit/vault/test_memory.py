@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.hashing import CHUNK_BYTES, RootHash, hash_bytes, hash_region
-from everstep_agent.vault.memory import Region, allocate, create, duplicate
-from everstep_agent.vault.pages import (
+from everstep_agent.vault.memory.pages import (
     HUGE_PAGE_BYTES,
     PIECE_BYTES,
     HugePages,
     pieces,
     populate,
 )
+from everstep_agent.vault.memory.region import Region, allocate, create, duplicate
+from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, RootHash, hash_bytes, hash_region
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_populating_leaves_the_interpreter_to_the_event_loop() -> None:
 _IN_A_FULL_TMPFS = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate
 try:
     with open("/dev/shm/filler", "wb", buffering=0) as filler:
         while True:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.bulk.pace import Pace, TokenBucket
+from everstep_agent.vault.transfer.rate_limit import Pace, TokenBucket
 
 SECOND_NS = 1_000_000_000
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.vault.allocator import Allocator, Demand, MemoryShortError
-from everstep_agent.vault.room import Limits
+from everstep_agent.vault.memory.allocator import Allocator, Demand, MemoryShortError
+from everstep_agent.vault.memory.capacity import Limits
 
 _MIB = 1 << 20
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.pages import HUGE_PAGE_BYTES
-from everstep_agent.vault.room import NOTHING, Limits, Node, Use, refusal, room
+from everstep_agent.vault.memory.capacity import NOTHING, Limits, Node, Use, refusal, room
+from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES
 
 _HUGE = HUGE_PAGE_BYTES
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.copies import CopyKey, Recoverable
-from everstep_agent.vault.manifests import entries_problem, extent_bytes
-from everstep_agent.vault.slots import (
+from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
+from everstep_agent.vault.snapshots.manifest import entries_problem, extent_bytes
+from everstep_agent.vault.snapshots.slots import (
     TRANSITIONS,
     Grant,
     Slot,

@@ -2,9 +2,9 @@
 
 from itertools import count
 
-from everstep_agent.vault.held import RankMemory
-from everstep_agent.vault.slots import SlotTable
-from everstep_agent.vault.slots_ahead import sizes_ahead
+from everstep_agent.vault.slot_preallocation import sizes_ahead
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import SlotTable
 from everstep_proto.generated import fleet_pb2
 
 _GIB = 1024**3

@@ -1,10 +1,6 @@
 """Which sources a state is taken from: the best tier first, each shard once, equal copies alike."""
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.copies import CopyFacts, CopyKey, Layouts
-from everstep_agent.vault.files import FileName
-from everstep_agent.vault.manifests import Layout, layout_of
-from everstep_agent.vault.restoring.sources import (
+from everstep_agent.vault.restore.sources import (
     Source,
     Tier,
     choose_in_parts,
@@ -15,6 +11,10 @@ from everstep_agent.vault.restoring.sources import (
     planned,
     stored,
 )
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey, Layouts
+from everstep_agent.vault.snapshots.file_tier import FileName
+from everstep_agent.vault.snapshots.manifest import Layout, layout_of
+from everstep_agent.vault.transfer.receive_buffers import Expected
 from everstep_common.long_frames import finish
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.bulk.stripes import (
+from everstep_agent.vault.transfer.stripes import (
     STRIPE_BYTES,
     Queue,
     Stripe,

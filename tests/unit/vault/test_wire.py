@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from everstep_agent.vault.bulk.channel import Plain
-from everstep_agent.vault.bulk.messages import Accept, Get, Put
-from everstep_agent.vault.bulk.wire import BulkError, Wire
+from everstep_agent.vault.transfer.connection import BulkError, Wire
+from everstep_agent.vault.transfer.messages import Accept, Get, Put
+from everstep_agent.vault.transfer.transport import Plain
 from everstep_common.frames import FrameError
 
 KEY = b"k" * 32

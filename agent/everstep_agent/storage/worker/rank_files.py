@@ -1,0 +1,147 @@
+"""A rank's copy as a file, and back: what is written is what was verified, or nothing is."""
+
+from collections.abc import Callable, Collection, Iterator
+
+import xxhash
+
+from everstep_agent.storage.backends.backend import Beat, Depot, DepotError
+from everstep_agent.storage.formats.records import (
+    Description,
+    Gap,
+    StepKey,
+    data_name,
+    description_name,
+    encoded,
+    opened,
+    sealed,
+)
+from everstep_agent.storage.formats.safetensors_header import (
+    FileLayout,
+    Piece,
+    file_layout,
+    pieces_of,
+)
+from everstep_agent.storage.worker.messages import FillCopy, WriteCopy
+from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, chunk_digests, root_of
+from everstep_agent.vault.snapshots.manifest import entries_problem
+
+# What lies between shards is alignment, to a page each. The trainer's library leaves zeros there,
+# which are not written; what another program leaves has to fit the description, as hexadecimal.
+_GAP_BYTES_PER_SHARD = 4096
+_GAP_BYTES_MAX = 16 * 1024 * 1024
+
+
+def write_copy(depot: Depot, wanted: WriteCopy, memory: memoryview, beat: Beat) -> int:
+    """Write a rank's file and its description; return its size, 0 when it is there already.
+
+    Raises OSError and DepotError.
+    """
+    problem = entries_problem(wanted.entries, wanted.size_bytes)
+    if problem:
+        raise DepotError(problem)
+    known = describe(depot, wanted.key, wanted.rank)
+    if known is not None and known.root_hash == wanted.root_hash:
+        return 0
+    about = {"everstep": f"job {wanted.place.job}, {wanted.key}, rank {wanted.rank}"}
+    layout = file_layout(wanted.entries, about)
+    data_hash = xxhash.xxh3_128()
+    pieces = _from_memory(layout, memory, data_hash, lambda: _verify(wanted, memory, beat))
+    name = data_name(wanted.rank)
+    depot.write(wanted.key, name, pieces, layout.size_bytes, beat)
+    description = sealed(
+        Description(
+            job=wanted.place.job,
+            key=wanted.key,
+            rank=wanted.rank,
+            world_size=wanted.world_size,
+            size_bytes=wanted.size_bytes,
+            root_hash=wanted.root_hash,
+            layout=wanted.layout,
+            file_bytes=layout.size_bytes,
+            data_begins=len(layout.head),
+            data_hash=data_hash.digest(),
+            entries=wanted.entries,
+            gaps=tuple(_gaps(layout.pieces, memory)),
+        )
+    )
+    depot.put(wanted.key, description_name(wanted.rank), encoded(description))
+    return layout.size_bytes
+
+
+def describe(depot: Depot, key: StepKey, rank: int) -> Description | None:
+    """Return what a rank's file holds, None when it is not there whole."""
+    content = depot.get(key, description_name(rank))
+    if content is None:
+        return None
+    description = opened(content)
+    if (description.key, description.rank) != (key, rank):
+        raise DepotError(f"the description of rank {rank}, {key}, is one of another")
+    if depot.size(key, data_name(rank)) != description.file_bytes:
+        return None
+    return description
+
+
+def fill_copy(depot: Depot, wanted: FillCopy, memory: memoryview, beat: Beat) -> Description:
+    """Read a rank's file into memory; whoever asked verifies it. Raises OSError and DepotError."""
+    description = describe(depot, wanted.key, wanted.rank)
+    if description is None:
+        raise DepotError(f"there is no whole file of rank {wanted.rank}, {wanted.key}")
+    if description.root_hash != wanted.root_hash:
+        raise DepotError(f"the file of rank {wanted.rank}, {wanted.key}, is of another copy")
+    problem = entries_problem(description.entries, description.size_bytes)
+    if problem or description.size_bytes > len(memory):
+        raise DepotError(problem or "the file is larger than it was said to be")
+    buffers = [
+        memory[piece.copy_offset : piece.copy_offset + piece.size_bytes]
+        for piece in pieces_of(description.entries)
+    ]
+    depot.read(wanted.key, data_name(wanted.rank), description.data_begins, buffers, beat)
+    for gap in description.gaps:
+        _fill_gap(memory[: description.size_bytes], gap)
+    return description
+
+
+def _from_memory(
+    layout: FileLayout, memory: memoryview, data_hash: "xxhash.xxh3_128", verify: Callable[[], None]
+) -> Iterator[memoryview]:
+    yield memoryview(layout.head)
+    for piece in layout.pieces:
+        end = piece.copy_offset + piece.size_bytes
+        for at in range(piece.copy_offset, end, CHUNK_BYTES):
+            chunk = memory[at : min(at + CHUNK_BYTES, end)]
+            data_hash.update(chunk)
+            yield chunk
+    # After the last byte was taken, before the file gets its name: had anybody changed the memory
+    # since it was verified, it would show here.
+    verify()
+
+
+def _verify(wanted: WriteCopy, memory: memoryview, beat: Beat) -> None:
+    digests: list[bytes] = []
+    for at in range(0, wanted.size_bytes, CHUNK_BYTES):
+        digests += chunk_digests(memory, at, min(at + CHUNK_BYTES, wanted.size_bytes))
+        beat(0)
+    if root_of(digests, wanted.size_bytes) != wanted.root_hash:
+        raise DepotError(f"{wanted.key} of rank {wanted.rank} changed after it was verified")
+
+
+def _gaps(pieces: Collection[Piece], memory: memoryview) -> Iterator[Gap]:
+    limit = min(_GAP_BYTES_PER_SHARD * len(pieces), _GAP_BYTES_MAX)
+    end = total = 0
+    for piece in sorted(pieces, key=lambda one: (one.copy_offset, one.size_bytes)):
+        content = bytes(memory[end : piece.copy_offset])
+        if content.strip(b"\0"):
+            total += len(content)
+            if total > limit:
+                raise DepotError(
+                    f"more than {limit} bytes that are not zero lie between the shards"
+                )
+            yield Gap(end, content)
+        end = piece.copy_offset + piece.size_bytes
+
+
+def _fill_gap(memory: memoryview, gap: Gap) -> None:
+    end = gap.offset_bytes + len(gap.content)
+    if gap.offset_bytes < 0 or end > len(memory):
+        raise DepotError("a description that reaches beyond its copy")
+    memory[gap.offset_bytes : end] = gap.content

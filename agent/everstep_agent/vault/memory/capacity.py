@@ -1,0 +1,119 @@
+"""Whether memory that is asked for fits into what is left, and what is said if not. Pure."""
+
+from dataclasses import dataclass, replace
+
+from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, round_up
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator allows, in bytes; 0 is no limit."""
+
+    reserve_bytes: int = 0
+    total_bytes: int = 0
+    per_user_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What snapshots take already, in bytes: of all users, and of the one who asks."""
+
+    total_bytes: int
+    user_bytes: int
+
+    def plus(self, other: "Use") -> "Use":
+        """Return what both take."""
+        return Use(self.total_bytes + other.total_bytes, self.user_bytes + other.user_bytes)
+
+    def minus(self, other: "Use") -> "Use":
+        """Return what is taken without the other."""
+        return Use(self.total_bytes - other.total_bytes, self.user_bytes - other.user_bytes)
+
+
+NOTHING = Use(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the node has: ordinary memory, and explicit huge pages of its pool."""
+
+    ordinary_bytes: int
+    pool_bytes: int = 0
+
+    def without(self, size_bytes: int) -> "Node":
+        """Return what is left when so much is taken, from the pool first."""
+        pooled = min(self.pool_bytes, size_bytes)
+        return Node(self.ordinary_bytes - (size_bytes - pooled), self.pool_bytes - pooled)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that are left for one user, and whose words say so."""
+
+    size_bytes: int
+    whose: str
+    # A piece is of ordinary memory or of huge pages, never of both.
+    node: Node
+    # Who has the rest.
+    others: str = ""
+
+    def fits(self, pieces: int, piece_bytes: int) -> bool:
+        """Return whether there is room for so many pieces."""
+        huge = round_up(piece_bytes, HUGE_PAGE_BYTES)
+        pooled = min(pieces, self.node.pool_bytes // huge)
+        ordinary = (pieces - pooled) * piece_bytes
+        return ordinary <= self.node.ordinary_bytes and pooled * huge + ordinary <= self.size_bytes
+
+    def largest(self, pieces: int) -> int:
+        """Return how large so many pieces may be."""
+        least, most = 0, self.size_bytes // pieces
+        while least < most:
+            middle = (least + most + 1) // 2
+            if self.fits(pieces, middle):
+                least = middle
+            else:
+                most = middle - 1
+        return least
+
+    def without_pool(self) -> "Room":
+        """Return the room for ordinary memory alone."""
+        size = min(self.size_bytes, self.node.ordinary_bytes)
+        return replace(self, size_bytes=size, node=replace(self.node, pool_bytes=0))
+
+    def sentence(self) -> str:
+        """Say how much it is, and who has the rest."""
+        pool = self.node.pool_bytes
+        huge = f" ({size_text(pool)} in the pool of huge pages)" if pool else ""
+        return f"{self.whose} {size_text(self.size_bytes)}{huge}{self.others}"
+
+
+def room(node: Node, limits: Limits, use: Use, others: str = "") -> Room:
+    """Return the least of what the node and the operator's limits leave."""
+    spared = Node(max(0, node.ordinary_bytes - limits.reserve_bytes), node.pool_bytes)
+    rooms = [(spared.ordinary_bytes + spared.pool_bytes, "this node can spare")]
+    if limits.total_bytes:
+        rooms.append((limits.total_bytes - use.total_bytes, "jobs.memory_bytes_max leaves"))
+    if limits.per_user_bytes:
+        rooms.append(
+            (limits.per_user_bytes - use.user_bytes, "jobs.memory_per_user_bytes_max leaves")
+        )
+    least, whose = min(rooms)
+    return Room(max(0, least), whose, spared, others)
+
+
+def refusal(pieces: int, piece_bytes: int, left: Room) -> str | None:
+    """Return None when so many pieces fit, else a sentence with what does."""
+    if left.fits(pieces, piece_bytes):
+        return None
+    return (
+        f"{pieces} x {size_text(piece_bytes)} of snapshot memory were asked for and "
+        f"{left.sentence()}: {pieces} x {size_text(left.largest(pieces))} would fit"
+    )
+
+
+def size_text(count: int) -> str:
+    """Return a size for people."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} bytes"

@@ -1,0 +1,129 @@
+"""Takes replicas from other agents."""
+
+import asyncio
+from collections import defaultdict
+
+from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory.allocator import MemoryShortError
+from everstep_agent.vault.replication.replica_admission import of_several, tell, too_crowded
+from everstep_agent.vault.replication.replicas import keep_replica
+from everstep_agent.vault.replication.transfer_registry import Meeting, Meetings
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.manifest import checked_in_parts
+from everstep_agent.vault.transfer.connection import BulkError, Wire
+from everstep_agent.vault.transfer.incoming_copy import Arrival
+from everstep_agent.vault.transfer.messages import PROTOCOL, Accept, Mismatch, Put, Sorry, Stored
+from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.vault_context import Site
+
+# What the controller takes in 32 bits, and what leaves room to count on in 64.
+_RANK_MAX = 2**31 - 1
+_STEP_MAX = 10**18 - 1
+
+
+class Taking:
+    """Puts of all jobs. Two of the same copy come one after the other: the first may be cut."""
+
+    def __init__(self, site: Site, meetings: Meetings) -> None:
+        self._site = site
+        self._meetings = meetings
+        self._turns: defaultdict[tuple[str, CopyKey], _Turn] = defaultdict(_Turn)
+
+    async def put(self, wire: Wire, vault: JobVault, put: Put) -> None:
+        """Take a replica, or say why not. Raises OSError."""
+        key = CopyKey(put.generation, put.rank, put.step)
+        turn = self._turns[vault.job, key]
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                await self._put(wire, vault, put)
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop((vault.job, key), None)
+
+    async def _put(self, wire: Wire, vault: JobVault, put: Put) -> None:
+        key = CopyKey(put.generation, put.rank, put.step)
+        reason = _problem(put) or vault.refuses(key) or await _wrong_manifest(put)
+        if reason:
+            await wire.send(Sorry(reason))
+            return
+        present = vault.holdings.replicas.get(key)
+        if present is not None and present.facts.root_hash == put.root_hash:
+            await wire.send(Stored(put.root_hash))
+            return
+        expected = Expected(key, put.size_bytes, put.root_hash)
+        if reason := await too_crowded(vault, expected):
+            await wire.send(Sorry(reason))
+            return
+        vault.ongoing.moving(put.generation)
+        facts = CopyFacts(key, put.size_bytes, put.root_hash, put.entries)
+        try:
+            arrival = await vault.arrivals.open(expected, f"everstep-replica-{put.rank}")
+        except MemoryShortError as error:
+            if of_several(vault, key):
+                tell(vault)
+            await wire.send(Sorry(str(error)))
+            return
+        await wire.send(await self._receive(wire, vault, facts, arrival))
+
+    async def _receive(
+        self, wire: Wire, vault: JobVault, facts: CopyFacts, arrival: Arrival
+    ) -> Stored | Mismatch | Sorry:
+        """Take the stripes of a replica; return what to answer."""
+        before = arrival.received_bytes
+        meeting = Meeting(
+            vault.job, facts.key, lambda one: self._site.incoming.receive(one, arrival)
+        )
+        self._meetings.open(meeting)
+        try:
+            await wire.send(Accept(arrival.present(), meeting.nonce))
+            await meeting.run(wire)
+            if not arrival.complete():
+                raise BulkError("the copy was cut short")
+        except BaseException:
+            vault.arrivals.put_by(arrival)
+            raise
+        finally:
+            self._site.counts.received_bytes += arrival.received_bytes - before
+            self._meetings.close(meeting)
+        return await self._keep(vault, facts, arrival)
+
+    async def _keep(
+        self, vault: JobVault, facts: CopyFacts, arrival: Arrival
+    ) -> Stored | Mismatch | Sorry:
+        root_hash = arrival.root()
+        region = vault.arrivals.take(arrival)
+        try:
+            if root_hash != facts.root_hash:
+                vault.bad(f"the replica of {facts.key} arrived changed at {self._site.node}")
+                return Mismatch(root_hash)
+            reason = vault.refuses(facts.key)
+            if reason:
+                return Sorry(reason)
+            await keep_replica(vault, facts, region.hold())
+            return Stored(root_hash)
+        finally:
+            region.drop()
+
+
+def _problem(put: Put) -> str | None:
+    if put.protocol != PROTOCOL:
+        return f"transfers of version {put.protocol} are not taken here, only {PROTOCOL}; upgrade"
+    most = ((put.rank, _RANK_MAX), (put.generation, _STEP_MAX), (put.step, _STEP_MAX))
+    if not all(0 <= number <= limit for number, limit in most):
+        return "a replica of a rank, step or generation that cannot be"
+    return None
+
+
+async def _wrong_manifest(put: Put) -> str | None:
+    return (await slowly(checked_in_parts(put.entries, put.size_bytes))).problem
+
+
+class _Turn:
+    """Those who wait to put the same copy."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0

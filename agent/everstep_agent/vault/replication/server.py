@@ -1,0 +1,129 @@
+"""The bulk listener: lets agents that have a job's key in, and hands each to its service."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.connection_limits import Door
+from everstep_agent.vault.replication.receiver import Taking
+from everstep_agent.vault.replication.sender import Serving
+from everstep_agent.vault.replication.transfer_registry import Meetings
+from everstep_agent.vault.transfer.connection import BulkError, Wire
+from everstep_agent.vault.transfer.messages import Get, Join, Manifests, Put, Sorry
+from everstep_agent.vault.transfer.transport import Channel, Plain, TlsError
+from everstep_agent.vault.vault_context import Site
+from everstep_common.frames import FrameError
+
+logger = logging.getLogger(__name__)
+# Hosts of a fleet; strangers make no more than that of it.
+_TOLD_MAX = 4096
+
+
+class BulkServer:
+    """Serves the bulk connections of all jobs of the node."""
+
+    def __init__(
+        self, site: Site, vault_of: Callable[[str], JobVault | None], spawn: Spawn
+    ) -> None:
+        self._site = site
+        self._vault_of = vault_of
+        self._spawn = spawn
+        self._door = Door()
+        # What was last refused to each host.
+        self._told: dict[str, str] = {}
+        self._meetings = Meetings()
+        self._taking = Taking(site, self._meetings)
+        self._serving = Serving(site, self._meetings)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors: the backlog waits, nothing is lost
+                logger.warning("bulk listener: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            host = str(address[0])
+            if not self._door.enter(host):
+                connection.close()
+                continue
+            wire = Wire(self._channel(connection))
+            self._spawn(self._serve(wire, host), "bulk connection")
+
+    def _channel(self, connection: socket.socket) -> Channel:
+        secrecy = self._site.secrecy
+        return secrecy.of_server(connection) if secrecy else Plain(connection, server_side=True)
+
+    async def _serve(self, wire: Wire, host: str) -> None:
+        try:
+            job, request = await self._heard(wire, host)
+            if not self._door.admit():
+                await wire.send(Sorry(f"{self._site.node} has too many transfers; try again"))
+                return
+            try:
+                await self._answer(wire, job, request)
+            finally:
+                self._door.dismiss()
+        except TlsError as error:
+            self._refused(host, str(error))
+        except OSError as error:  # TimeoutError and every error of the wire among them
+            logger.info("bulk connection ended: %s", error or "no answer in time")
+        finally:
+            wire.close()
+
+    def _refused(self, host: str, sentence: str) -> None:
+        """Log what was refused to a host, once while it is the same."""
+        news = self._told.get(host) != sentence
+        if len(self._told) >= _TOLD_MAX:
+            self._told.clear()
+        self._told[host] = sentence
+        logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
+
+    async def _heard(self, wire: Wire, host: str) -> tuple[str, object]:
+        """Return the job whose key the other end has, and what it wants. Raises OSError."""
+        try:
+            async with asyncio.timeout(self._site.incoming.timeout_s):
+                job = await wire.accept(self._key_of)
+                wire.queue(self._site.rooms.incoming, f"replicas of {job}")
+                try:
+                    return job, await wire.receive(Put, Get, Join, Manifests)
+                except FrameError as error:
+                    await wire.send(Sorry(f"{self._site.node} does not understand: {error}"))
+                    raise
+        finally:
+            self._door.leave(host)
+
+    async def _answer(self, wire: Wire, job: str, request: object) -> None:
+        vault = self._vault_of(job)
+        if vault is None:
+            await wire.send(Sorry(f"job {job} is not here any more"))
+        else:
+            await self._do(wire, vault, request)
+
+    async def _do(self, wire: Wire, vault: JobVault, request: object) -> None:
+        match request:
+            case Put():
+                await self._taking.put(wire, vault, request)
+            case Get():
+                await self._serving.get(wire, vault, request)
+            case Manifests():
+                await self._serving.manifests(wire, vault, request)
+            case Join():
+                await self._join(wire, vault, request)
+
+    async def _join(self, wire: Wire, vault: JobVault, join: Join) -> None:
+        try:
+            meeting = self._meetings.find(vault.job, vault.transfer_key, join)
+        except BulkError as error:
+            await wire.send(Sorry(str(error)))
+            return
+        await meeting.join(wire)
+
+    def _key_of(self, job: str) -> bytes | None:
+        vault = self._vault_of(job)
+        return vault.transfer_key if vault and vault.transfer_key else None

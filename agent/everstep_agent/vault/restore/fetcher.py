@@ -1,0 +1,138 @@
+"""Brings one copy into this node's memory: verified, and so that nobody can change it any more."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from dataclasses import replace
+
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.recheck import frozen, immutable, root_hash
+from everstep_agent.vault.replication.replicas import keep_replica
+from everstep_agent.vault.restore.plan_contents import file_name
+from everstep_agent.vault.restore.sources import Source, Tier
+from everstep_agent.vault.snapshots.copies import CopyFacts
+from everstep_agent.vault.snapshots.file_tier import BadFileError
+from everstep_agent.vault.transfer.client import MismatchError, get
+from everstep_agent.vault.transfer.min_rate import SlowError
+from everstep_agent.vault.transfer.receive_buffers import Expected
+
+logger = logging.getLogger(__name__)
+
+
+class GoneError(OSError):
+    """The copy is not in this node's memory (any more), or was bad."""
+
+
+class Fetching:
+    """Each copy is fetched once for all ranks of the node; what has come is kept as a replica.
+
+    Until the new generation has a recoverable step of its own, it may be one of only two copies.
+    """
+
+    def __init__(self, vault: JobVault) -> None:
+        self._vault = vault
+        self._one_fetch: defaultdict[Expected, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def forget(self) -> None:
+        """Another plan begins."""
+        self._one_fetch.clear()
+
+    async def get(self, source: Source, *, patient: bool = False) -> tuple[CopyFacts, Region]:
+        """Return the copy; the caller drops the region. Raises OSError and MemoryShortError.
+
+        SlowError for a source that brings too little, unless ``patient``.
+        """
+        async with self._one_fetch[source.wanted]:
+            here = await self._held(source.wanted)
+            if not isinstance(here, str):
+                return here
+            if source.tier is Tier.OWN_MEMORY:
+                raise GoneError(here)
+            facts, region = await self._bring(source, patient=patient)
+            try:
+                await keep_replica(self._vault, facts, region.hold())
+            except BaseException:
+                region.drop()
+                raise
+            return facts, region
+
+    async def prepare(self, source: Source) -> None:
+        """Do ahead what ``get`` would do, without memory that is not needed in the end."""
+        if source.tier is not Tier.OWN_MEMORY:
+            _, region = await self.get(source)
+            region.drop()
+            return
+        held = self._vault.holdings.pin(source.wanted.key)
+        if held is not None:
+            try:
+                await frozen(self._vault, held)
+            finally:
+                held.release()
+
+    async def _held(self, wanted: Expected) -> tuple[CopyFacts, Region] | str:
+        """Return the copy from this node's memory, own slots before replicas; or why not."""
+        problem = f"the copy of {wanted.key} is not here any more"
+        while True:
+            held = self._vault.holdings.pin(wanted.key)
+            if held is None:
+                return problem
+            try:
+                if held.facts.root_hash != wanted.root_hash:
+                    return problem
+                region = await immutable(self._vault, held)
+                if region is not None:
+                    return held.facts, region
+            finally:
+                held.release()
+            # It is gone from here; a replica of the same step may be here as well.
+            problem = f"its copy of {wanted.key} is bad"
+
+    async def _bring(self, source: Source, *, patient: bool) -> tuple[CopyFacts, Region]:
+        vault = self._vault
+        if not source.address:
+            return await self._from_file(source)
+        remote = vault.site.remote(source.node, source.address, vault.job, vault.transfer_key)
+        incoming = vault.site.incoming
+        mover = replace(incoming, floor=None) if patient else incoming
+        while True:
+            before = vault.arrivals.brought(source.wanted)
+            try:
+                return await get(remote, source.wanted, vault.arrivals, mover)
+            except MismatchError as error:
+                vault.bad(f"{error} from {source.node}")
+                raise
+            except SlowError:
+                raise  # it may go on for ever like this: others first
+            except OSError as error:
+                # A source that was cut in the middle is asked to go on, if it brought anything.
+                if vault.arrivals.brought(source.wanted) <= before:
+                    raise
+                logger.info("%s from %s goes on after: %s", source.wanted.key, source, error)
+
+    async def _from_file(self, source: Source) -> tuple[CopyFacts, Region]:
+        vault = self._vault
+        if vault.files is None:
+            raise FileNotFoundError("this node has no storage for the job")
+        try:
+            facts = await vault.files.manifest(file_name(source))
+            region = await vault.files.load(facts)
+        except BadFileError as error:
+            vault.bad(f"{source.wanted.key} in {source} is bad: {error}")
+            raise
+        try:
+            await self._verify(source, facts, region)
+        except BaseException:
+            region.drop()
+            raise
+        return facts, region
+
+    async def _verify(self, source: Source, facts: CopyFacts, region: Region) -> None:
+        vault = self._vault
+        if not await vault.site.workers.run(region.freeze):
+            raise BadFileError("a process still writes to the memory that the file was read into")
+        found = await root_hash(vault.site.workers, region, facts.size_bytes)
+        if found != facts.root_hash:
+            vault.bad(f"{source.wanted.key} in {source} is not what was verified before")
+            raise BadFileError("its bytes are not what was verified before")
+        region.proven = found

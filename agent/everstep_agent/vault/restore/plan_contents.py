@@ -1,0 +1,132 @@
+"""What is in the copies that a plan names; of equal copies, one is asked."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.restore.sources import Source
+from everstep_agent.vault.snapshots.copies import CopyFacts
+from everstep_agent.vault.snapshots.file_tier import FileName
+from everstep_agent.vault.snapshots.manifest import names_in_parts
+from everstep_agent.vault.transfer.client import manifests
+from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_common.trainer_messages import Entry
+
+logger = logging.getLogger(__name__)
+
+
+class Contents:
+    """Manifests of one job's plan; what one rank has asked for, the others find here."""
+
+    def __init__(self, vault: JobVault) -> None:
+        self._vault = vault
+        self._parts: dict[bytes, tuple[Entry, ...]] = {}
+        self._names: dict[bytes, frozenset[str]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def of(self, source: Source) -> tuple[Entry, ...] | None:
+        """Return the shards of a source, if they are known; offsets are those of an equal copy."""
+        return self._parts.get(source.part)
+
+    def names(self, source: Source) -> frozenset[str] | None:
+        """Return the names of a source's shards, if they are known."""
+        return self._names.get(source.part)
+
+    def unknown(self, sources: Iterable[Source]) -> list[Source]:
+        """Return those whose shards are not known."""
+        return [source for source in sources if source.part not in self._names]
+
+    def forget(self) -> None:
+        """Another plan begins."""
+        self._parts.clear()
+        self._names.clear()
+
+    async def learn(self, sources: Sequence[Source]) -> list[str]:
+        """Ask for what is not known, from the best source of each part; return what went wrong."""
+        problems: list[str] = []
+        async with self._one_at_a_time:
+            self._learn_own(sources)
+            await self._name()
+            asked: set[Source] = set()
+            while True:
+                first: dict[bytes, Source] = {}
+                for source in self.unknown(sources):
+                    if source not in asked:
+                        first.setdefault(source.part, source)
+                if not first:
+                    return problems
+                asked.update(first.values())
+                problems += await self._ask(first.values())
+                await self._name()
+
+    def _learn_own(self, sources: Sequence[Source]) -> None:
+        held = {(facts.key, facts.root_hash): facts for facts, _ in self._vault.holdings.facts()}
+        for source in sources:
+            facts = held.get((source.wanted.key, source.wanted.root_hash))
+            if facts is not None:
+                self._parts[source.part] = facts.entries
+
+    async def _ask(self, sources: Iterable[Source]) -> list[str]:
+        """Ask every node once for all that it has; return what went wrong."""
+        nodes: defaultdict[tuple[str, str], list[Source]] = defaultdict(list)
+        for source in sources:
+            nodes[source.node, source.address].append(source)
+        asked = [
+            self._ask_node(address, of_node) if address else self._ask_files(of_node)
+            for (_, address), of_node in nodes.items()
+        ]
+        problems = await asyncio.gather(*asked)
+        return [problem for some in problems for problem in some]
+
+    async def _ask_node(self, address: str, sources: list[Source]) -> list[str]:
+        vault = self._vault
+        node = sources[0].node
+        remote = vault.site.remote(node, address, vault.job, vault.transfer_key)
+        wanted = [source.wanted for source in sources]
+        try:
+            found = await manifests(remote, wanted, vault.site.incoming.timeout_s)
+        except OSError as error:
+            return [f"{sources[0]}: {error or 'no answer in time'}"]
+        return [
+            f"{source} has no copy of {source.wanted.key}"
+            for source in sources
+            if not self._note(source, found.get(source.wanted.key))
+        ]
+
+    async def _ask_files(self, sources: list[Source]) -> list[str]:
+        problems = []
+        for source in sources:
+            try:
+                self._note(source, await self._read(source))
+            except OSError as error:
+                problems.append(f"{source}: {error or 'no answer in time'}")
+        return problems
+
+    async def _read(self, source: Source) -> CopyFacts | None:
+        files = self._vault.files
+        if files is None:
+            raise FileNotFoundError("this node has no storage for the job")
+        return await files.manifest(file_name(source))
+
+    async def _name(self) -> None:
+        """What is known counts from now on."""
+        for part in self._parts.keys() - self._names.keys():
+            entries = self._parts[part]
+            names = await slowly(names_in_parts(entries))
+            # Another plan may have begun meanwhile.
+            if self._parts.get(part) is entries:
+                self._names[part] = names
+
+    def _note(self, source: Source, facts: CopyFacts | None) -> bool:
+        if facts is not None:
+            self._parts[source.part] = facts.entries
+        return facts is not None
+
+
+def file_name(source: Source) -> FileName:
+    """Return a source as the storage knows it."""
+    wanted: Expected = source.wanted
+    return FileName(wanted.key, wanted.size_bytes, wanted.root_hash, source.layout)

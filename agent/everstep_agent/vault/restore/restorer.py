@@ -1,0 +1,161 @@
+"""Gets a rank its state back: each shard from the best source that proves to be good."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory.allocator import MemoryShortError
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.restore.fetcher import Fetching
+from everstep_agent.vault.restore.plan_contents import Contents
+from everstep_agent.vault.restore.source_search import Search
+from everstep_agent.vault.restore.sources import Source, Tier, first_for, lacking_in_parts
+from everstep_agent.vault.slot_preallocation import sizes_ahead
+from everstep_agent.vault.snapshots.manifest import chosen_in_parts
+from everstep_agent.vault.transfer.min_rate import SlowError
+from everstep_common.trainer_messages import Entry
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPart:
+    """Verified memory and the shards to take from it; whoever has it drops the region."""
+
+    entries: tuple[Entry, ...]
+    region: Region
+    # Where the bytes were when they were asked for: in the tiers' words.
+    origin: str
+
+
+class Restorer:
+    """Restores for all local ranks of one job; what one has fetched, the others find here."""
+
+    def __init__(self, vault: JobVault) -> None:
+        self._vault = vault
+        self._contents = Contents(vault)
+        self._fetching = Fetching(vault)
+
+    def prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
+        """Begin to fetch and verify what the ranks of this node snapshotted themselves.
+
+        What other ranks did, a new world size may need; nobody knows before the ranks ask. Then
+        make the slots that the ranks will ask for: the state comes first.
+        """
+        self._contents.forget()
+        self._fetching.forget()
+        if plan.restore:
+            self._vault.ongoing.ahead(self._do_ahead(plan), plan.generation)
+        else:
+            self._vault.release_ready()
+
+    async def fetch_early(self, wanted: fleet_pb2.SpareMemory) -> None:
+        """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
+        ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
+        plan = fleet_pb2.StartGeneration(job=wanted.job, sources=wanted.ahead)
+        sources = Search(self._vault, self._contents, plan).sources
+        await asyncio.gather(*map(self._early, first_for(ranks, sources)))
+
+    async def _early(self, source: Source) -> None:
+        if await self._prepare(source):
+            counts = self._vault.site.counts
+            counts.early_copies += 1
+            counts.early_bytes += source.wanted.size_bytes
+
+    async def restore(
+        self, plan: fleet_pb2.StartGeneration, names: Iterable[str], rank: int
+    ) -> list[RestoredPart]:
+        """Return to a rank every shard that it named, or all of the plan. Raises RestoreError."""
+        search = Search(self._vault, self._contents, plan, rank)
+        missing = set(names) or await search.all_names()
+        parts: list[RestoredPart] = []
+        try:
+            while missing:
+                chosen = await search.choose(missing)
+                # Ends when all have ended, even when it is cancelled: nothing is added after that.
+                results = await asyncio.gather(
+                    *(self._add_part(parts, source, missing, search) for source in chosen),
+                    return_exceptions=True,
+                )
+                for result in results:
+                    if result is not None:
+                        raise result
+                brought = [(entry.name for entry in part.entries) for part in parts]
+                missing = await slowly(lacking_in_parts(missing, brought))
+        except BaseException:
+            for part in parts:
+                part.region.drop()
+            raise
+        return parts
+
+    async def describe(
+        self, plan: fleet_pb2.StartGeneration, rank: int | None
+    ) -> tuple[Entry, ...]:
+        """Return what the plan's step has: of one rank's copy, or (None) each shard once.
+
+        Raises RestoreError. A rank that has no copy of its own, the world being another one now,
+        is told everything.
+        """
+        search = Search(self._vault, self._contents, plan)
+        return await search.entries(rank)
+
+    async def _do_ahead(self, plan: fleet_pb2.StartGeneration) -> None:
+        await self._prefetch(plan)
+        vault = self._vault
+        sizes = sizes_ahead(plan, vault.holdings.ranks)
+        wanted = {rank: vault.wanted(size) for rank, size in sizes.items()}
+        await vault.slots_ahead.make(plan.generation, wanted)
+        vault.arrivals.wait_no_more()
+
+    async def _prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
+        ranks = range(plan.first_rank, plan.first_rank + plan.processes)
+        search = Search(self._vault, self._contents, plan)
+        try:
+            await search.storage_if_alone()
+        except OSError as error:
+            logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
+        await asyncio.gather(*map(self._prepare, first_for(ranks, search.sources)))
+
+    async def _prepare(self, source: Source) -> bool:
+        """Do ahead what a restore would do; return whether a copy was brought here."""
+        key = source.wanted.key
+        try:
+            await self._fetching.prepare(source)
+        except (OSError, MemoryShortError) as error:  # the restore will say so, and go on
+            logger.info("prefetch of %s from %s: %s", key, source, error or "no answer in time")
+            return False
+        if source.tier is Tier.OWN_MEMORY:
+            return False
+        where = (self._vault.job, key.step, key.rank, source)
+        logger.info("job %s: prefetched step %d of rank %d from %s", *where)
+        return True
+
+    async def _add_part(
+        self, parts: list[RestoredPart], source: Source, missing: set[str], search: Search
+    ) -> None:
+        try:
+            facts, region = await self._fetching.get(source, patient=search.last_resort(source))
+        except SlowError as error:
+            search.slow(source, str(error))
+            return
+        except (OSError, MemoryShortError) as error:
+            search.failed(source, str(error) or "no answer in time")
+            return
+        entries = await _taken(facts.entries, missing, region)
+        if not entries:
+            region.drop()
+            search.failed(source, "what was wanted is not in it")
+            return
+        parts.append(RestoredPart(entries, region, str(source)))
+
+
+async def _taken(entries: tuple[Entry, ...], names: set[str], region: Region) -> tuple[Entry, ...]:
+    try:
+        return await slowly(chosen_in_parts(entries, names))
+    except BaseException:
+        region.drop()
+        raise

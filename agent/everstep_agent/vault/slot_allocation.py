@@ -1,0 +1,87 @@
+"""Makes the slots of a rank: new memory for every generation and every process."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from everstep_agent.vault.memory.allocator import Demand, MemoryShortError
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import Slot, SlotTable
+from everstep_agent.vault.vault_context import Site
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that may write some memory."""
+
+    generation: int
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Slots for a rank of this user's job."""
+
+    job: str
+    uid: int
+    slots: int
+    # With how many it can do where there is no memory for all: after a recovery, when an older
+    # generation still has its own, fewer slots are better than none for as long as this one lasts.
+    slots_min: int
+    slot_bytes: int
+    # It was promised nothing when its launcher joined, and begins only now.
+    after_promises: bool = False
+
+
+async def new_regions(site: Site, wanted: Wanted, generation: int, rank: int) -> list[Region]:
+    """Return new memory for the slots of a rank. Raises MemoryShortError."""
+    return await _as_many_as_fit(site, wanted, f"everstep-{wanted.job:.80}-{generation}-{rank}")
+
+
+async def make_way(site: Site, before: RankMemory, wanted: Wanted) -> None:
+    """Give up the slots that new ones replace, if the new ones fit only then."""
+    demand = _demand(wanted, wanted.slots, "")
+    if await site.allocator.fits(demand):
+        return
+    if await site.allocator.fits(demand, before.held()):
+        before.retire(site.shelf)
+
+
+async def shelve(site: Site, job: str, owner: Owner, made: Iterable[Region]) -> RankMemory:
+    """Return new memory as empty slots that outlive a restart of the agent."""
+    regions = dict(enumerate(made))
+    slots = [Slot(index) for index in regions]
+    table = SlotTable(owner.generation, owner.rank, regions[0].size_bytes, slots, site.next_epoch)
+    memory = RankMemory(job, table, regions, {})
+    memory.holder, memory.lot = owner.pid, site.next_epoch()
+    for slot in slots:
+        fd, shelved = regions[slot.index].fd, memory.shelved(slot)
+        memory.names[slot.index] = await site.shelf.put(fd, shelved, site.workers)
+    return memory
+
+
+async def _as_many_as_fit(site: Site, wanted: Wanted, name: str) -> list[Region]:
+    slots = wanted.slots
+    while True:
+        try:
+            return await site.allocator.allocate(_demand(wanted, slots, name))
+        except MemoryShortError as error:
+            if slots <= wanted.slots_min:
+                raise
+            slots -= 1
+            logger.warning("job %s: %d slots for a rank instead: %s", wanted.job, slots, error)
+
+
+def _demand(wanted: Wanted, slots: int, name: str) -> Demand:
+    return Demand(
+        wanted.uid,
+        slots,
+        wanted.slot_bytes,
+        name,
+        wanted.job,
+        after_promises=wanted.after_promises,
+    )

@@ -1,0 +1,223 @@
+"""Copies that this node holds: what was committed here, and what came from elsewhere."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey, Recoverable
+from everstep_agent.vault.snapshots.descriptor_store import Shelf, ShelvedMemory
+from everstep_agent.vault.snapshots.manifest import Checks
+from everstep_agent.vault.snapshots.slots import Slot, SlotEvent, SlotState, SlotTable
+
+
+class RankMemory:
+    """The slots of one rank in one generation, with their memory."""
+
+    def __init__(
+        self, job: str, table: SlotTable, regions: dict[int, Region], names: dict[int, str]
+    ) -> None:
+        self.table = table
+        self.regions = regions
+        self._job = job
+        self.names = names
+        # Made together; an agent after this one gives slots out only if all of them came over.
+        self.slots_made = len(regions)
+        # Tells it from other memory of this rank and generation; the newer one has the higher lot.
+        self.lot = 0
+        # The manifest that was looked at last: the next one is the same, as a rule.
+        self.checks = Checks()
+        # The one process that was given the memory for writing.
+        self.holder = 0
+        # Gives no slot out any more: its copies are sources, each freed as soon as it may be.
+        self.retired = False
+        # Copies are verified in the order of their commits: one that is reported before an older
+        # one makes the older step look as if this rank had passed it without a snapshot.
+        self.verifying = asyncio.Lock()
+
+    def shelved(self, slot: Slot) -> ShelvedMemory:
+        """Return a slot as the next agent process must know it."""
+        return ShelvedMemory(
+            job=self._job,
+            generation=self.table.generation,
+            rank=self.table.rank,
+            slot=slot.index,
+            state=slot.state.value,
+            step=slot.step,
+            epoch=slot.epoch,
+            root_hash=slot.root_hash,
+            entries=slot.entries,
+            holder=self.holder,
+            slots=self.slots_made,
+            lot=self.lot,
+        )
+
+    def remember(self, slot: Slot, shelf: Shelf) -> None:
+        """Bring what is shelved up to date; memory that was given back stays forgotten."""
+        if slot in self.table.slots:
+            shelf.update(self.names[slot.index], self.shelved(slot))
+
+    def sweep(self, recoverable: Recoverable, shelf: Shelf) -> bool:
+        """Free what the job can do without; return whether a copy went."""
+        freed = False
+        for slot in list(self.table.slots):
+            if not self.table.reusable(slot, recoverable):
+                continue
+            if slot.apply(SlotEvent.FREED):
+                freed = True
+                if not self.retired:
+                    self.remember(slot, shelf)
+            if self.retired:
+                self._close(slot, shelf)
+        return freed
+
+    def retire(self, shelf: Shelf) -> None:
+        """Give out nothing any more, and close what has no copy in it."""
+        self.table.abandon()
+        self.retired = True
+        for slot in list(self.table.slots):
+            if slot.state is SlotState.EMPTY:
+                self._close(slot, shelf)
+
+    def empty(self) -> bool:
+        """Return whether there is no copy in it; what was begun counts for none."""
+        states = {slot.state for slot in self.table.slots}
+        return states <= {SlotState.EMPTY, SlotState.WRITING}
+
+    def held(self) -> list[Region]:
+        """Return the memory that is still here."""
+        return [self.regions[slot.index] for slot in self.table.slots]
+
+    def close(self, shelf: Shelf) -> None:
+        """Give all the memory back."""
+        self.retired = True
+        for slot in list(self.table.slots):
+            self._close(slot, shelf)
+
+    def _close(self, slot: Slot, shelf: Shelf) -> None:
+        self.table.slots.remove(slot)
+        self.regions[slot.index].drop()
+        shelf.remove(self.names[slot.index])
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A copy that this node did not write."""
+
+    facts: CopyFacts
+    region: Region
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One verified copy, pinned: ``release`` gives it back."""
+
+    facts: CopyFacts
+    region: Region
+    replica: bool
+    # Nobody will be asked to write it again, so its bytes may be frozen.
+    retired: bool
+    release: Callable[[], None]
+
+
+class Holdings:
+    """All copies of one job on this node."""
+
+    def __init__(self, shelf: Shelf, changed: Callable[[], None]) -> None:
+        self._shelf = shelf
+        self._changed = changed
+        self.ranks: list[RankMemory] = []
+        self.replicas: dict[CopyKey, Replica] = {}
+
+    def own(self) -> Iterator[tuple[RankMemory, Slot]]:
+        """Yield the verified copies that were written here."""
+        for memory in self.ranks:
+            for slot in memory.table.slots:
+                if slot.state is SlotState.VERIFIED:
+                    yield memory, slot
+
+    def wrote(self, key: CopyKey) -> bool:
+        """Return whether there is a verified copy that was written here."""
+        return any(memory.table.key(slot) == key for memory, slot in self.own())
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how much memory this is."""
+        return sum(self.sizes())
+
+    def sizes(self) -> tuple[int, int]:
+        """Return how much memory the slots take, and how much the replicas."""
+        slots = sum(region.size_bytes for memory in self.ranks for region in memory.held())
+        replicas = sum(replica.region.size_bytes for replica in self.replicas.values())
+        return slots, replicas
+
+    def given(self) -> list[int]:
+        """Return how much memory each rank has that has slots to write to."""
+        ranks = (memory for memory in self.ranks if not memory.retired)
+        return [sum(region.size_bytes for region in memory.held()) for memory in ranks]
+
+    def facts(self) -> list[tuple[CopyFacts, bool]]:
+        """Return all verified copies, and whether each is a replica."""
+        own = [(memory.table.facts(slot), False) for memory, slot in self.own()]
+        return own + [(replica.facts, True) for replica in self.replicas.values()]
+
+    def pin(self, key: CopyKey) -> Held | None:
+        """Return a verified copy that stays as it is until it is released; own memory first."""
+        for memory, slot in self.own():
+            if memory.table.key(slot) == key:
+                return self._pin_slot(memory, slot)
+        replica = self.replicas.get(key)
+        if replica is None:
+            return None
+        return Held(replica.facts, replica.region.hold(), True, True, replica.region.drop)
+
+    def _pin_slot(self, memory: RankMemory, slot: Slot) -> Held:
+        region = memory.regions[slot.index].hold()
+        slot.pins += 1
+
+        def release() -> None:
+            slot.pins -= 1
+            region.drop()
+            self._changed()
+
+        return Held(memory.table.facts(slot), region, False, memory.retired, release)
+
+    def discard(self, held: Held) -> None:
+        """Forget a copy whose bytes are not what they were."""
+        if held.replica:
+            replica = self.replicas.get(held.facts.key)
+            if replica is not None and replica.region is held.region:
+                self._drop_replica(held.facts.key)
+            return
+        for memory, slot in self.own():
+            if memory.table.key(slot) == held.facts.key:
+                slot.apply(SlotEvent.FOUND_BAD)
+                memory.remember(slot, self._shelf)
+
+    def add_replica(self, replica: Replica) -> None:
+        """Keep a verified copy that came from elsewhere."""
+        self._drop_replica(replica.facts.key)
+        self.replicas[replica.facts.key] = replica
+
+    def sweep(self, recoverable: Recoverable) -> None:
+        """Free what the job can do without."""
+        for memory in self.ranks:
+            memory.sweep(recoverable, self._shelf)
+        self.ranks = [memory for memory in self.ranks if memory.table.slots]
+        for key in [key for key in self.replicas if recoverable.frees(key, replica=True)]:
+            self._drop_replica(key)
+
+    def close(self) -> None:
+        """Give all the memory back."""
+        for memory in self.ranks:
+            memory.close(self._shelf)
+        self.ranks.clear()
+        for key in list(self.replicas):
+            self._drop_replica(key)
+
+    def _drop_replica(self, key: CopyKey) -> None:
+        replica = self.replicas.pop(key, None)
+        if replica is not None:
+            replica.region.drop()
+            self._shelf.remove(replica.name)

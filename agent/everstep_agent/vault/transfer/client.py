@@ -1,0 +1,139 @@
+"""Stores replicas on other agents, and fetches copies and their manifests from them."""
+
+import asyncio
+from collections.abc import Sequence
+
+from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.manifest import checked_in_parts
+from everstep_agent.vault.transfer.connection import BulkError, Wire
+from everstep_agent.vault.transfer.engine import Departure, Mover
+from everstep_agent.vault.transfer.incoming_copy import Arrival
+from everstep_agent.vault.transfer.messages import (
+    PROTOCOL,
+    Accept,
+    Get,
+    Manifest,
+    Manifests,
+    Mismatch,
+    Offer,
+    Put,
+    Sorry,
+    Stored,
+)
+from everstep_agent.vault.transfer.receive_buffers import Arrivals, Expected
+from everstep_agent.vault.transfer.remote_agent import RefusedError, Remote, answer, connect
+from everstep_agent.vault.transfer.streams import Streams
+from everstep_agent.vault.transfer.stripes import Queue, absent
+
+# The other agent may first wait for an earlier attempt to end, allocate, or read a file.
+_PATIENCE = 4
+
+
+class MismatchError(BulkError):
+    """The bytes that arrived are not those that were hashed."""
+
+
+async def put(remote: Remote, facts: CopyFacts, region: Region, mover: Mover) -> None:
+    """Store a replica; returns when the other agent has acknowledged the hash. Raises OSError.
+
+    RefusedError when it does not want it, MismatchError when the bytes arrived changed. What a cut
+    attempt has brought is not sent again by the next one.
+    """
+    wire = await connect(remote, mover.timeout_s)
+    try:
+        key, size = facts.key, facts.size_bytes
+        await wire.send(
+            Put(key.generation, key.rank, key.step, size, facts.root_hash, facts.entries, PROTOCOL)
+        )
+        said = await answer(wire, _PATIENCE * mover.timeout_s, Accept, Stored)
+        if isinstance(said, Accept):
+            departure = Departure(region, Queue(absent(said.present, size)))
+            streams = Streams(remote, key, said.nonce, mover)
+            await streams.run(wire, size, lambda one: mover.send(one, departure))
+            said = await answer(wire, _PATIENCE * mover.timeout_s, Stored, Mismatch)
+        if not isinstance(said, Stored) or said.root_hash != facts.root_hash:
+            raise MismatchError(f"{facts.key} arrived changed at {remote.address}")
+    finally:
+        wire.close()
+
+
+async def get(
+    remote: Remote, expected: Expected, arrivals: Arrivals, mover: Mover
+) -> tuple[CopyFacts, Region]:
+    """Fetch a copy, verified and frozen. Raises OSError, and MemoryShortError.
+
+    MismatchError for one whose bytes are wrong, SlowError below the mover's floor. What a cut
+    attempt has brought is not fetched again by the next one, from whomever.
+    """
+    wire = await connect(remote, mover.timeout_s)
+    try:
+        await wire.send(_get(expected))
+        offer = await answer(wire, _PATIENCE * mover.timeout_s, Offer)
+        assert isinstance(offer, Offer)
+        facts = await _checked(Manifest(offer.size_bytes, offer.root_hash, offer.entries), expected)
+        arrival = await arrivals.open(expected, f"everstep-fetched-{expected.key.rank}")
+        arrival.watch = mover.floor.watch() if mover.floor else None
+        try:
+            await wire.send(Accept(arrival.present()))
+            streams = Streams(remote, expected.key, offer.nonce, mover)
+            size = expected.size_bytes
+            await streams.run(wire, size, lambda one: mover.receive(one, arrival))
+            if not arrival.complete():
+                raise BulkError("the copy was cut short")
+        except BaseException:
+            arrivals.put_by(arrival)
+            raise
+        return facts, await _proven(wire, arrival, arrivals, mover)
+    finally:
+        wire.close()
+
+
+async def manifests(
+    remote: Remote, copies: Sequence[Expected], timeout_s: float
+) -> dict[CopyKey, CopyFacts]:
+    """Return what is in those of the copies that the other agent has. Raises OSError."""
+    wire = await connect(remote, timeout_s)
+    found = {}
+    try:
+        await wire.send(Manifests(tuple(map(_get, copies))))
+        for expected in copies:
+            async with asyncio.timeout(_PATIENCE * timeout_s):
+                said = await wire.receive(Manifest, Sorry)
+            if isinstance(said, Manifest):
+                found[expected.key] = await _checked(said, expected)
+    finally:
+        wire.close()
+    return found
+
+
+async def _proven(wire: Wire, arrival: Arrival, arrivals: Arrivals, mover: Mover) -> Region:
+    root_hash = arrival.root()
+    region = arrivals.take(arrival)
+    try:
+        if root_hash != arrival.root_hash:
+            await wire.send(Mismatch(root_hash))
+            raise MismatchError(f"{arrival.key} arrived changed")
+        await wire.send(Stored(root_hash))
+        await mover.workers.run(region.freeze)  # the kernel looks at every page
+        region.proven = root_hash
+    except BaseException:
+        region.drop()
+        raise
+    return region
+
+
+def _get(expected: Expected) -> Get:
+    key = expected.key
+    return Get(key.generation, key.rank, key.step, expected.size_bytes, expected.root_hash)
+
+
+async def _checked(found: Manifest, expected: Expected) -> CopyFacts:
+    key = expected.key
+    if (found.root_hash, found.size_bytes) != (expected.root_hash, expected.size_bytes):
+        raise RefusedError(f"the copy of {key} that is there is a different one")
+    checked = await slowly(checked_in_parts(found.entries, found.size_bytes))
+    if checked.problem:
+        raise RefusedError(f"the manifest of {key} is wrong: {checked.problem}")
+    return CopyFacts(key, found.size_bytes, found.root_hash, found.entries)

@@ -1,0 +1,82 @@
+"""A copy cut into stripes, which the streams of a transfer share out among them. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from threading import Lock
+
+from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES
+
+# One stripe is one chunk of the root hash: whoever receives it hashes it alone.
+STRIPE_BYTES = CHUNK_BYTES
+# Two fill 25 Gbit/s. What a recovery fetches always has as many: one can take new memory, which is
+# dear, while the other receives.
+STREAMS = 2
+# Two at each end, and as many left to training.
+_PROCESSORS_FOR_STREAMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """One part of a copy."""
+
+    index: int
+    start: int
+    size_bytes: int
+
+
+def cut(size_bytes: int) -> list[Stripe]:
+    """Return the stripes of a copy, in order."""
+    return [
+        Stripe(index, start, min(STRIPE_BYTES, size_bytes - start))
+        for index, start in enumerate(range(0, size_bytes, STRIPE_BYTES))
+    ]
+
+
+def bitmap(indices: Iterable[int], count: int) -> bytes:
+    """Return which of ``count`` stripes these are, one bit each."""
+    bits = sum(1 << index for index in indices)
+    return bits.to_bytes(-(-count // 8), "little")
+
+
+def absent(present: bytes, size_bytes: int) -> list[Stripe]:
+    """Return the stripes of a copy whose bits are not set."""
+    stripes = cut(size_bytes)
+    # What reaches beyond the stripes means nothing, however long it is.
+    bits = present[: -(-len(stripes) // 8)].ljust(-(-len(stripes) // 8), b"\0")
+    return [one for one in stripes if not bits[one.index // 8] >> one.index % 8 & 1]
+
+
+def streams_for(processors: int) -> int:
+    """Return how many streams a replica is worth on a node of so many processors.
+
+    A stream that waits for its bytes costs a wake-up for nearly every packet. On two processors,
+    1 GiB took 0.35 s either way, and 0.5 s of CPU with two streams, 0.3 s with one.
+    """
+    return STREAMS if processors >= _PROCESSORS_FOR_STREAMS else 1
+
+
+def useful_streams(streams: int, size_bytes: int) -> int:
+    """Return how many streams a copy is worth: none beyond its stripes, at least one."""
+    return max(1, min(streams, -(-size_bytes // STRIPE_BYTES)))
+
+
+class Queue:
+    """The stripes that still have to travel; each goes to the first stream that is free.
+
+    So a slow stream carries few, and none waits for it. For threads.
+    """
+
+    def __init__(self, stripes: Iterable[Stripe]) -> None:
+        self._stripes: Iterator[Stripe] = iter(stripes)
+        self._lock = Lock()
+
+    def add(self, stripes: Iterable[Stripe]) -> None:
+        """Let these travel, too."""
+        with self._lock:
+            self._stripes = chain(self._stripes, stripes)
+
+    def take(self) -> Stripe | None:
+        """Return the next one, or None when all are under way."""
+        with self._lock:
+            return next(self._stripes, None)

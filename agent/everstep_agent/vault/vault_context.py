@@ -1,0 +1,65 @@
+"""What the vaults of all jobs on a node share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.detectors.transfers import RefusalWatch
+from everstep_agent.messaging.message_memory import Rooms
+from everstep_agent.vault.memory.allocator import Allocator
+from everstep_agent.vault.snapshots.descriptor_store import Shelf
+from everstep_agent.vault.transfer.certificates import Secrecy
+from everstep_agent.vault.transfer.engine import Mover
+from everstep_agent.vault.transfer.remote_agent import Remote
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters since the agent started."""
+
+    committed: int = 0
+    skipped: int = 0
+    bad_copies: int = 0
+    torn: int = 0
+    replicated: int = 0
+    replicated_bytes: int = 0
+    received_bytes: int = 0
+    replication_failures: int = 0
+    # Copies fetched while a member was only silent, and how often that was for nothing.
+    early_copies: int = 0
+    early_bytes: int = 0
+    early_left_off: int = 0
+    stored: int = 0
+    stored_bytes: int = 0
+    stored_s: float = 0.0
+    storing_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The node's side of every vault.
+
+    ``outgoing`` and ``incoming`` have threads of their own, so that two nodes that send to each
+    other cannot wait for each other.
+    """
+
+    node: str
+    slots_per_rank: int
+    workers: Workers
+    outgoing: Mover
+    incoming: Mover
+    allocator: Allocator
+    shelf: Shelf
+    next_epoch: Callable[[], int]
+    # For what is long, from and to anybody.
+    rooms: Rooms
+    # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
+    cut_kept_s: float = 30.0
+    counts: Counts = field(default_factory=Counts)
+    # With TLS, or (None) without, from and to anybody; and who refused that.
+    secrecy: Secrecy | None = None
+    refusals: RefusalWatch = field(default_factory=RefusalWatch)
+
+    def remote(self, node: str, address: str, job: str, transfer_key: bytes) -> Remote:
+        """Return another node, as this one speaks with it."""
+        return Remote(address, job, transfer_key, node, self.secrecy, self.refusals)

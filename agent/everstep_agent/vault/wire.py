@@ -1,0 +1,36 @@
+"""What the controller's words mean to a vault. Pure."""
+
+from collections.abc import Iterable
+
+from everstep_agent.vault.snapshots.cadence import Hold, Rule
+from everstep_agent.vault.snapshots.copies import Carried, CopyKey, Recoverable, Target, carried
+from everstep_proto.generated import fleet_pb2
+
+
+def carried_from_wire(sources: Iterable[fleet_pb2.ShardSource], node: str) -> Carried:
+    """Return what a generation begins from, as the node sees it."""
+    named = ((CopyKey(one.generation, one.rank, one.step), one.node) for one in sources)
+    return carried(named, node)
+
+
+def recoverable_from_wire(directive: fleet_pb2.VaultDirective) -> Recoverable:
+    """Return what may be freed."""
+    step = directive.recoverable_step if directive.has_recoverable else None
+    return Recoverable(directive.generation, step, frozenset(directive.dead_steps))
+
+
+def target_from_wire(directive: fleet_pb2.VaultDirective) -> Target | None:
+    """Return who keeps the replicas."""
+    if not directive.replica_bulk_address:
+        return None
+    return Target(directive.replica_target.node, directive.replica_bulk_address)
+
+
+def hold_from_wire(directive: fleet_pb2.VaultDirective) -> Hold | None:
+    """Return after which step a restart is planned, if one is."""
+    return Hold(directive.generation, directive.hold_after) if directive.holds else None
+
+
+def cadence_from_wire(directive: fleet_pb2.VaultDirective) -> Rule:
+    """Return which steps are to be snapshotted."""
+    return Rule(directive.snapshot_from, max(1, directive.snapshot_every))
