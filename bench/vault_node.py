@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.recheck import root_hash
 from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.verification import hash_in_parallel
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
@@ -101,7 +101,7 @@ class Commands:
             raise RuntimeError(f"the copy of step {step} is gone")
         try:
             began = time.monotonic()
-            found = await root_hash(vault.site.workers, held.region, held.facts.size_bytes)
+            found = await hash_in_parallel(vault.site.workers, held.region, held.facts.size_bytes)
             took_s = time.monotonic() - began
         finally:
             held.release()

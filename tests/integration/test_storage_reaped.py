@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.child_exit import Death
 from everstep_agent.storage.worker.messages import Look, Place, Seen
 from everstep_agent.storage.worker_pool import Clerks
-from everstep_agent.storage.worker_process import JobUser
+from everstep_agent.storage.worker_process import Death, JobUser
 from integration.vault_world import TIMEOUT_S, lived
 
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from everstep_agent.storage.backends import boto
+from everstep_agent.storage.backends import bucket
 from everstep_agent.storage.backends.backend import Decide, DepotError
 from everstep_agent.storage.backends.bucket import BucketDepot
 from everstep_agent.storage.formats.records import StepKey
@@ -62,7 +62,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
             for name, value in values.items():
                 monkeypatch.setenv(name, value)
             _until_open(port)
-            boto.client().create_bucket(Bucket="everstep-test")
+            bucket.s3_client().create_bucket(Bucket="everstep-test")
             yield values
         finally:
             server.kill()
@@ -156,7 +156,7 @@ class _Slow(BucketDepot):
         def late(now: bytes | None, newest: int) -> bytes | None:
             decided = decide(now, newest)
             while self.overtaken:
-                move_latest(boto.open_bucket(_PLACE, "demo"), self.overtaken.pop())
+                move_latest(bucket.open_bucket(_PLACE, "demo"), self.overtaken.pop())
             return decided
 
         super().move_latest(generation, late)
@@ -174,20 +174,20 @@ def test_a_publisher_that_is_overtaken_before_it_writes_changes_nothing(
                 await _publish(clerks, 1, StepKey(1, 1))
 
     asyncio.run(steps())
-    store = boto.Boto(boto.client())
+    store = bucket.Boto3Store(bucket.s3_client())
     fence = publication(_PLACE, 2, StepKey(1, 1) if fenced_with_a_step else None)
     slow = _Slow(store, _PLACE, "demo")
     slow.overtaken = [fence]
     with pytest.raises(DepotError, match="generation 2 has taken over from 1"):
         move_latest(slow, publication(_PLACE, 1, StepKey(1, 2)))
-    content_now = boto.open_bucket(_PLACE, "demo").latest()
+    content_now = bucket.open_bucket(_PLACE, "demo").latest()
     assert content_now is not None
     assert b'"generation":2' in content_now.split(b'"target"')[0]
 
 
 def _uploads() -> list[object]:
     """What a bucket keeps of files that were never finished."""
-    listed = boto.client().list_multipart_uploads(Bucket="everstep-test")
+    listed = bucket.s3_client().list_multipart_uploads(Bucket="everstep-test")
     uploads = listed.get("Uploads", [])
     assert isinstance(uploads, list)
     return uploads
@@ -201,7 +201,7 @@ def _interrupted(by: Callable[[], object]) -> Iterator[memoryview]:
 
 
 def _store(pieces: Iterable[memoryview]) -> None:
-    depot = boto.open_bucket(_PLACE, "demo")
+    depot = bucket.open_bucket(_PLACE, "demo")
     depot.write(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
 
 
@@ -218,7 +218,7 @@ def test_what_went_wrong_first_is_said_though_tidying_up_fails_too() -> None:
         (upload,) = _uploads()
         assert isinstance(upload, dict)
         named = {"Bucket": "everstep-test", "Key": upload["Key"], "UploadId": upload["UploadId"]}
-        boto.client().abort_multipart_upload(**named)
+        bucket.s3_client().abort_multipart_upload(**named)
 
     with pytest.raises(DepotError, match=r"changed after .* still in the bucket: .*NoSuchUpload"):
         _store(_interrupted(abort))
@@ -226,12 +226,12 @@ def test_what_went_wrong_first_is_said_though_tidying_up_fails_too() -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_what_a_killed_writer_left_goes_when_the_file_is_written_again() -> None:
-    depot = boto.open_bucket(_PLACE, "demo")
+    depot = bucket.open_bucket(_PLACE, "demo")
     key = {"Bucket": "everstep-test", "Key": f"runs/one/demo/gen-1/step-1/{_NAME}"}
     for _ in range(2):
-        boto.client().create_multipart_upload(**key)
+        bucket.s3_client().create_multipart_upload(**key)
     other = key | {"Key": key["Key"] + "x"}
-    boto.client().create_multipart_upload(**other)
+    bucket.s3_client().create_multipart_upload(**other)
     _store([memoryview(bytes(_PART_BYTES))])
     assert [upload["Key"] for upload in _uploads() if isinstance(upload, dict)] == [other["Key"]]
     assert depot.size(StepKey(1, 1), _NAME) == _PART_BYTES

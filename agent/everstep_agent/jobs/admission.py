@@ -4,7 +4,7 @@ from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import goes_on
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.memory.allocator import Asker
-from everstep_agent.vault.memory.forecast import Forecast
+from everstep_agent.vault.memory.capacity import Forecast
 from everstep_common.trainer_messages import Join
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_agent.jobs.ranges import job_problem, number_problem
-from everstep_agent.vault.memory.forecast import Forecast
+from everstep_agent.vault.memory.capacity import Forecast
 from everstep_agent.vault.snapshots.cadence import Cadence
 from everstep_agent.vault.snapshots.database import write
 from everstep_common.codec import CodecError, from_json, to_json

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.messaging.connection import Connection
+from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.slot_allocation import Owner
-from everstep_agent.vault.slot_waiting import Wait, slot_for
 from everstep_agent.vault.snapshots.cadence import Pace, Waited, next_wanted
 from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_agent.vault.snapshots.holdings import RankMemory
@@ -154,8 +154,8 @@ class SlotSession:
         if starved or (away_s() > 0 and not last):
             wait_s = 0.0
         ends = clock() + wait_s
-        wait = Wait(wait_s, lambda: away_s() > 0 and not last)
-        answer = await slot_for(vault, memory, message.step, wait)
+        wait = SlotWait(wait_s, lambda: away_s() > 0 and not last)
+        answer = await vault.acquire_slot(memory, message.step, wait)
         if isinstance(answer, Grant):
             return answer
         if starved:

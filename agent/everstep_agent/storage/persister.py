@@ -13,7 +13,6 @@ from everstep_agent.storage.worker.messages import Place, WriteCopy, Written
 from everstep_agent.storage.worker_pool import Clerks
 from everstep_agent.storage.worker_process import RefusedError, StorageError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.recheck import recheck
 from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
 from everstep_agent.vault.snapshots.holdings import Held
 
@@ -93,7 +92,7 @@ class Persister:
 
     async def _good(self, held: Held, error: StorageError) -> bool:
         """Return whether the copy is still what was verified; a bad one is reported and dropped."""
-        return not isinstance(error, RefusedError) or await recheck(self._vault, held)
+        return not isinstance(error, RefusedError) or await self._vault.verifier.verify_again(held)
 
     async def _attempt(self, held: Held, mark: Shelfmark) -> None:
         began = asyncio.get_running_loop().time()

@@ -15,9 +15,36 @@ from typing import TypeVar
 from everstep_agent.messaging.connection import Connection
 from everstep_agent.messaging.peer import Peer
 from everstep_agent.probes.line_process import where_it_waits
-from everstep_agent.storage.child_exit import Death
 from everstep_agent.storage.worker import messages
 from everstep_common.frames import FrameError
+
+
+class Death:
+    """Watches one child from its birth. Event loop only."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        """Begin. Raises OSError when no descriptor is left for it."""
+        self._process = process
+        self._came = asyncio.Event()
+        self._descriptor = os.pidfd_open(process.pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
+
+    async def within(self, seconds: float) -> bool:
+        """Return whether it is dead, waiting at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._came.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        # At once: a pidfd can be read when the last thread has ended.
+        self._process.wait()
+        self._came.set()
+
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,6 +1,8 @@
 """The snapshots of one job on this node: slots of its ranks, replicas of others, what is owed."""
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from everstep_agent.concurrency.change_signal import Bell
@@ -8,27 +10,43 @@ from everstep_agent.concurrency.generation_tasks import Ongoing, Spawn
 from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.storage.persist_state import Wishes
 from everstep_agent.vault.memory.allocator import Asker, MemoryShortError
-from everstep_agent.vault.memory.forecast import SLOTS_MIN
+from everstep_agent.vault.memory.capacity import SLOTS_MIN
+from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.slot_allocation import Owner, Wanted, make_way, new_regions, shelve
 from everstep_agent.vault.slot_preallocation import SlotsAhead
 from everstep_agent.vault.snapshots.cadence import Cadence, Hold
 from everstep_agent.vault.snapshots.copies import (
     Carried,
+    CopyFacts,
     CopyKey,
     Layouts,
     Recoverable,
     Target,
 )
+from everstep_agent.vault.snapshots.descriptor_store import ShelvedMemory
 from everstep_agent.vault.snapshots.file_tier import FileTier
-from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory
+from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory, Replica
 from everstep_agent.vault.snapshots.slots import Grant, Slot, SlotState
 from everstep_agent.vault.transfer.receive_buffers import Arrivals
 from everstep_agent.vault.vault_context import Site
-from everstep_agent.vault.verification import prove
+from everstep_agent.vault.verification import CopyVerifier
 from everstep_common.trainer_messages import Commit
 
 # Sentences on bad copies that a report carries; a broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32
+
+
+# While the controller is away a job on one node frees its older steps itself, in the next turns of
+# the loop; one that is not given a slot by then is given none.
+_LAST_CHANCE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWait:
+    """How long to wait; ``in_vain``: the controller, whose word frees slots, is away."""
+
+    for_s: float
+    in_vain: Callable[[], bool]
 
 
 class JobVault:
@@ -68,6 +86,7 @@ class JobVault:
         self.replicas_short = False
         self.holdings = Holdings(site.shelf, self.changed)
         self.ongoing = Ongoing(job, spawn)
+        self.verifier = CopyVerifier(site, self.holdings, lambda: self.asker, self.bad)
         self._on_change = on_change
 
     @property
@@ -193,14 +212,32 @@ class JobVault:
         after = self.after_promises and not older
         return Wanted(self.job, self.uid, slots, least, size_bytes, after)
 
-    def begun(self, memory: RankMemory, grant: Grant) -> None:
-        """A slot was given out."""
+    async def acquire_slot(self, memory: RankMemory, step: int, wait: SlotWait) -> Grant | str:
+        """Give out a slot, waiting for one; a sentence when there was none in time."""
+        if memory.table.holds(step):
+            return f"step {step} is in the vault already"
+        try:
+            async with asyncio.timeout(wait.for_s) as limit:
+                while not memory.retired:
+                    grant = memory.table.begin(step, self.recoverable)
+                    if grant is not None:
+                        self._begun(memory, grant)
+                        return grant
+                    # With all slots full nothing changes any more. Who frees them while the
+                    # controller is away may not have known yet that it is when the last one was.
+                    self._on_change()
+                    if wait.in_vain():
+                        _shorten(limit)
+                    await self.bell.wait()
+        except TimeoutError:
+            self.site.counts.skipped += 1
+            why = "while the controller is away" if wait.in_vain() else f"within {wait.for_s:g} s"
+            return f"no slot was free {why}: {memory.table.occupancy(self.recoverable)}"
+        return f"generation {memory.table.generation} was stopped"
+
+    def _begun(self, memory: RankMemory, grant: Grant) -> None:
         slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
         memory.remember(slot, self.site.shelf)
-        self._on_change()
-
-    def slots_are_full(self) -> None:
-        """A rank waits for a slot: whoever may free one looks again."""
         self._on_change()
 
     async def commit(self, memory: RankMemory, request: Commit) -> str | None:
@@ -230,15 +267,45 @@ class JobVault:
             return f"{key} is not needed any more"
         return None
 
+    async def keep_replica(self, facts: CopyFacts, region: Region) -> None:
+        """Keep a verified copy that came from elsewhere; takes over the region."""
+        key, shelf = facts.key, self.site.shelf
+        shelved = ShelvedMemory(
+            job=self.job,
+            generation=key.generation,
+            rank=key.rank,
+            slot=-1,
+            state=SlotState.VERIFIED.value,
+            step=key.step,
+            root_hash=facts.root_hash,
+            entries=facts.entries,
+            replica=True,
+        )
+        try:
+            await slowly(self.layouts.learn(facts))
+            await shelf.keep(facts.entries)
+            name = await shelf.put(region.fd, shelved, self.site.workers)
+        except BaseException:
+            region.drop()
+            raise
+        self.holdings.add_replica(Replica(facts, region, name))
+        self.changed()
+
     def _new_arrivals(self) -> Arrivals:
         return Arrivals(self.site.allocator, lambda: self.asker, self.site.cut_kept_s)
 
     async def _verify(self, memory: RankMemory, slot: Slot) -> None:
         key = memory.table.key(slot)
-        if problem := await prove(self.site, memory, slot):
+        if problem := await self.verifier.verify_slot(memory, slot):
             self.bad(f"{key} on {self.site.node} {problem}")
         if slot.state is SlotState.VERIFIED and memory.table.key(slot) == key:
             await slowly(self.layouts.learn(memory.table.facts(slot)))
         memory.remember(slot, self.site.shelf)
         self.holdings.sweep(self.recoverable)
         self.changed()
+
+
+def _shorten(limit: asyncio.Timeout) -> None:
+    soon = asyncio.get_running_loop().time() + _LAST_CHANCE_S
+    ends = limit.when()
+    limit.reschedule(soon if ends is None else min(ends, soon))

@@ -11,8 +11,7 @@ import pytest
 
 from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.memory.allocator import Allocator, Asker, Demand, MemoryShortError
-from everstep_agent.vault.memory.capacity import Limits, Use
-from everstep_agent.vault.memory.forecast import Forecast
+from everstep_agent.vault.memory.capacity import Forecast, Limits, Use
 from everstep_agent.vault.memory.gauges import HugePagePool
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, HugePages
 from everstep_agent.vault.memory.quota import Promise

@@ -1,6 +1,6 @@
 """Connections that have proven nothing keep out neither those of other hosts nor proven ones."""
 
-from everstep_agent.vault.replication.connection_limits import (
+from everstep_agent.vault.replication.server import (
     CONNECTIONS_MAX,
     UNPROVEN_MAX,
     UNPROVEN_OF_HOST_MAX,

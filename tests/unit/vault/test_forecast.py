@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.memory.capacity import Node, Room
-from everstep_agent.vault.memory.forecast import SLOTS_MIN, Forecast, shortage
+from everstep_agent.vault.memory.capacity import SLOTS_MIN, Forecast, Node, Room, shortage
 
 _JOB = Forecast(processes=2, snapshot_bytes=100, slots=3, replicas=False)
 

@@ -3,9 +3,9 @@
 import pytest
 import xxhash
 
-from everstep_agent.vault.digests import torn
 from everstep_agent.vault.memory.region import allocate, duplicate
 from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, hash_bytes, hash_region
+from everstep_agent.vault.verification import torn_shard
 from everstep_common.trainer_messages import Entry
 
 
@@ -27,9 +27,9 @@ def test_a_shard_in_memory_that_is_only_read_is_found_torn() -> None:
     region = allocate(4096, "test")
     region.pooled = True
     good = Entry("w", 0, 4096, digest=xxhash.xxh3_128_digest(bytes(4096)))
-    assert torn(region, (good,)) == ""
+    assert torn_shard(region, (good,)) == ""
     region.writable()[4095] = 1
-    assert "shard w" in torn(region, (good,))
+    assert "shard w" in torn_shard(region, (good,))
     region.drop()
 
 

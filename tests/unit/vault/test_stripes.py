@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep_agent.vault.transfer.engine import Queue
 from everstep_agent.vault.transfer.stripes import (
     STRIPE_BYTES,
-    Queue,
     Stripe,
     absent,
     bitmap,

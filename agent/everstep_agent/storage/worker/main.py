@@ -94,7 +94,7 @@ class Clerk:
 def depot_of(place: messages.Place) -> Depot:
     """Return the folder or bucket of a job."""
     if place.path.startswith("s3://"):
-        from everstep_agent.storage.backends.boto import open_bucket
+        from everstep_agent.storage.backends.bucket import open_bucket
 
         return open_bucket(place.path, place.job)
     return FolderDepot(place.path, place.job)
@@ -112,9 +112,9 @@ def main(channel: Channel) -> None:
         return
     try:
         if user.bucket:
-            from everstep_agent.storage.backends import boto
+            from everstep_agent.storage.backends.bucket import import_boto3
 
-            boto.prepare()
+            import_boto3()
         os.environ.update(user.environment)
         become(user, os.getppid())
     except (DepotError, OSError) as error:

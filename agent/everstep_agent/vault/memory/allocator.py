@@ -8,15 +8,16 @@ from functools import partial
 from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.memory.capacity import (
     NOTHING,
+    Forecast,
     Limits,
     Node,
     Room,
     Use,
     refusal,
     room,
+    shortage,
     size_text,
 )
-from everstep_agent.vault.memory.forecast import Forecast, shortage
 from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge
 from everstep_agent.vault.memory.page_population import Populating, owed
 from everstep_agent.vault.memory.pages import HugePages, populate_view

@@ -7,7 +7,6 @@ from everstep_agent.concurrency.time_slices import slowly
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.replication.replica_admission import of_several, tell, too_crowded
-from everstep_agent.vault.replication.replicas import keep_replica
 from everstep_agent.vault.replication.transfer_registry import Meeting, Meetings
 from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
 from everstep_agent.vault.snapshots.manifest import checked_in_parts
@@ -102,7 +101,7 @@ class Taking:
             reason = vault.refuses(facts.key)
             if reason:
                 return Sorry(reason)
-            await keep_replica(vault, facts, region.hold())
+            await vault.keep_replica(facts, region.hold())
             return Stored(root_hash)
         finally:
             region.drop()

@@ -9,7 +9,6 @@ import random
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.recheck import recheck
 from everstep_agent.vault.snapshots.copies import CopyKey, Target
 from everstep_agent.vault.transfer.client import MismatchError, put
 from everstep_agent.vault.transfer.remote_agent import RefusedError
@@ -112,7 +111,7 @@ class Replicator:
             vault.site.counts.replicated += 1
             vault.site.counts.replicated_bytes += held.facts.size_bytes
         except MismatchError:
-            if await recheck(vault, held):
+            if await vault.verifier.verify_again(held):
                 raise
         finally:
             held.release()

@@ -5,13 +5,12 @@ import logging
 
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import MemoryShortError
-from everstep_agent.vault.recheck import recheck
 from everstep_agent.vault.replication.transfer_registry import Meeting, Meetings
 from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
 from everstep_agent.vault.snapshots.file_tier import FileName
 from everstep_agent.vault.snapshots.holdings import Held
 from everstep_agent.vault.transfer.connection import Wire
-from everstep_agent.vault.transfer.engine import Departure
+from everstep_agent.vault.transfer.engine import Departure, Queue
 from everstep_agent.vault.transfer.messages import (
     Accept,
     Get,
@@ -23,7 +22,7 @@ from everstep_agent.vault.transfer.messages import (
     Stored,
 )
 from everstep_agent.vault.transfer.receive_buffers import Expected
-from everstep_agent.vault.transfer.stripes import Queue, absent
+from everstep_agent.vault.transfer.stripes import absent
 from everstep_agent.vault.vault_context import Site
 
 logger = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ class Serving:
         async with asyncio.timeout(patience_s):
             answer = await wire.receive(Stored, Mismatch)
         if isinstance(answer, Mismatch):
-            await recheck(vault, held)
+            await vault.verifier.verify_again(held)
 
     async def _facts(self, vault: JobVault, expected: Expected) -> CopyFacts | None:
         for facts, _ in vault.holdings.facts():

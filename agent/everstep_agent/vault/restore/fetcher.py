@@ -7,8 +7,6 @@ from dataclasses import replace
 
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.recheck import frozen, immutable, root_hash
-from everstep_agent.vault.replication.replicas import keep_replica
 from everstep_agent.vault.restore.plan_contents import file_name
 from everstep_agent.vault.restore.sources import Source, Tier
 from everstep_agent.vault.snapshots.copies import CopyFacts
@@ -16,6 +14,7 @@ from everstep_agent.vault.snapshots.file_tier import BadFileError
 from everstep_agent.vault.transfer.client import MismatchError, get
 from everstep_agent.vault.transfer.min_rate import SlowError
 from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.verification import hash_in_parallel
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class Fetching:
                 raise GoneError(here)
             facts, region = await self._bring(source, patient=patient)
             try:
-                await keep_replica(self._vault, facts, region.hold())
+                await self._vault.keep_replica(facts, region.hold())
             except BaseException:
                 region.drop()
                 raise
@@ -66,7 +65,7 @@ class Fetching:
         held = self._vault.holdings.pin(source.wanted.key)
         if held is not None:
             try:
-                await frozen(self._vault, held)
+                await self._vault.verifier.freeze(held)
             finally:
                 held.release()
 
@@ -80,7 +79,7 @@ class Fetching:
             try:
                 if held.facts.root_hash != wanted.root_hash:
                     return problem
-                region = await immutable(self._vault, held)
+                region = await self._vault.verifier.immutable_region(held)
                 if region is not None:
                     return held.facts, region
             finally:
@@ -131,7 +130,7 @@ class Fetching:
         vault = self._vault
         if not await vault.site.workers.run(region.freeze):
             raise BadFileError("a process still writes to the memory that the file was read into")
-        found = await root_hash(vault.site.workers, region, facts.size_bytes)
+        found = await hash_in_parallel(vault.site.workers, region, facts.size_bytes)
         if found != facts.root_hash:
             vault.bad(f"{source.wanted.key} in {source} is not what was verified before")
             raise BadFileError("its bytes are not what was verified before")

@@ -5,9 +5,11 @@ On a connection each stripe follows its number; the last number is that of no st
 
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from threading import Lock
 
 from everstep_agent.concurrency.thread_pool import Workers
 from everstep_agent.vault.memory.pages import populate_view
@@ -17,7 +19,7 @@ from everstep_agent.vault.transfer.connection import BulkError, Wire
 from everstep_agent.vault.transfer.incoming_copy import Arrival
 from everstep_agent.vault.transfer.min_rate import Floor, Watch
 from everstep_agent.vault.transfer.rate_limit import Pace
-from everstep_agent.vault.transfer.stripes import Queue, Stripe
+from everstep_agent.vault.transfer.stripes import Stripe
 from everstep_agent.vault.transfer.transport import Channel
 
 # Small enough to be hashed from the cache that the kernel has just copied it through, large enough
@@ -28,6 +30,27 @@ _BLOCK_BYTES = 512 * 1024
 _POPULATED_BYTES = 2 * 1024 * 1024
 _INDEX = struct.Struct(">I")
 _END = 0xFFFFFFFF
+
+
+class Queue:
+    """The stripes that still have to travel; each goes to the first stream that is free.
+
+    So a slow stream carries few, and none waits for it. For threads.
+    """
+
+    def __init__(self, stripes: Iterable[Stripe]) -> None:
+        self._stripes: Iterator[Stripe] = iter(stripes)
+        self._lock = Lock()
+
+    def add(self, stripes: Iterable[Stripe]) -> None:
+        """Let these travel, too."""
+        with self._lock:
+            self._stripes = chain(self._stripes, stripes)
+
+    def take(self) -> Stripe | None:
+        """Return the next one, or None when all are under way."""
+        with self._lock:
+            return next(self._stripes, None)
 
 
 @dataclass(frozen=True, slots=True)

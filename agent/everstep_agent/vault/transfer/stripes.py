@@ -1,9 +1,7 @@
 """A copy cut into stripes, which the streams of a transfer share out among them. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
-from threading import Lock
 
 from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES
 
@@ -59,24 +57,3 @@ def streams_for(processors: int) -> int:
 def useful_streams(streams: int, size_bytes: int) -> int:
     """Return how many streams a copy is worth: none beyond its stripes, at least one."""
     return max(1, min(streams, -(-size_bytes // STRIPE_BYTES)))
-
-
-class Queue:
-    """The stripes that still have to travel; each goes to the first stream that is free.
-
-    So a slow stream carries few, and none waits for it. For threads.
-    """
-
-    def __init__(self, stripes: Iterable[Stripe]) -> None:
-        self._stripes: Iterator[Stripe] = iter(stripes)
-        self._lock = Lock()
-
-    def add(self, stripes: Iterable[Stripe]) -> None:
-        """Let these travel, too."""
-        with self._lock:
-            self._stripes = chain(self._stripes, stripes)
-
-    def take(self) -> Stripe | None:
-        """Return the next one, or None when all are under way."""
-        with self._lock:
-            return next(self._stripes, None)
