@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import xxhash
 from vault_figures import Figure, Series, Target
 
-from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.hashing import hash_region
 
 _BYTES = 2 * 1024**3
@@ -15,7 +15,7 @@ _CACHED_BYTES = 1024 * 1024
 
 def measure(repeats: int) -> Iterator[Figure]:
     """Measure and yield the figures."""
-    region = allocate(_BYTES, "everstep-bench")
+    region = allocate_region(_BYTES, "everstep-bench")
     cached = bytes(_CACHED_BYTES)
 
     def limit() -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.worker.messages import Look, Place, Seen
-from everstep_agent.storage.worker_pool import Clerks
-from everstep_agent.storage.worker_process import Death, JobUser
+from everstep_agent.storage.worker.messages import ListSteps, StepListing, StorageLocation
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import ChildExit, JobUser
 from integration.vault_world import TIMEOUT_S, lived
 
 
-async def _idle(folder: Path) -> tuple[Clerks, int]:
+async def _idle(folder: Path) -> tuple[StorageWorkerPool, int]:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
-    clerks = Clerks(str(folder), user, TIMEOUT_S, 2)
-    await clerks.ask(Look(Place(str(folder), "demo")), Seen)
+    clerks = StorageWorkerPool(str(folder), user, TIMEOUT_S, 2)
+    await clerks.ask(ListSteps(StorageLocation(str(folder), "demo")), StepListing)
     assert clerks.idle is not None
     return clerks, clerks.idle
 
@@ -61,7 +61,9 @@ async def test_one_that_is_stopped_does_not_outlive_its_place(tmp_path: Path) ->
 async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellations: int) -> None:
     clerks, pid = await _idle(tmp_path)
     os.kill(pid, signal.SIGSTOP)
-    asker = asyncio.create_task(clerks.ask(Look(Place(str(tmp_path), "demo")), Seen))
+    asker = asyncio.create_task(
+        clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+    )
     await asyncio.sleep(0)  # it has the process by now
     assert clerks.idle is None
     for _ in range(cancellations):
@@ -76,7 +78,7 @@ async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellati
 @lived
 async def test_one_that_dies_after_everybody_gave_up_is_reaped() -> None:
     child = _waiting()
-    death = Death(child)
+    death = ChildExit(child)
     assert not await death.within(0.01)
     assert child.stdin is not None
     child.stdin.close()

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.memory.region import allocate
-from everstep_agent.vault.transfer.certificates import Secrecy
-from everstep_agent.vault.transfer.transport import Channel
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.transport import Transport
 from integration.tls_world import authority
 from integration.vault_world import TIMEOUT_S
 
@@ -28,15 +28,15 @@ _SIZES = st.lists(
 
 
 @pytest.fixture(scope="module")
-def secrecy() -> Iterator[Secrecy]:
+def secrecy() -> Iterator[TlsCertificates]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Secrecy(authority(Path(folder) / "ca").issue("node-1", "agent"), "node-1")
+        yield TlsCertificates(authority(Path(folder) / "ca").issue("node-1", "agent"), "node-1")
 
 
-def _opened(secrecy: Secrecy) -> tuple[Channel, Channel]:
+def _opened(secrecy: TlsCertificates) -> tuple[Transport, Transport]:
     """Two ends that have shaken hands, with blocking sockets."""
     one, other = socket.socketpair()
-    ends: tuple[Channel, Channel] = (secrecy.to("node-1", one), secrecy.of_server(other))
+    ends: tuple[Transport, Transport] = (secrecy.to("node-1", one), secrecy.of_server(other))
 
     async def open_both() -> None:
         async with asyncio.timeout(TIMEOUT_S):
@@ -50,7 +50,7 @@ def _opened(secrecy: Secrecy) -> tuple[Channel, Channel]:
     return ends
 
 
-def _take(end: Channel, sizes: list[int]) -> bytes:
+def _take(end: Transport, sizes: list[int]) -> bytes:
     """Fill blocks of these sizes, one after the other."""
     found = bytearray()
     for size in sizes:
@@ -69,7 +69,7 @@ def _take(end: Channel, sizes: list[int]) -> bytes:
 @settings(max_examples=25, deadline=None)
 @given(given_sizes=_SIZES, taken=_SIZES)
 def test_what_is_given_in_any_pieces_is_taken_in_any_blocks(
-    secrecy: Secrecy, given_sizes: list[int], taken: list[int]
+    secrecy: TlsCertificates, given_sizes: list[int], taken: list[int]
 ) -> None:
     giver, taker = _opened(secrecy)
     content = os.urandom(sum(given_sizes))
@@ -98,9 +98,9 @@ def _cut(sizes: list[int], total: int) -> list[int]:
     return [size for size in (*found, total) if size]
 
 
-def test_memory_is_given_from_any_place_and_never_beyond_its_end(secrecy: Secrecy) -> None:
+def test_memory_is_given_from_any_place_and_never_beyond_its_end(secrecy: TlsCertificates) -> None:
     giver, taker = _opened(secrecy)
-    region = allocate(1 << 20, "test")
+    region = allocate_region(1 << 20, "test")
     content = os.urandom(region.size_bytes)
     os.pwrite(region.fd, content, 0)
     with ThreadPoolExecutor(1) as pool:
@@ -114,7 +114,7 @@ def test_memory_is_given_from_any_place_and_never_beyond_its_end(secrecy: Secrec
         end.socket.close()
 
 
-def test_the_end_of_the_connection_is_no_byte(secrecy: Secrecy) -> None:
+def test_the_end_of_the_connection_is_no_byte(secrecy: TlsCertificates) -> None:
     giver, taker = _opened(secrecy)
     giver.give(b"last")
     giver.socket.close()

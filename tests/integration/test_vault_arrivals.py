@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.vault.memory.allocator import Allocator, Asker, MemoryShortError
-from everstep_agent.vault.memory.capacity import Limits
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.vault.memory.allocator import Allocator, MemoryShortError, Requester
+from everstep_agent.vault.memory.capacity import MemoryLimits
 from everstep_agent.vault.memory.pages import PAGE_BYTES
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey
-from everstep_agent.vault.transfer.receive_buffers import Arrivals, Expected
+from everstep_agent.vault.transfer.receive_buffers import CopyRef, ReceiveBuffers
 from integration.vault_world import TIMEOUT_S, lived
 
 _SIZE = 6 * PAGE_BYTES
@@ -27,17 +27,17 @@ class _Gauge:
 
 
 @asynccontextmanager
-async def _arrivals(kept_s: float = 3600.0) -> AsyncIterator[tuple[Arrivals, Allocator]]:
-    workers = Workers("test", 1)
-    allocator = Allocator(workers, _Gauge(), Limits(0, 0, 0))
+async def _arrivals(kept_s: float = 3600.0) -> AsyncIterator[tuple[ReceiveBuffers, Allocator]]:
+    workers = ThreadPool("test", 1)
+    allocator = Allocator(workers, _Gauge(), MemoryLimits(0, 0, 0))
     try:
-        yield Arrivals(allocator, lambda: Asker(0), kept_s), allocator
+        yield ReceiveBuffers(allocator, lambda: Requester(0), kept_s), allocator
     finally:
         workers.close()
 
 
-def _expected(step: int = 1) -> Expected:
-    return Expected(CopyKey(1, 0, step), _SIZE, b"root")
+def _expected(step: int = 1) -> CopyRef:
+    return CopyRef(CopyKey(1, 0, step), _SIZE, b"root")
 
 
 @lived
@@ -105,7 +105,7 @@ async def test_memory_of_an_earlier_replica_brings_nothing_of_it_along() -> None
         first.region.writable()[:] = b"x" * first.region.size_bytes
         region = arrivals.take(first)
         region.drop()
-        smaller = Expected(CopyKey(1, 0, 2), _SIZE - 2 * PAGE_BYTES, b"root")
+        smaller = CopyRef(CopyKey(1, 0, 2), _SIZE - 2 * PAGE_BYTES, b"root")
         second = await arrivals.open(smaller, "two")
         assert second.region is region
         # Whoever restores gets the whole region; what will not be received must not be there.
@@ -130,7 +130,7 @@ async def test_memory_that_another_process_was_given_is_never_used_again() -> No
 async def test_memory_of_one_job_is_not_used_for_the_next_one_of_its_name() -> None:
     async with _arrivals() as (arrivals, allocator):
         still_read = arrivals.take(await arrivals.open(_expected(1), "one"))
-        spare = arrivals.take(await arrivals.open(Expected(CopyKey(1, 0, 2), PAGE_BYTES, b""), "b"))
+        spare = arrivals.take(await arrivals.open(CopyRef(CopyKey(1, 0, 2), PAGE_BYTES, b""), "b"))
         spare.drop()
         arrivals.end()
         assert arrivals.waiting_bytes == 0

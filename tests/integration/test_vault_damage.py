@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.memory.region import allocate
+from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_common.trainer_messages import (
     Commit,
@@ -159,7 +159,7 @@ def _rot(node: Node, key: CopyKey) -> None:
     job = node.jobs.known("demo")
     assert job is not None
     replica = job.vault.holdings.replicas[key]
-    region = allocate(replica.region.size_bytes, "rotten")
+    region = allocate_region(replica.region.size_bytes, "rotten")
     with mmap.mmap(region.fd, region.size_bytes) as target:
         target[:] = replica.region.view()[:]
         target[2] ^= 1

@@ -9,9 +9,9 @@ from pathlib import Path
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.snapshots.manifest import layout_of
-from everstep_agent.vault.transfer.client import manifests
-from everstep_agent.vault.transfer.receive_buffers import Expected
-from everstep_agent.vault.transfer.remote_agent import Remote
+from everstep_agent.vault.transfer.client import get_manifests
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.trainer_messages import (
     Describe,
     Described,
@@ -188,14 +188,14 @@ async def test_what_is_fetched_ahead_is_left_off_when_its_generation_is_stopped(
 @lived
 async def test_manifests_say_what_is_in_copies_that_are_there(tmp_path: Path) -> None:
     async with _two_ranks(tmp_path) as node:
-        remote = Remote(node.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
         wanted = [
-            Expected(CopyKey(1, source.rank, 3), source.size_bytes, source.root_hash)
+            CopyRef(CopyKey(1, source.rank, 3), source.size_bytes, source.root_hash)
             for source in _sources(node)
         ]
-        stranger = Expected(CopyKey(1, 0, 3), 10, b"another hash")
-        gone = Expected(CopyKey(1, 5, 3), 10, b"r")
-        found = await manifests(remote, [wanted[1], gone, stranger], TIMEOUT_S)
+        stranger = CopyRef(CopyKey(1, 0, 3), 10, b"another hash")
+        gone = CopyRef(CopyKey(1, 5, 3), 10, b"r")
+        found = await get_manifests(remote, [wanted[1], gone, stranger], TIMEOUT_S)
         assert found.keys() == {wanted[1].key}
         assert found[wanted[1].key].entries == (Entry("b", 0, 10),)
 

@@ -76,7 +76,7 @@ async def test_only_without_tls_can_a_copy_be_read_on_its_way(tmp_path: Path, *,
         read = [content[at : at + 64] in passed for at in range(0, _LITTLE - 64, _LITTLE // 8)]
         assert read == [not tls] * len(read)
         # Nor which job and which copy it is.
-        assert (b'{"type":"Put"' in passed) is not tls
+        assert (b'{"type":"PutCopy"' in passed) is not tls
         region.drop()
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Bell:
+class ChangeSignal:
     """Everybody who waits when it rings goes on; looking again is theirs."""
 
     def __init__(self) -> None:

@@ -17,13 +17,13 @@ _LEAST_S = 60.0
 _PART = 10_000
 
 
-def look_at_the_young() -> None:
+def collect_young_only() -> None:
     """Have only what is new looked at, from now on."""
     gc.collect()
     gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
 
 
-def take_for_old() -> None:
+def mark_all_old() -> None:
     """Have what was made until now counted as old: a manifest that has just come.
 
     Two passes over the young would look at each of its shards, at 10 to 50 ms each where it is in
@@ -33,7 +33,7 @@ def take_for_old() -> None:
     gc.unfreeze()
 
 
-async def look_at_all() -> None:
+async def collect_all_periodically() -> None:
     """Look at everything from time to time, the less often the longer that takes."""
     clock, wait_s = asyncio.get_running_loop().time, _LEAST_S
     while True:

@@ -7,7 +7,7 @@ from typing import Any
 Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 
 
-class Ongoing:
+class GenerationTasks:
     """Copies that are being hashed, and copies that travel."""
 
     def __init__(self, job: str, spawn: Spawn) -> None:

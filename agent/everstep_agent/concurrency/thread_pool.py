@@ -12,7 +12,7 @@ def _nothing() -> None:
     """Most work is short enough to be waited for."""
 
 
-async def ended(works: Iterable["asyncio.Future[Any]"]) -> None:
+async def wait_ended(works: Iterable["asyncio.Future[Any]"]) -> None:
     """Return when all have ended, also to one that is cancelled again meanwhile.
 
     For the way out: what they work on is freed next. Each ends within its own deadline.
@@ -25,7 +25,7 @@ async def ended(works: Iterable["asyncio.Future[Any]"]) -> None:
             left = {work for work in left if not work.done()}
 
 
-class Workers:
+class ThreadPool:
     """A bounded number of threads; what does not fit waits its turn."""
 
     def __init__(self, name: str, threads: int) -> None:
@@ -43,7 +43,7 @@ class Workers:
         except asyncio.CancelledError:
             if not submitted.cancel():
                 abort()
-                await ended([future])
+                await wait_ended([future])
                 future.exception()  # the caller is gone; nobody else will look at it
             raise
 

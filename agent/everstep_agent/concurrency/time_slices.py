@@ -19,7 +19,7 @@ _MOVED_AT_ONCE = 512 * 1024
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
-async def slowly(work: Generator[None, None, T]) -> T:
+async def run_in_slices(work: Generator[None, None, T]) -> T:
     """Return the result of work that yields where it may be left for others."""
     loop = asyncio.get_running_loop()
     slice_s = _AT_ONCE_S
@@ -37,7 +37,7 @@ async def slowly(work: Generator[None, None, T]) -> T:
                 return cast("T", done.value)
 
 
-class Turns:
+class LoopYielder:
     """Lets others have theirs while many bytes move: a socket that is ready ends no turn."""
 
     def __init__(self) -> None:

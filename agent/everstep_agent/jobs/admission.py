@@ -3,8 +3,8 @@
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import goes_on
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.memory.allocator import Asker
-from everstep_agent.vault.memory.capacity import Forecast
+from everstep_agent.vault.memory.allocator import Requester
+from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common.trainer_messages import Join
 
 
@@ -18,11 +18,11 @@ def begun(known: NodeJob | None, join: Join, uid: int) -> bool:
     return known is not None and (not known.over or goes_on(known.facts, join, uid))
 
 
-def forecast_of(desk: Desk, join: Join) -> Forecast | None:
+def forecast_of(desk: Desk, join: Join) -> MemoryForecast | None:
     """Return what a job will need on this node, if it said how large its state is."""
     if join.snapshot_bytes <= 0:
         return None
-    return Forecast(
+    return MemoryForecast(
         processes=join.processes_per_node,
         snapshot_bytes=join.snapshot_bytes,
         slots=desk.site.slots_per_rank + int(join.storage is not None),
@@ -38,5 +38,5 @@ async def memory_refusal(desk: Desk, known: NodeJob | None, join: Join, uid: int
     forecast = forecast_of(desk, join)
     if forecast is None or (known is not None and known.facts.promised == forecast):
         return None
-    asker = Asker(uid, join.job, after_promises=True)
+    asker = Requester(uid, join.job, after_promises=True)
     return await desk.site.allocator.refusal(asker, forecast)

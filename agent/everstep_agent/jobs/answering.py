@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 
-from everstep_agent.concurrency.thread_pool import ended
+from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.messaging.connection import Connection
 
 
@@ -38,7 +38,7 @@ class Answering:
         current, self._current = self._current, None
         if current is not None:
             current.cancel()
-            await ended([current])
+            await wait_ended([current])
             if not current.cancelled():
                 current.exception()  # the connection has ended for a reason that is known
 

@@ -9,23 +9,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.jobs.facts import JobStore
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.messaging.message_memory import rooms_of
+from everstep_agent.messaging.message_memory import message_memories
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.memory.allocator import Allocator
-from everstep_agent.vault.memory.capacity import Limits
-from everstep_agent.vault.memory.quota import Kept, Promises
-from everstep_agent.vault.snapshots.descriptor_store import Shelf
-from everstep_agent.vault.transfer.certificates import Secrecy
-from everstep_agent.vault.transfer.engine import Mover
-from everstep_agent.vault.transfer.min_rate import Floor
-from everstep_agent.vault.transfer.rate_limit import Pace
-from everstep_agent.vault.transfer.stripes import STREAMS, streams_for
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.memory.capacity import MemoryLimits
+from everstep_agent.vault.memory.quota import EvictableMemory, Promises
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.engine import TransferEngine
+from everstep_agent.vault.transfer.min_rate import MinRate
+from everstep_agent.vault.transfer.rate_limit import RateLimiter
+from everstep_agent.vault.transfer.stripes import STREAMS_DEFAULT, streams_for
+from everstep_agent.vault.vault_context import VaultContext
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Desk:
 
     settings: JobsSettings
     outlet: Outlet
-    site: Site
+    site: VaultContext
     store: JobStore
     spawn: Spawn
     boot_ns: Callable[[], int]
@@ -61,7 +61,7 @@ class Household:
     node: str
     world: Surroundings
     spawn: Spawn
-    kept: Kept
+    kept: EvictableMemory
     promises: Promises
     stack: ExitStack
 
@@ -85,12 +85,14 @@ def open_desk(household: Household, database: sqlite3.Connection) -> Desk:
     )
 
 
-def _make_site(household: Household, database: sqlite3.Connection, incarnation: int) -> Site:
+def _make_site(
+    household: Household, database: sqlite3.Connection, incarnation: int
+) -> VaultContext:
     settings, world, stack = household.settings, household.world, household.stack
     workers = _pool("vault-work", settings.worker_threads, stack)
     outgoing = _pool("vault-out", settings.transfers_max, stack)
     incoming = _pool("vault-in", settings.transfers_max, stack)
-    limits = Limits(
+    limits = MemoryLimits(
         settings.memory_reserve_bytes,
         settings.memory_bytes_max,
         settings.memory_per_user_bytes_max,
@@ -101,25 +103,27 @@ def _make_site(household: Household, database: sqlite3.Connection, incarnation: 
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
     least = settings.transfer_bytes_per_s_min
-    floor = Floor(least, int(timeout_s * 1e9), world.boot_ns) if least else None
-    pace = Pace(settings.replicate_bytes_per_s_max, world.boot_ns)
-    return Site(
+    floor = MinRate(least, int(timeout_s * 1e9), world.boot_ns) if least else None
+    pace = RateLimiter(settings.replicate_bytes_per_s_max, world.boot_ns)
+    return VaultContext(
         node=household.node,
         slots_per_rank=settings.slots_per_rank,
         workers=workers,
-        outgoing=Mover(outgoing, timeout_s, pace, for_replicas),
-        incoming=Mover(incoming, timeout_s, Pace(0, world.boot_ns), asked or STREAMS, floor),
+        outgoing=TransferEngine(outgoing, timeout_s, pace, for_replicas),
+        incoming=TransferEngine(
+            incoming, timeout_s, RateLimiter(0, world.boot_ns), asked or STREAMS_DEFAULT, floor
+        ),
         allocator=allocator,
-        shelf=Shelf(database, world.keeper),
+        shelf=RegionStore(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
-        rooms=rooms_of(settings.long_frames_bytes_max, settings.long_frame_s),
+        rooms=message_memories(settings.long_frames_bytes_max, settings.long_frame_s),
         cut_kept_s=settings.transfer_kept_s,
-        secrecy=Secrecy(world.tls, household.node) if settings.bulk_tls else None,
+        secrecy=TlsCertificates(world.tls, household.node) if settings.bulk_tls else None,
     )
 
 
-def _pool(name: str, threads: int, stack: ExitStack) -> Workers:
-    workers = Workers(name, threads)
+def _pool(name: str, threads: int, stack: ExitStack) -> ThreadPool:
+    workers = ThreadPool(name, threads)
     stack.callback(workers.close)
     return workers

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_agent.jobs.ranges import job_problem, number_problem
-from everstep_agent.vault.memory.capacity import Forecast
+from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence
-from everstep_agent.vault.snapshots.database import write
+from everstep_agent.vault.snapshots.database import write_row
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.trainer_messages import Attach, Join, Storage
 from everstep_common.version import TRAINER_PROTOCOL
@@ -72,7 +72,7 @@ class JobFacts:
     # What is done in the controller's place while it is away.
     own: OwnFacts = field(default_factory=OwnFacts)
     # What its launcher was told will be there for the ranks of its first generation here.
-    promised: Forecast | None = None
+    promised: MemoryForecast | None = None
 
     @property
     def plan(self) -> fleet_pb2.StartGeneration:
@@ -190,11 +190,11 @@ class JobStore:
     def save(self, facts: JobFacts) -> None:
         """Keep the facts of a job."""
         body = json.dumps(to_json(facts), separators=(",", ":"))
-        write(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?)", (facts.job, body))
+        write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?)", (facts.job, body))
 
     def forget(self, job: str) -> None:
         """Forget a job."""
-        write(self._db, "DELETE FROM job WHERE name = ?", (job,))
+        write_row(self._db, "DELETE FROM job WHERE name = ?", (job,))
 
     def load(self) -> list[JobFacts]:
         """Return all jobs; a row that cannot be read is dropped with a warning."""

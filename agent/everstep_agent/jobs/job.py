@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from everstep_agent.concurrency.change_signal import Bell
+from everstep_agent.concurrency.change_signal import ChangeSignal
 from everstep_agent.jobs.alone import Alone, Hands
 from everstep_agent.jobs.alone_rules import OwnFacts
 from everstep_agent.jobs.desk import Desk
@@ -22,7 +22,7 @@ from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
 from everstep_agent.vault.snapshots.cadence import Cadence
-from everstep_agent.vault.snapshots.copies import Carried
+from everstep_agent.vault.snapshots.copies import InitialCopies
 from everstep_agent.vault.wire import (
     cadence_from_wire,
     carried_from_wire,
@@ -65,7 +65,7 @@ class NodeJob:
         self.reproach = ""
         # Process that is connected for a generation and rank.
         self.attached: dict[tuple[int, int], int] = {}
-        self.detached = Bell()
+        self.detached = ChangeSignal()
         # Training processes that are connected, and of which job of this name they are.
         self.ranks: set[Rank] = set()
         self.life = 0
@@ -86,7 +86,7 @@ class NodeJob:
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
 
-    def _carried(self, sources: Iterable[fleet_pb2.ShardSource]) -> Carried:
+    def _carried(self, sources: Iterable[fleet_pb2.ShardSource]) -> InitialCopies:
         return carried_from_wire(sources, self.desk.site.node)
 
     def _expect(self, plan: fleet_pb2.StartGeneration) -> None:

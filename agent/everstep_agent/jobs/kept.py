@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.memory.capacity import Use
+from everstep_agent.vault.memory.capacity import MemoryUse
 
 _LOOK_AGAIN_S = 0.2
 
 
 class EndedJobs:
-    """The memory of jobs that have ended (Kept of the allocator)."""
+    """The memory of jobs that have ended (EvictableMemory of the allocator)."""
 
     def __init__(
         self, jobs: Mapping[str, NodeJob], kept_s: float, forget_if_over: Callable[[NodeJob], None]
@@ -62,7 +62,7 @@ class EndedJobs:
             self.reap(job)
 
     def evict(self, spared: Collection[str] = ()) -> bool:
-        """See Kept."""
+        """See EvictableMemory."""
         vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
         if any(one.arrivals.release() or one.slots_ahead.release() for one in vaults):
             return True
@@ -70,14 +70,14 @@ class EndedJobs:
         self.evictions += freed
         return freed
 
-    def evictable(self, uid: int, spared: Collection[str] = ()) -> Use:
-        """See Kept."""
+    def evictable(self, uid: int, spared: Collection[str] = ()) -> MemoryUse:
+        """See EvictableMemory."""
         vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
         ended = [job.vault for job in self._jobs.values() if _reapable(job)]
         sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
         sizes += [(vault.uid == uid, vault.arrivals.waiting_bytes) for vault in vaults]
         sizes += [(vault.uid == uid, vault.slots_ahead.waiting_bytes) for vault in vaults]
-        return Use(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
+        return MemoryUse(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
 
 
 def _reapable(job: NodeJob) -> bool:

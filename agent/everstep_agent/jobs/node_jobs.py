@@ -22,7 +22,7 @@ from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.adoption import adopt, take_over
+from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.server import BulkServer
 from everstep_common import systemd
@@ -180,7 +180,7 @@ class NodeJobs:
 
     def _adopt(self, desk: Desk) -> None:
         fds = self._world.stored_fds
-        found = take_over(systemd.stored_fds() if fds is None else fds, desk.site.shelf)
+        found = recover_regions(systemd.stored_fds() if fds is None else fds, desk.site.shelf)
         for facts in desk.store.load():
             job = self._add(facts)
             if facts.launcher is not None:
@@ -188,7 +188,7 @@ class NodeJobs:
             if facts.ended:
                 self._ended.reap_later(job)
             self._insist(job, max(facts.stop_ordered, facts.own.stopping), 0.0)
-        adopt(found, self._vault, desk.site.shelf)
+        adopt_regions(found, self._vault, desk.site.shelf)
         for job in self._jobs.values():
             desk.spawn(settle(job, job.facts.stopped), f"settle {job.facts.job}")
 

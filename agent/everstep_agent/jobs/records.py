@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from everstep_agent.jobs.alone_rules import origin
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.storage.formats.records import Latest
+from everstep_agent.storage.formats.records import LatestPointer
 from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
-from everstep_agent.storage.worker.messages import Seen
+from everstep_agent.storage.worker.messages import StepListing
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -51,7 +51,7 @@ def skipped(plan: fleet_pb2.StartGeneration) -> messages.Skipped:
 
 
 def joined_record(
-    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined; ``seen`` is in its storage."""
     body = fleet_pb2.LauncherJoined(
@@ -89,7 +89,7 @@ def _storage(storage: messages.Storage) -> fleet_pb2.Storage:
     )
 
 
-def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
+def _latest(latest: LatestPointer) -> fleet_pb2.StoredStep | None:
     if latest.target is None:
         return None
     return fleet_pb2.StoredStep(
@@ -103,7 +103,7 @@ def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
 
 
 def joined_again_record(
-    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined before, with what it has been given since."""
     generation = facts.plan.generation

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from everstep_agent.outlet import Outlet
 from everstep_agent.storage.publisher import stored_to_wire
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.snapshots.copies import CopyFacts
+from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import Layout
 from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
@@ -65,7 +65,7 @@ def copies_of(vault: JobVault) -> list[fleet_pb2.Copy]:
 
 
 def _copy(
-    facts: CopyFacts, layout: Layout, *, replica: bool = False, on_disk: bool = False
+    facts: CopyManifest, layout: Layout, *, replica: bool = False, on_disk: bool = False
 ) -> fleet_pb2.Copy:
     return fleet_pb2.Copy(
         generation=facts.key.generation,

@@ -9,8 +9,8 @@ from everstep_agent.jobs.job import NodeJob
 from everstep_agent.messaging.connection import Connection
 from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
-from everstep_agent.vault.slot_allocation import Owner
-from everstep_agent.vault.snapshots.cadence import Pace, Waited, next_wanted
+from everstep_agent.vault.slot_allocation import SlotOwner
+from everstep_agent.vault.snapshots.cadence import ExpiredHold, PollPace, next_snapshot_step
 from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_agent.vault.snapshots.holdings import RankMemory
 from everstep_agent.vault.snapshots.slots import Grant
@@ -20,7 +20,7 @@ from everstep_common import trainer_messages as messages
 class SlotSession:
     """The slots of one attached rank, until its connection ends."""
 
-    def __init__(self, connection: Connection, job: NodeJob, owner: Owner) -> None:
+    def __init__(self, connection: Connection, job: NodeJob, owner: SlotOwner) -> None:
         self._connection = connection
         self._job = job
         self._owner = owner
@@ -31,8 +31,8 @@ class SlotSession:
         # What was recoverable when a wait for a slot was in vain, and what was said then.
         self._starved: tuple[Recoverable | None, str] = (None, "")
         # The planned restart that a step has waited for in vain.
-        self._waited = Waited()
-        self._pace = Pace()
+        self._waited = ExpiredHold()
+        self._pace = PollPace()
 
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
@@ -79,7 +79,7 @@ class SlotSession:
             await self._connection.send(messages.Skip(gone))
             return
         vault, generation = self._job.vault, self._owner.generation
-        wanted = next_wanted(vault.cadence, vault.hold, generation, message.step)
+        wanted = next_snapshot_step(vault.cadence, vault.hold, generation, message.step)
         if wanted != message.step:
             self._pace = self._pace.asked(message.step, asyncio.get_running_loop().time())
             again = min(wanted, message.step + self._pace.ahead)

@@ -9,7 +9,7 @@ from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.processes import umask_of
 from everstep_agent.jobs.records import joined_record
 from everstep_agent.messaging.peer import Peer
-from everstep_agent.storage.job_storage import JobStorage, Patience
+from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
 from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import Join, Storage
@@ -24,7 +24,7 @@ class Storing:
 
     def __init__(self, facts: JobFacts, vault: JobVault, desk: Desk) -> None:
         settings = desk.settings
-        patience = Patience(
+        patience = StorageDeadlines(
             settings.storage_silence_s, settings.storage_look_s, settings.storage_processes
         )
         self.files = JobStorage(vault, desk.spawn, desk.jitter, patience)

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import replace
 
-from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.jobs.answering import Answering
 from everstep_agent.jobs.handing_over import HandingOver
 from everstep_agent.jobs.job import NodeJob
@@ -13,7 +13,7 @@ from everstep_agent.jobs.records import rollback_record, skipped
 from everstep_agent.jobs.slot_session import SlotSession
 from everstep_agent.messaging.connection import Connection
 from everstep_agent.vault.restore.source_search import RestoreError
-from everstep_agent.vault.slot_allocation import Owner
+from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
@@ -31,7 +31,7 @@ class TrainerSession:
     def __init__(self, connection: Connection, job: NodeJob, attach: messages.Attach) -> None:
         self._connection = connection
         self._job = job
-        self._owner = Owner(attach.generation, attach.rank, connection.peer.pid)
+        self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
         self._slots = SlotSession(connection, job, self._owner)
         self._answering = Answering(connection)
         # What a rank that asks for a part after the other is being told.
@@ -127,7 +127,7 @@ class TrainerSession:
         if not begin or not self._described:
             # Another connection may go on where this one ends: in an order that is always the same.
             shards = await restorer.describe(plan, rank)
-            self._described = await slowly(by_name_in_parts(shards))
+            self._described = await run_in_slices(by_name_in_parts(shards))
         page = self._described[begin : begin + _PAGE_SHARDS]
         left = max(0, len(self._described) - begin - len(page))
         if not left:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.restore.restorer import Restorer
-from everstep_agent.vault.restore.spare_memory import wait_as_spare
+from everstep_agent.vault.restore.spare_memory import prepare_spare
 from everstep_proto.generated import fleet_pb2
 
 
@@ -41,7 +41,7 @@ class Waiting:
         if self._wanted is None or holds_a_place or self._facts.ended:
             return
         if self._has_launcher():
-            wait_as_spare(self._vault, self._restorer, self._wanted)
+            prepare_spare(self._vault, self._restorer, self._wanted)
 
     def heard_again(self) -> None:
         """The member is there whose copies were fetched: they go when they are not needed."""

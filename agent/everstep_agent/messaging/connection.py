@@ -9,16 +9,16 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from everstep_agent.concurrency.cycle_collector import take_for_old
-from everstep_agent.concurrency.time_slices import Turns, slowly
+from everstep_agent.concurrency.cycle_collector import mark_all_old
+from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
 from everstep_agent.messaging.message_memory import (
     SMALL_BYTES_MAX,
-    Room,
-    Rooms,
-    Turn,
+    MemoryLease,
+    MessageMemories,
+    MessageMemory,
+    buffer_for,
     may_be_long,
-    no_turn,
-    space_for,
+    no_lease,
 )
 from everstep_agent.messaging.peer import Peer
 from everstep_common import frames
@@ -40,12 +40,12 @@ class Connection:
         self.peer = peer
         self._socket = connection
         self._buffer = bytearray()
-        self._rooms: Rooms | None = None
+        self._rooms: MessageMemories | None = None
         self._owner = ""
         # What the message that came last takes of the room.
-        self._turn = no_turn()
+        self._turn = no_lease()
 
-    def queue(self, rooms: Rooms, owner: str) -> None:
+    def queue(self, rooms: MessageMemories, owner: str) -> None:
         """Have long messages wait for their turn among the owner's and all others'."""
         self._rooms, self._owner = rooms, owner
 
@@ -54,9 +54,9 @@ class Connection:
         self._turn.end()
         self._socket.close()
 
-    def take_turn(self) -> Turn:
+    def take_turn(self) -> MemoryLease:
         """Return the room of the message that came last; the caller ends it with the message."""
-        turn, self._turn = self._turn, no_turn()
+        turn, self._turn = self._turn, no_lease()
         return turn
 
     def hang_up(self) -> None:
@@ -79,9 +79,11 @@ class Connection:
             self._turn = await self._rooms.incoming.turn(self._owner, length)
             async with _in_time(self._rooms.incoming, f"a message of {length} bytes did not come"):
                 payload = await self._body(length)
-        message = await slowly(decode_in_parts(payload, {kind.__name__: kind for kind in known}))
+        message = await run_in_slices(
+            decode_in_parts(payload, {kind.__name__: kind for kind in known})
+        )
         if length > SMALL_BYTES_MAX:
-            take_for_old()
+            mark_all_old()
         return message
 
     async def send(self, message: object, fds: Sequence[int] = ()) -> None:
@@ -90,13 +92,13 @@ class Connection:
             # Descriptors on their way count against all that the agent may send, to anybody.
             raise frames.FrameError("descriptors go only to one that reads its answers")
         if self._rooms is None:
-            await self._send(await slowly(encode_in_parts(message)), fds)
+            await self._send(await run_in_slices(encode_in_parts(message)), fds)
             return
         # How long it is is known when it is there.
         room, long = self._rooms.outgoing, may_be_long(message)
-        turn = await room.turn(self._owner, frames.FRAME_BYTES_MAX) if long else no_turn()
+        turn = await room.turn(self._owner, frames.FRAME_BYTES_MAX) if long else no_lease()
         try:
-            parts = await slowly(encode_in_parts(message))
+            parts = await run_in_slices(encode_in_parts(message))
             turn.shrink(sum(map(len, parts)))
             # A short one, too: a long question that came after it holds room until it is taken.
             async with _in_time(room, "an answer was not taken"):
@@ -106,7 +108,7 @@ class Connection:
 
     async def _send(self, parts: list[bytes], fds: Sequence[int]) -> None:
         first, *others = parts
-        sent, turns = await self._send_first(first, fds) if fds else 0, Turns()
+        sent, turns = await self._send_first(first, fds) if fds else 0, LoopYielder()
         for part in (first[sent:], *others):
             await asyncio.get_running_loop().sock_sendall(self._socket, part)
             await turns.moved(len(part))
@@ -126,7 +128,7 @@ class Connection:
 
     async def _body(self, length: int) -> memoryview:
         """Return what follows a header that is in the buffer."""
-        body, loop, turns = space_for(length), asyncio.get_running_loop(), Turns()
+        body, loop, turns = buffer_for(length), asyncio.get_running_loop(), LoopYielder()
         begun = self._buffer[frames.HEADER_BYTES : frames.HEADER_BYTES + length]
         del self._buffer[: frames.HEADER_BYTES + length]
         at = len(begun)
@@ -160,7 +162,7 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def _in_time(room: Room, what: str) -> AsyncIterator[None]:
+async def _in_time(room: MessageMemory, what: str) -> AsyncIterator[None]:
     """Others wait for the room. Raises FrameError when the time is over."""
     try:
         async with asyncio.timeout(room.patience_s):

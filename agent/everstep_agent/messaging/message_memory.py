@@ -14,7 +14,7 @@ SMALL_BYTES_MAX = 256 * 1024
 _CLEARED_BYTES = 64 * 1024
 # Two owners can always have the largest at once: one that stops in the middle of his holds up
 # nobody.
-ROOM_BYTES_MIN = 2 * FRAME_BYTES_MAX
+MESSAGE_MEMORY_BYTES_MIN = 2 * FRAME_BYTES_MAX
 # About how long a value is written at most, and how many of them are surely a short message.
 _VALUE_BYTES = 256
 # More jobs than a node has at once; one whose turn was so many jobs ago is as one that had none.
@@ -22,7 +22,7 @@ _OWNERS_MAX = 1000
 _SHORT_WEIGHT = SMALL_BYTES_MAX // (2 * _VALUE_BYTES)
 
 
-def space_for(size_bytes: int) -> memoryview:
+def buffer_for(size_bytes: int) -> memoryview:
     """Return memory for a message that comes.
 
     What grew as it comes would be copied again and again, 26 MiB at once; and cleared at once it
@@ -34,14 +34,14 @@ def space_for(size_bytes: int) -> memoryview:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LeaseRequest:
     """One long message: whose it is, and its size."""
 
     owner: str
     size_bytes: int
 
 
-class Shares:
+class FairShares:
     """Who may have his message in memory next. Pure."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -56,7 +56,7 @@ class Shares:
         """Return how much is given out."""
         return self._held.total()
 
-    def next(self, waiting: Sequence[Request]) -> int | None:
+    def next(self, waiting: Sequence[LeaseRequest]) -> int | None:
         """Return the place in the queue of whose turn it is, or None while nobody can be let in.
 
         The owner who has the least comes first, of equals the one whose last turn is longest ago,
@@ -75,7 +75,7 @@ class Shares:
         fits = self.held_bytes + waiting[first].size_bytes <= self._bytes_max
         return first if fits else None
 
-    def take(self, request: Request) -> None:
+    def take(self, request: LeaseRequest) -> None:
         """Give room to a message."""
         self._held[request.owner] += request.size_bytes
         self._turns += 1
@@ -94,7 +94,7 @@ class Shares:
         return self._held[owner], self._last_turns.get(owner, 0)
 
 
-class Turn:
+class MemoryLease:
     """One message's room, until ``end``."""
 
     def __init__(self, give_back: Callable[[int], None], size_bytes: int) -> None:
@@ -111,12 +111,12 @@ class Turn:
         self.shrink(0)
 
 
-def no_turn() -> Turn:
+def no_lease() -> MemoryLease:
     """Return what a message has that needs none."""
-    return Turn(lambda _: None, 0)
+    return MemoryLease(lambda _: None, 0)
 
 
-class Room:
+class MessageMemory:
     """The room of one direction; who finds none waits for his turn. Event loop only.
 
     ``patience_s``: how long a message may take to come, or to be taken, once it has its turn.
@@ -124,8 +124,8 @@ class Room:
 
     def __init__(self, bytes_max: int, patience_s: float) -> None:
         self.patience_s = patience_s
-        self._shares = Shares(bytes_max)
-        self._waiting: list[tuple[Request, asyncio.Future[None]]] = []
+        self._shares = FairShares(bytes_max)
+        self._waiting: list[tuple[LeaseRequest, asyncio.Future[None]]] = []
 
     @property
     def held_bytes(self) -> int:
@@ -137,11 +137,11 @@ class Room:
         """Return how many messages wait for their turn."""
         return len(self._waiting)
 
-    async def turn(self, owner: str, size_bytes: int) -> Turn:
+    async def turn(self, owner: str, size_bytes: int) -> MemoryLease:
         """Return when there is room for a message."""
         if size_bytes <= SMALL_BYTES_MAX:
-            return no_turn()
-        request = Request(owner, size_bytes)
+            return no_lease()
+        request = LeaseRequest(owner, size_bytes)
         place = (request, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
         self._let_in()
@@ -154,7 +154,7 @@ class Room:
                 self._shares.give_back(owner, size_bytes)
             self._let_in()
             raise
-        return Turn(lambda count: self._returned(owner, count), size_bytes)
+        return MemoryLease(lambda count: self._returned(owner, count), size_bytes)
 
     def _returned(self, owner: str, size_bytes: int) -> None:
         if size_bytes:
@@ -171,16 +171,18 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class MessageMemories:
     """The agent's room for long messages, each way: no answer waits behind what waits for it."""
 
-    incoming: Room
-    outgoing: Room
+    incoming: MessageMemory
+    outgoing: MessageMemory
 
 
-def rooms_of(bytes_max: int, patience_s: float) -> Rooms:
+def message_memories(bytes_max: int, patience_s: float) -> MessageMemories:
     """Return room for so many bytes each way."""
-    return Rooms(Room(bytes_max, patience_s), Room(bytes_max, patience_s))
+    return MessageMemories(
+        MessageMemory(bytes_max, patience_s), MessageMemory(bytes_max, patience_s)
+    )
 
 
 def may_be_long(message: object) -> bool:

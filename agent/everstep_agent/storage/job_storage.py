@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.storage.formats.records import StepKey
-from everstep_agent.storage.persister import Persister, Shelfmark
+from everstep_agent.storage.persister import Persister, StorageTarget
 from everstep_agent.storage.publisher import Publisher
 from everstep_agent.storage.storage_tier import StorageTier
-from everstep_agent.storage.worker.messages import Look, Place, Seen
-from everstep_agent.storage.worker_pool import Clerks
+from everstep_agent.storage.worker.messages import ListSteps, StepListing, StorageLocation
+from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import JobUser, StorageError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import Recoverable
@@ -28,7 +28,7 @@ _LOOK_AGAIN_S_MAX = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StorageDeadlines:
     """How long storage may take: ``silence_s`` without a byte, ``look_s`` to say what is there."""
 
     silence_s: float
@@ -40,32 +40,32 @@ class JobStorage:
     """Nothing here waits for a file system: that is left to processes, which can be given up."""
 
     def __init__(
-        self, vault: JobVault, spawn: Spawn, jitter: random.Random, patience: Patience
+        self, vault: JobVault, spawn: Spawn, jitter: random.Random, patience: StorageDeadlines
     ) -> None:
         self.wishes = vault.wishes
         self.persister = Persister(vault, spawn, jitter)
         self.publisher = Publisher(vault, spawn)
-        self.seen: Seen | None = None
+        self.seen: StepListing | None = None
         self.world_size = 0
         self._vault = vault
         self._spawn = spawn
         self._patience = patience
         self._jitter = jitter
-        self._mark: Shelfmark | None = None
+        self._mark: StorageTarget | None = None
         # Why the folder could not be looked at; empty when it could.
         self.blind = ""
 
     def open(self, storage: Storage, user: JobUser) -> None:
         """Use this place from now on, with this user's rights."""
-        place = Place(storage.path, self._vault.job)
+        place = StorageLocation(storage.path, self._vault.job)
         mark = self._mark
         if mark is None or (mark.place, mark.clerks.user) != (place, user):
             if mark is not None and mark.place != place:
                 self.wishes.elsewhere()
             self.shut()
             patience = self._patience
-            clerks = Clerks(storage.path, user, patience.silence_s, patience.at_once)
-            self._mark = Shelfmark(place, clerks, self.world_size)
+            clerks = StorageWorkerPool(storage.path, user, patience.silence_s, patience.at_once)
+            self._mark = StorageTarget(place, clerks, self.world_size)
             self._vault.files = StorageTier(self._mark, self._vault.site.allocator)
         self._vault.bell.ring()
 
@@ -146,7 +146,10 @@ class JobStorage:
             return
         try:
             async with asyncio.timeout(self._patience.look_s):
-                before, self.seen = self.seen, await mark.clerks.ask(Look(mark.place), Seen)
+                before, self.seen = (
+                    self.seen,
+                    await mark.clerks.ask(ListSteps(mark.place), StepListing),
+                )
         except (StorageError, TimeoutError) as error:
             self.blind = str(error) or f"no answer within {self._patience.look_s:g} s"
             logger.warning("job %s: %s: %s", self._vault.job, mark.place.path, self.blind)
@@ -179,6 +182,6 @@ class JobStorage:
         except TimeoutError:
             return
 
-    def _marked(self) -> Shelfmark | None:
+    def _marked(self) -> StorageTarget | None:
         mark = self._mark
-        return mark and Shelfmark(mark.place, mark.clerks, self.world_size)
+        return mark and StorageTarget(mark.place, mark.clerks, self.world_size)

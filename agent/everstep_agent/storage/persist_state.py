@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.storage.formats.records import StepKey, Stored
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey, Recoverable
+from everstep_agent.storage.formats.records import StepKey, StoredStep
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
 
 # A step that failed so often is given up, and its memory with it: the next one comes anyway.
 ATTEMPTS_MAX = 3
@@ -12,15 +12,15 @@ _STEPS_TOLD_MAX = 4
 
 
 @dataclass(slots=True)
-class Wishes:
+class PersistState:
     """The newest word of the controller, and what this node did about it."""
 
     steps: tuple[StepKey, ...] = ()
     # Ranks whose replicas go to storage too.
     replicas: frozenset[int] = frozenset()
-    on_disk: dict[CopyKey, CopyFacts] = field(default_factory=dict)
+    on_disk: dict[CopyKey, CopyManifest] = field(default_factory=dict)
     failures: dict[StepKey, str] = field(default_factory=dict)
-    stored: tuple[Stored, ...] = ()
+    stored: tuple[StoredStep, ...] = ()
     _attempts: dict[CopyKey, int] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -51,7 +51,7 @@ class Wishes:
             return False
         return not replica or key.rank in self.replicas
 
-    def wrote(self, facts: CopyFacts) -> None:
+    def wrote(self, facts: CopyManifest) -> None:
         """A copy is a file now."""
         self._attempts.pop(facts.key, None)
         self.on_disk[facts.key] = facts

@@ -7,14 +7,14 @@ import random
 from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.storage.persist_state import step_of
-from everstep_agent.storage.worker.messages import Place, WriteCopy, Written
-from everstep_agent.storage.worker_pool import Clerks
-from everstep_agent.storage.worker_process import RefusedError, StorageError
+from everstep_agent.storage.worker.messages import CopyWritten, StorageLocation, WriteCopy
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
-from everstep_agent.vault.snapshots.holdings import Held
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.holdings import PinnedCopy
 
 logger = logging.getLogger(__name__)
 # A full disk is not empty again in a second, and a step that waits holds a slot.
@@ -22,11 +22,11 @@ _BACKOFF_S = (1.0, 5.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shelfmark:
+class StorageTarget:
     """Where a job's files go, who writes them, and how many ranks make a step."""
 
-    place: Place
-    clerks: Clerks
+    place: StorageLocation
+    clerks: StorageWorkerPool
     world_size: int
 
 
@@ -48,7 +48,7 @@ class Persister:
         """Return whether something that is here is still to be written."""
         return bool(self._busy or self._due())
 
-    def advance(self, mark: Shelfmark) -> None:
+    def advance(self, mark: StorageTarget) -> None:
         """Begin what is due."""
         for key in self._due():
             if key.rank not in self._busy:
@@ -64,7 +64,7 @@ class Persister:
                 first[key.rank] = min(key, first.get(key.rank, key))
         return sorted(first.values(), key=lambda key: (key.generation, key.step, key.rank))
 
-    async def _store(self, key: CopyKey, mark: Shelfmark) -> None:
+    async def _store(self, key: CopyKey, mark: StorageTarget) -> None:
         attempt = 0
         try:
             while (held := self._pin(key)) is not None:
@@ -83,23 +83,27 @@ class Persister:
             self._busy.discard(key.rank)
             self._vault.bell.ring()
 
-    def _pin(self, key: CopyKey) -> Held | None:
+    def _pin(self, key: CopyKey) -> PinnedCopy | None:
         held = self._vault.holdings.pin(key)
         if held is not None and not self._wishes.wants(key, replica=held.replica):
             held.release()
             return None
         return held
 
-    async def _good(self, held: Held, error: StorageError) -> bool:
+    async def _good(self, held: PinnedCopy, error: StorageError) -> bool:
         """Return whether the copy is still what was verified; a bad one is reported and dropped."""
-        return not isinstance(error, RefusedError) or await self._vault.verifier.verify_again(held)
+        return not isinstance(
+            error, StorageRefusedError
+        ) or await self._vault.verifier.verify_again(held)
 
-    async def _attempt(self, held: Held, mark: Shelfmark) -> None:
+    async def _attempt(self, held: PinnedCopy, mark: StorageTarget) -> None:
         began = asyncio.get_running_loop().time()
-        layout = (await slowly(self._vault.layouts.learn(held.facts))).whole
+        layout = (await run_in_slices(self._vault.layouts.learn(held.facts))).whole
         memory = held.region.open_read_only()
         try:
-            written = await mark.clerks.ask(_request(held.facts, mark, layout), Written, [memory])
+            written = await mark.clerks.ask(
+                _request(held.facts, mark, layout), CopyWritten, [memory]
+            )
         finally:
             os.close(memory)
         now = asyncio.get_running_loop().time()
@@ -129,7 +133,7 @@ class Persister:
         await asyncio.sleep(delay_s * self._jitter.uniform(0.75, 1.25))
 
 
-def _request(facts: CopyFacts, mark: Shelfmark, layout: bytes) -> WriteCopy:
+def _request(facts: CopyManifest, mark: StorageTarget, layout: bytes) -> WriteCopy:
     return WriteCopy(
         place=mark.place,
         key=step_of(facts.key),

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Iterable
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.formats.records import StepKey, Stored, StoredFile
-from everstep_agent.storage.persister import Shelfmark
-from everstep_agent.storage.worker.messages import Look, Moved, MoveLatest, Seen
-from everstep_agent.storage.worker_process import RefusedError, StorageError
+from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.persister import StorageTarget
+from everstep_agent.storage.worker.messages import LatestMoved, ListSteps, MoveLatest, StepListing
+from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import DataRange
 from everstep_proto.generated import fleet_pb2
@@ -39,21 +39,21 @@ class Publisher:
         """Take the controller's word."""
         self._wanted = publish
 
-    def advance(self, mark: Shelfmark) -> None:
+    def advance(self, mark: StorageTarget) -> None:
         """Begin what is due; one after another."""
         if self.pending and (self._task is None or self._task.done()):
             self._task = self._spawn(self._publish(mark), f"publish {self._vault.job}")
 
-    async def _publish(self, mark: Shelfmark) -> None:
+    async def _publish(self, mark: StorageTarget) -> None:
         attempts = 0
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
-                moved = await mark.clerks.ask(_request(wanted, mark), Moved)
-                seen = await mark.clerks.ask(Look(mark.place), Seen)
+                moved = await mark.clerks.ask(_request(wanted, mark), LatestMoved)
+                seen = await mark.clerks.ask(ListSteps(mark.place), StepListing)
             except StorageError as error:
                 attempts += 1
                 self._failed(wanted, error)
-                if isinstance(error, RefusedError) or attempts == _ATTEMPTS_MAX:
+                if isinstance(error, StorageRefusedError) or attempts == _ATTEMPTS_MAX:
                     self._done = wanted
                 else:
                     await asyncio.sleep(_RETRY_S)
@@ -72,7 +72,7 @@ class Publisher:
         self._vault.changed()
 
 
-def _request(wanted: fleet_pb2.Publish, mark: Shelfmark) -> MoveLatest:
+def _request(wanted: fleet_pb2.Publish, mark: StorageTarget) -> MoveLatest:
     target = stored_from_wire(wanted.target) if wanted.HasField("target") else None
     files = tuple(
         StoredFile(file.rank, file.root_hash, file.size_bytes, file.layout) for file in wanted.files
@@ -98,13 +98,13 @@ def ranges_to_wire(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
     return [fleet_pb2.DataRange(first=one.first, last=one.last) for one in ranges]
 
 
-def stored_from_wire(step: fleet_pb2.StoredStep) -> Stored:
+def stored_from_wire(step: fleet_pb2.StoredStep) -> StoredStep:
     """Return a step as the controller names it; its hash is empty before there is a manifest."""
     key = StepKey(step.generation, step.step)
-    return Stored(key, step.world_size, step.manifest_hash, step.size_bytes)
+    return StoredStep(key, step.world_size, step.manifest_hash, step.size_bytes)
 
 
-def stored_to_wire(stored: Stored) -> fleet_pb2.StoredStep:
+def stored_to_wire(stored: StoredStep) -> fleet_pb2.StoredStep:
     """Return a step as it is reported."""
     return fleet_pb2.StoredStep(
         generation=stored.key.generation,

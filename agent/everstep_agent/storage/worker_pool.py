@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from everstep_agent.storage.worker_process import (
     JobUser,
-    RefusedError,
     StorageError,
-    StorageProcess,
+    StorageRefusedError,
+    StorageWorkerProcess,
 )
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _HUNG_MAX = 4
 
 
-class Clerks:
+class StorageWorkerPool:
     """Asks storage as the job's user. Nothing here waits longer than its deadline."""
 
     def __init__(self, path: str, user: JobUser, silence_s: float, at_once: int) -> None:
@@ -26,8 +26,8 @@ class Clerks:
         self._bucket = path.startswith("s3://")
         self.silence_s = silence_s
         self._turns = asyncio.Semaphore(at_once)
-        self._idle: StorageProcess | None = None
-        self._gone: list[StorageProcess] = []
+        self._idle: StorageWorkerProcess | None = None
+        self._gone: list[StorageWorkerProcess] = []
         self._closed = False
 
     @property
@@ -47,7 +47,7 @@ class Clerks:
             clerk = await self._hired()
             try:
                 answered = await clerk.ask(request, answer, fds, self.silence_s)
-            except RefusedError:
+            except StorageRefusedError:
                 await self._keep(clerk)
                 raise
             except BaseException:
@@ -65,14 +65,14 @@ class Clerks:
         if self.hung:
             await asyncio.gather(*(one.leave() for one in self._gone))
 
-    async def _hired(self) -> StorageProcess:
+    async def _hired(self) -> StorageWorkerProcess:
         idle, self._idle = self._idle, None
         if idle is not None and idle.process.poll() is None:
             return idle
         if self.hung >= _HUNG_MAX:
             raise StorageError(f"{self.hung} processes hang in this path's file system already")
         try:
-            clerk = StorageProcess(self._bucket)
+            clerk = StorageWorkerProcess(self._bucket)
         except OSError as error:
             raise StorageError(f"no storage process could be started: {error}") from error
         try:
@@ -82,7 +82,7 @@ class Clerks:
             raise
         return clerk
 
-    async def _keep(self, clerk: StorageProcess) -> None:
+    async def _keep(self, clerk: StorageWorkerProcess) -> None:
         if self._closed:  # while it was at work
             self._dismiss(clerk)
             await self.close()
@@ -91,11 +91,11 @@ class Clerks:
         else:
             self._dismiss(clerk)
 
-    def _dismiss(self, clerk: StorageProcess) -> None:
+    def _dismiss(self, clerk: StorageWorkerProcess) -> None:
         clerk.dismiss()
         self._gone.append(clerk)
 
-    async def _abandon(self, clerk: StorageProcess) -> None:
+    async def _abandon(self, clerk: StorageWorkerProcess) -> None:
         self._gone.append(clerk)
         try:
             dead = await clerk.kill()

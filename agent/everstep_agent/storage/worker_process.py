@@ -19,7 +19,7 @@ from everstep_agent.storage.worker import messages
 from everstep_common.frames import FrameError
 
 
-class Death:
+class ChildExit:
     """Watches one child from its birth. Event loop only."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -72,7 +72,7 @@ class JobUser:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-class StorageProcess:
+class StorageWorkerProcess:
     """One process that is a job's user, and what it was asked last."""
 
     def __init__(self, bucket: bool) -> None:
@@ -93,7 +93,7 @@ class StorageProcess:
         finally:
             theirs.close()
         try:
-            self._death = Death(self.process)
+            self._death = ChildExit(self.process)
         except OSError:
             ours.close()
             self.process.kill()
@@ -105,7 +105,7 @@ class StorageProcess:
 
     async def become(self, user: JobUser) -> None:
         """Have it take the user's rights. Raises StorageError."""
-        request = messages.Become(
+        request = messages.AssumeUser(
             uid=user.uid,
             gid=user.gid,
             groups=user.groups,
@@ -113,7 +113,7 @@ class StorageProcess:
             environment=user.environment,
             bucket=self._bucket,
         )
-        await self.ask(request, messages.Ready, (), _START_S)
+        await self.ask(request, messages.UserAssumed, (), _START_S)
 
     async def ask(
         self, request: object, answer: type[T], fds: Sequence[int], silence_s: float
@@ -124,12 +124,12 @@ class StorageProcess:
                 await self._connection.send(request, fds)
             while True:
                 async with asyncio.timeout(silence_s):
-                    said = await self._connection.receive(messages.FROM_CLERK)
+                    said = await self._connection.receive(messages.FROM_WORKER)
                 if isinstance(said, answer):
                     return said
-                if isinstance(said, messages.Failed):
-                    raise RefusedError(said.reason)
-                if not isinstance(said, messages.Beat):
+                if isinstance(said, messages.RequestFailed):
+                    raise StorageRefusedError(said.reason)
+                if not isinstance(said, messages.BytesMoved):
                     raise StorageError(f"an answer that was not asked for: {type(said).__name__}")
         except TimeoutError as error:
             waits = where_it_waits(Path("/proc"), self.process.pid)
@@ -157,5 +157,5 @@ class StorageProcess:
         return await self._death.within(_DEATH_S)
 
 
-class RefusedError(StorageError):
+class StorageRefusedError(StorageError):
     """The process is well, and says why the request cannot be done."""

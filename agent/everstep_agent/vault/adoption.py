@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
-from everstep_agent.vault.snapshots.descriptor_store import Shelf, ShelvedMemory
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
 from everstep_agent.vault.snapshots.hashing import hash_region
 from everstep_agent.vault.snapshots.holdings import RankMemory, Replica
 from everstep_agent.vault.snapshots.manifest import extent_bytes
-from everstep_agent.vault.snapshots.slots import Slot, SlotState, SlotTable
+from everstep_agent.vault.snapshots.slots import SlotState, SlotTable, SnapshotSlot
 
 logger = logging.getLogger(__name__)
 
-Found = dict[str, tuple[ShelvedMemory, Region]]
+Found = dict[str, tuple[StoredRegion, Region]]
 
 
-def take_over(fds: Mapping[str, int], shelf: Shelf) -> Found:
+def recover_regions(fds: Mapping[str, int], shelf: RegionStore) -> Found:
     """Return the regions that are both kept and known; close and forget the others."""
     known, found = shelf.load(), Found()
     for name in known.keys() - fds.keys():
@@ -40,7 +40,9 @@ def take_over(fds: Mapping[str, int], shelf: Shelf) -> Found:
     return found
 
 
-def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf) -> None:
+def adopt_regions(
+    found: Found, vault_of: Callable[[str], JobVault | None], shelf: RegionStore
+) -> None:
     """Give every job its memory back: slots at once, replicas after they have been hashed."""
     jobs: dict[str, Found] = defaultdict(dict)
     for name, (memory, region) in found.items():
@@ -115,12 +117,12 @@ def _verify_again(vault: JobVault) -> None:
         vault.verify(memory, slot)
 
 
-def _slot(memory: ShelvedMemory) -> Slot:
+def _slot(memory: StoredRegion) -> SnapshotSlot:
     """Return a slot as far as it may be believed: the hash of what was committed is unproven."""
     committed = memory.state in (SlotState.COMMITTED.value, SlotState.VERIFIED.value)
     if not committed or not memory.entries:
-        return Slot(memory.slot)
-    return Slot(
+        return SnapshotSlot(memory.slot)
+    return SnapshotSlot(
         memory.slot,
         SlotState.COMMITTED,
         memory.epoch,
@@ -131,7 +133,7 @@ def _slot(memory: ShelvedMemory) -> Slot:
     )
 
 
-async def _adopt_replica(vault: JobVault, name: str, memory: ShelvedMemory, region: Region) -> None:
+async def _adopt_replica(vault: JobVault, name: str, memory: StoredRegion, region: Region) -> None:
     key = CopyKey(memory.generation, memory.rank, memory.step)
     try:
         size = extent_bytes(memory.entries)
@@ -140,7 +142,7 @@ async def _adopt_replica(vault: JobVault, name: str, memory: ShelvedMemory, regi
         size, root_hash = 0, b""
         logger.warning("replica of %s cannot be read: %s", key, error)
     if root_hash and root_hash == memory.root_hash:
-        facts = CopyFacts(key, size, root_hash, memory.entries)
+        facts = CopyManifest(key, size, root_hash, memory.entries)
         vault.holdings.add_replica(Replica(facts, region, name))
         vault.changed()
         return

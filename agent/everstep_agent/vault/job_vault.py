@@ -5,30 +5,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from everstep_agent.concurrency.change_signal import Bell
-from everstep_agent.concurrency.generation_tasks import Ongoing, Spawn
-from everstep_agent.concurrency.time_slices import slowly
-from everstep_agent.storage.persist_state import Wishes
-from everstep_agent.vault.memory.allocator import Asker, MemoryShortError
+from everstep_agent.concurrency.change_signal import ChangeSignal
+from everstep_agent.concurrency.generation_tasks import GenerationTasks, Spawn
+from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.storage.persist_state import PersistState
+from everstep_agent.vault.memory.allocator import MemoryShortError, Requester
 from everstep_agent.vault.memory.capacity import SLOTS_MIN
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.slot_allocation import Owner, Wanted, make_way, new_regions, shelve
-from everstep_agent.vault.slot_preallocation import SlotsAhead
-from everstep_agent.vault.snapshots.cadence import Cadence, Hold
-from everstep_agent.vault.snapshots.copies import (
-    Carried,
-    CopyFacts,
-    CopyKey,
-    Layouts,
-    Recoverable,
-    Target,
+from everstep_agent.vault.slot_allocation import (
+    SlotOwner,
+    SlotRequest,
+    allocate_slots,
+    retire_if_needed,
+    store_slots,
 )
-from everstep_agent.vault.snapshots.descriptor_store import ShelvedMemory
+from everstep_agent.vault.slot_preallocation import PreallocatedSlots
+from everstep_agent.vault.snapshots.cadence import Cadence, StepHold
+from everstep_agent.vault.snapshots.copies import (
+    CopyKey,
+    CopyManifest,
+    InitialCopies,
+    LayoutCache,
+    Recoverable,
+    ReplicaTarget,
+)
+from everstep_agent.vault.snapshots.descriptor_store import StoredRegion
 from everstep_agent.vault.snapshots.file_tier import FileTier
 from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory, Replica
-from everstep_agent.vault.snapshots.slots import Grant, Slot, SlotState
-from everstep_agent.vault.transfer.receive_buffers import Arrivals
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.snapshots.slots import Grant, SlotState, SnapshotSlot
+from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
+from everstep_agent.vault.vault_context import VaultContext
 from everstep_agent.vault.verification import CopyVerifier
 from everstep_common.trainer_messages import Commit
 
@@ -52,13 +58,15 @@ class SlotWait:
 class JobVault:
     """All memory of one job here. ``on_change`` hears of everything that a report would tell."""
 
-    def __init__(self, site: Site, job: str, spawn: Spawn, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, site: VaultContext, job: str, spawn: Spawn, on_change: Callable[[], None]
+    ) -> None:
         self.site = site
         self.job = job
         self.uid = -1
         self.transfer_key = b""
         self.recoverable = Recoverable()
-        self.target: Target | None = None
+        self.target: ReplicaTarget | None = None
         # Newest generation known; what belongs to an older one is refused.
         self.fence = 0
         # Of this generation and older ones nothing is taken any more …
@@ -66,9 +74,9 @@ class JobVault:
         # … and everything that was taken is verified.
         self.settled = 0
         # What the newest generation began from.
-        self.carried = Carried()
+        self.carried = InitialCopies()
         self.cadence = Cadence()
-        self.hold: Hold | None = None
+        self.hold: StepHold | None = None
         # More slots for each rank where snapshots go to storage: a slow one must cost no step.
         self.spare_slots = 0
         # It begins here and was promised nothing: what others were promised is not for it.
@@ -76,23 +84,23 @@ class JobVault:
         # Where copies arrive, and the job's files when it has storage.
         self.arrivals = self._new_arrivals()
         self.files: FileTier | None = None
-        self.slots_ahead = SlotsAhead(site)
-        self.layouts = Layouts()
+        self.slots_ahead = PreallocatedSlots(site)
+        self.layouts = LayoutCache()
         # What of it is to be brought to storage, and what became of that.
-        self.wishes = Wishes()
-        self.bell = Bell()
+        self.wishes = PersistState()
+        self.bell = ChangeSignal()
         self.bad_copies: list[str] = []
         # Memory was too short for the replicas of more than one member; the controller is told.
         self.replicas_short = False
         self.holdings = Holdings(site.shelf, self.changed)
-        self.ongoing = Ongoing(job, spawn)
+        self.ongoing = GenerationTasks(job, spawn)
         self.verifier = CopyVerifier(site, self.holdings, lambda: self.asker, self.bad)
         self._on_change = on_change
 
     @property
-    def asker(self) -> Asker:
+    def asker(self) -> Requester:
         """Return who asks for the job's memory."""
-        return Asker(self.uid, self.job)
+        return Requester(self.uid, self.job)
 
     def changed(self) -> None:
         """Something was committed, verified, freed or found bad."""
@@ -107,11 +115,11 @@ class JobVault:
 
     # --- what the controller wants -----------------------------------------------------------
 
-    def begin_generation(self, generation: int, carried: Carried | None = None) -> None:
+    def begin_generation(self, generation: int, carried: InitialCopies | None = None) -> None:
         """A newer generation exists: the memory of older ones is only read from now on."""
         if generation > self.fence:
             # Who keeps the replicas of this one, and what it begins from, is said anew.
-            self.fence, self.target, self.carried = generation, None, Carried()
+            self.fence, self.target, self.carried = generation, None, InitialCopies()
             self.slots_ahead.over(generation - 1)
         if carried is not None and generation == self.fence:
             self.carried = carried
@@ -120,7 +128,7 @@ class JobVault:
                 memory.retire(self.site.shelf)
         self.changed()
 
-    def direct(self, recoverable: Recoverable, target: Target | None) -> None:
+    def direct(self, recoverable: Recoverable, target: ReplicaTarget | None) -> None:
         """Free what is not needed, and replicate to ``target``. An older generation is ignored."""
         if recoverable.generation < self.fence:
             return
@@ -161,7 +169,7 @@ class JobVault:
         self.arrivals.end()
         self.arrivals = self._new_arrivals()
         self.fence = self.stopped = self.settled = 0
-        self.recoverable, self.target, self.carried = Recoverable(), None, Carried()
+        self.recoverable, self.target, self.carried = Recoverable(), None, InitialCopies()
         self.cadence, self.hold = Cadence(), None
         self.replicas_short = False
         self.wishes.forget()
@@ -176,7 +184,7 @@ class JobVault:
                 return memory
         return None
 
-    async def reserve(self, owner: Owner, size_bytes: int) -> RankMemory:
+    async def reserve(self, owner: SlotOwner, size_bytes: int) -> RankMemory:
         """Return memory for a rank, the same as before where it suffices.
 
         Raises MemoryShortError.
@@ -192,9 +200,9 @@ class JobVault:
         if not made:
             wanted = self.wanted(size_bytes)
             if before is not None and before.empty():
-                await make_way(self.site, before, wanted)
-            made = await new_regions(self.site, wanted, owner.generation, owner.rank)
-        memory = await shelve(self.site, self.job, owner, made)
+                await retire_if_needed(self.site, before, wanted)
+            made = await allocate_slots(self.site, wanted, owner.generation, owner.rank)
+        memory = await store_slots(self.site, self.job, owner, made)
         if before is not None:
             memory.verifying = before.verifying
             before.retire(self.site.shelf)
@@ -204,13 +212,13 @@ class JobVault:
         self.holdings.ranks.append(memory)
         return memory
 
-    def wanted(self, size_bytes: int) -> Wanted:
+    def wanted(self, size_bytes: int) -> SlotRequest:
         """Return the slots that a rank is to have for a state of this size."""
         slots = self.site.slots_per_rank + self.spare_slots
         older = any(memory.retired for memory in self.holdings.ranks)
         least = min(slots, SLOTS_MIN) if older else slots
         after = self.after_promises and not older
-        return Wanted(self.job, self.uid, slots, least, size_bytes, after)
+        return SlotRequest(self.job, self.uid, slots, least, size_bytes, after)
 
     async def acquire_slot(self, memory: RankMemory, step: int, wait: SlotWait) -> Grant | str:
         """Give out a slot, waiting for one; a sentence when there was none in time."""
@@ -242,7 +250,7 @@ class JobVault:
 
     async def commit(self, memory: RankMemory, request: Commit) -> str | None:
         """Take over a copy; a sentence, and nothing changed, when it is not the one begun."""
-        checked = await slowly(memory.checks.of(request.entries, memory.table.slot_bytes))
+        checked = await run_in_slices(memory.checks.of(request.entries, memory.table.slot_bytes))
         await self.site.shelf.keep(request.entries)
         if memory.retired:
             return f"generation {memory.table.generation} was stopped; its snapshots are refused"
@@ -254,7 +262,7 @@ class JobVault:
         self.verify(memory, slot)
         return None
 
-    def verify(self, memory: RankMemory, slot: Slot) -> None:
+    def verify(self, memory: RankMemory, slot: SnapshotSlot) -> None:
         """Hash a committed copy in the background; with a hash from before, it must be the same."""
         self.ongoing.hashes(self._verify(memory, slot), memory.table.generation)
 
@@ -267,10 +275,10 @@ class JobVault:
             return f"{key} is not needed any more"
         return None
 
-    async def keep_replica(self, facts: CopyFacts, region: Region) -> None:
+    async def keep_replica(self, facts: CopyManifest, region: Region) -> None:
         """Keep a verified copy that came from elsewhere; takes over the region."""
         key, shelf = facts.key, self.site.shelf
-        shelved = ShelvedMemory(
+        shelved = StoredRegion(
             job=self.job,
             generation=key.generation,
             rank=key.rank,
@@ -282,7 +290,7 @@ class JobVault:
             replica=True,
         )
         try:
-            await slowly(self.layouts.learn(facts))
+            await run_in_slices(self.layouts.learn(facts))
             await shelf.keep(facts.entries)
             name = await shelf.put(region.fd, shelved, self.site.workers)
         except BaseException:
@@ -291,15 +299,15 @@ class JobVault:
         self.holdings.add_replica(Replica(facts, region, name))
         self.changed()
 
-    def _new_arrivals(self) -> Arrivals:
-        return Arrivals(self.site.allocator, lambda: self.asker, self.site.cut_kept_s)
+    def _new_arrivals(self) -> ReceiveBuffers:
+        return ReceiveBuffers(self.site.allocator, lambda: self.asker, self.site.cut_kept_s)
 
-    async def _verify(self, memory: RankMemory, slot: Slot) -> None:
+    async def _verify(self, memory: RankMemory, slot: SnapshotSlot) -> None:
         key = memory.table.key(slot)
         if problem := await self.verifier.verify_slot(memory, slot):
             self.bad(f"{key} on {self.site.node} {problem}")
         if slot.state is SlotState.VERIFIED and memory.table.key(slot) == key:
-            await slowly(self.layouts.learn(memory.table.facts(slot)))
+            await run_in_slices(self.layouts.learn(memory.table.facts(slot)))
         memory.remember(slot, self.site.shelf)
         self.holdings.sweep(self.recoverable)
         self.changed()

@@ -4,17 +4,17 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.vault.memory.allocator import Demand, MemoryShortError
+from everstep_agent.vault.memory.allocator import AllocationRequest, MemoryShortError
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.holdings import RankMemory
-from everstep_agent.vault.snapshots.slots import Slot, SlotTable
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.snapshots.slots import SlotTable, SnapshotSlot
+from everstep_agent.vault.vault_context import VaultContext
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class SlotOwner:
     """The process that may write some memory."""
 
     generation: int
@@ -23,7 +23,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SlotRequest:
     """Slots for a rank of this user's job."""
 
     job: str
@@ -37,12 +37,14 @@ class Wanted:
     after_promises: bool = False
 
 
-async def new_regions(site: Site, wanted: Wanted, generation: int, rank: int) -> list[Region]:
+async def allocate_slots(
+    site: VaultContext, wanted: SlotRequest, generation: int, rank: int
+) -> list[Region]:
     """Return new memory for the slots of a rank. Raises MemoryShortError."""
     return await _as_many_as_fit(site, wanted, f"everstep-{wanted.job:.80}-{generation}-{rank}")
 
 
-async def make_way(site: Site, before: RankMemory, wanted: Wanted) -> None:
+async def retire_if_needed(site: VaultContext, before: RankMemory, wanted: SlotRequest) -> None:
     """Give up the slots that new ones replace, if the new ones fit only then."""
     demand = _demand(wanted, wanted.slots, "")
     if await site.allocator.fits(demand):
@@ -51,10 +53,12 @@ async def make_way(site: Site, before: RankMemory, wanted: Wanted) -> None:
         before.retire(site.shelf)
 
 
-async def shelve(site: Site, job: str, owner: Owner, made: Iterable[Region]) -> RankMemory:
+async def store_slots(
+    site: VaultContext, job: str, owner: SlotOwner, made: Iterable[Region]
+) -> RankMemory:
     """Return new memory as empty slots that outlive a restart of the agent."""
     regions = dict(enumerate(made))
-    slots = [Slot(index) for index in regions]
+    slots = [SnapshotSlot(index) for index in regions]
     table = SlotTable(owner.generation, owner.rank, regions[0].size_bytes, slots, site.next_epoch)
     memory = RankMemory(job, table, regions, {})
     memory.holder, memory.lot = owner.pid, site.next_epoch()
@@ -64,7 +68,7 @@ async def shelve(site: Site, job: str, owner: Owner, made: Iterable[Region]) -> 
     return memory
 
 
-async def _as_many_as_fit(site: Site, wanted: Wanted, name: str) -> list[Region]:
+async def _as_many_as_fit(site: VaultContext, wanted: SlotRequest, name: str) -> list[Region]:
     slots = wanted.slots
     while True:
         try:
@@ -76,8 +80,8 @@ async def _as_many_as_fit(site: Site, wanted: Wanted, name: str) -> list[Region]
             logger.warning("job %s: %d slots for a rank instead: %s", wanted.job, slots, error)
 
 
-def _demand(wanted: Wanted, slots: int, name: str) -> Demand:
-    return Demand(
+def _demand(wanted: SlotRequest, slots: int, name: str) -> AllocationRequest:
+    return AllocationRequest(
         wanted.uid,
         slots,
         wanted.slot_bytes,

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from everstep_agent.vault.memory.allocator import Demand, MemoryShortError
+from everstep_agent.vault.memory.allocator import AllocationRequest, MemoryShortError
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.slot_allocation import Owner, Wanted, new_regions
+from everstep_agent.vault.slot_allocation import SlotOwner, SlotRequest, allocate_slots
 from everstep_agent.vault.snapshots.holdings import RankMemory
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.vault_context import VaultContext
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,9 @@ def slot_bytes_for(copy_bytes: int) -> int:
     return copy_bytes + copy_bytes // _ROOM_SHARE + _ROOM_BYTES
 
 
-def sizes_ahead(plan: fleet_pb2.StartGeneration, memories: Iterable[RankMemory]) -> dict[int, int]:
+def slot_sizes_of_plan(
+    plan: fleet_pb2.StartGeneration, memories: Iterable[RankMemory]
+) -> dict[int, int]:
     """Return how large slots each rank of this node will ask for, as far as it is known. Pure.
 
     As those that it had here; or for a copy of the plan, where it was on another node.
@@ -40,10 +42,10 @@ def sizes_ahead(plan: fleet_pb2.StartGeneration, memories: Iterable[RankMemory])
     return {rank: sizes[rank] for rank in ranks if rank in sizes}
 
 
-class SlotsAhead:
+class PreallocatedSlots:
     """One job's. No process has seen any of it; each rank's goes to the first one that asks."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: VaultContext) -> None:
         self._site = site
         self._ready: dict[tuple[int, int], list[Region]] = {}
         # Ranks that have asked already: nothing is made for them any more.
@@ -52,7 +54,7 @@ class SlotsAhead:
         self._stock: list[list[Region]] = []
         self._one_at_a_time = asyncio.Lock()
 
-    async def stock(self, one: Wanted, ranks: int) -> None:
+    async def stock(self, one: SlotRequest, ranks: int) -> None:
         """Have the slots of so many ranks for the next generation. Raises MemoryShortError."""
         async with self._one_at_a_time:
             before, self._stock = self._stock, []
@@ -62,18 +64,20 @@ class SlotsAhead:
                 else:
                     _drop(regions)
             name = f"everstep-{one.job:.80}-spare"
-            demand = Demand(one.uid, one.slots, one.slot_bytes, name, one.job, spare=True)
+            demand = AllocationRequest(
+                one.uid, one.slots, one.slot_bytes, name, one.job, spare=True
+            )
             while len(self._stock) < ranks:
                 self._stock.append(await self._site.allocator.allocate(demand))
 
-    async def make(self, generation: int, wanted: Mapping[int, Wanted]) -> None:
+    async def make(self, generation: int, wanted: Mapping[int, SlotRequest]) -> None:
         """Make the slots of these ranks, as far as there is memory for all of them."""
         try:
             await self._make(generation, wanted)
         finally:
             self._drop_stock()
 
-    async def _make(self, generation: int, wanted: Mapping[int, Wanted]) -> None:
+    async def _make(self, generation: int, wanted: Mapping[int, SlotRequest]) -> None:
         for rank, one in wanted.items():
             key = (generation, rank)
             async with self._one_at_a_time:
@@ -81,7 +85,7 @@ class SlotsAhead:
                     continue
                 try:
                     whole = replace(one, slots_min=one.slots)
-                    self._ready[key] = self._from_stock(whole) or await new_regions(
+                    self._ready[key] = self._from_stock(whole) or await allocate_slots(
                         self._site, whole, generation, rank
                     )
                 except MemoryShortError as error:  # it will be said, and fewer made, when asked for
@@ -89,7 +93,7 @@ class SlotsAhead:
                     return
             asyncio.get_running_loop().call_later(_KEPT_S, self._give_back, key)
 
-    async def take(self, owner: Owner, size_bytes: int) -> list[Region]:
+    async def take(self, owner: SlotOwner, size_bytes: int) -> list[Region]:
         """Return the slots of a rank that asks for so much; none where they do not fit.
 
         Waits for those that are being made: the caller would wait as long for its own.
@@ -126,7 +130,7 @@ class SlotsAhead:
     def _give_back(self, key: tuple[int, int]) -> None:
         _drop(self._ready.pop(key, []))
 
-    def _from_stock(self, one: Wanted) -> list[Region]:
+    def _from_stock(self, one: SlotRequest) -> list[Region]:
         for number, regions in enumerate(self._stock):
             if _fits(regions, one):
                 return self._stock.pop(number)
@@ -138,7 +142,7 @@ class SlotsAhead:
             _drop(regions)
 
 
-def _fits(regions: list[Region], one: Wanted) -> bool:
+def _fits(regions: list[Region], one: SlotRequest) -> bool:
     size = regions[0].size_bytes
     return len(regions) == one.slots and one.slot_bytes <= size <= _TOO_LARGE * one.slot_bytes
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.transfers import RefusalWatch
-from everstep_agent.messaging.message_memory import Rooms
+from everstep_agent.messaging.message_memory import MessageMemories
 from everstep_agent.vault.memory.allocator import Allocator
-from everstep_agent.vault.snapshots.descriptor_store import Shelf
-from everstep_agent.vault.transfer.certificates import Secrecy
-from everstep_agent.vault.transfer.engine import Mover
-from everstep_agent.vault.transfer.remote_agent import Remote
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.engine import TransferEngine
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 
 
 @dataclass(slots=True)
-class Counts:
+class VaultCounters:
     """Counters since the agent started."""
 
     committed: int = 0
@@ -36,7 +36,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class VaultContext:
     """The node's side of every vault.
 
     ``outgoing`` and ``incoming`` have threads of their own, so that two nodes that send to each
@@ -45,21 +45,21 @@ class Site:
 
     node: str
     slots_per_rank: int
-    workers: Workers
-    outgoing: Mover
-    incoming: Mover
+    workers: ThreadPool
+    outgoing: TransferEngine
+    incoming: TransferEngine
     allocator: Allocator
-    shelf: Shelf
+    shelf: RegionStore
     next_epoch: Callable[[], int]
     # For what is long, from and to anybody.
-    rooms: Rooms
+    rooms: MessageMemories
     # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
     cut_kept_s: float = 30.0
-    counts: Counts = field(default_factory=Counts)
+    counts: VaultCounters = field(default_factory=VaultCounters)
     # With TLS, or (None) without, from and to anybody; and who refused that.
-    secrecy: Secrecy | None = None
+    secrecy: TlsCertificates | None = None
     refusals: RefusalWatch = field(default_factory=RefusalWatch)
 
-    def remote(self, node: str, address: str, job: str, transfer_key: bytes) -> Remote:
+    def remote(self, node: str, address: str, job: str, transfer_key: bytes) -> RemoteAgent:
         """Return another node, as this one speaks with it."""
-        return Remote(address, job, transfer_key, node, self.secrecy, self.refusals)
+        return RemoteAgent(address, job, transfer_key, node, self.secrecy, self.refusals)

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.vault.memory.allocator import Asker
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.hashing import (
     CHUNK_BYTES,
@@ -23,9 +23,9 @@ from everstep_agent.vault.snapshots.hashing import (
     region_digests,
     root_of,
 )
-from everstep_agent.vault.snapshots.holdings import Held, Holdings, RankMemory
-from everstep_agent.vault.snapshots.slots import Slot, SlotEvent
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.snapshots.holdings import Holdings, PinnedCopy, RankMemory
+from everstep_agent.vault.snapshots.slots import SlotEvent, SnapshotSlot
+from everstep_agent.vault.vault_context import VaultContext
 from everstep_common.trainer_messages import Entry
 
 # One piece of work for a thread: 10 ms.
@@ -37,9 +37,9 @@ class CopyVerifier:
 
     def __init__(
         self,
-        site: Site,
+        site: VaultContext,
         holdings: Holdings,
-        asker: Callable[[], Asker],
+        asker: Callable[[], Requester],
         report_bad: Callable[[str], None],
     ) -> None:
         self._site = site
@@ -47,7 +47,7 @@ class CopyVerifier:
         self._asker = asker
         self._report_bad = report_bad
 
-    async def verify_slot(self, memory: RankMemory, slot: Slot) -> str:
+    async def verify_slot(self, memory: RankMemory, slot: SnapshotSlot) -> str:
         """Verify a committed copy, or take it out of its slot; return what is wrong, if anything.
 
         With a hash from before a restart of the agent, it must be the same.
@@ -73,7 +73,7 @@ class CopyVerifier:
             return ""
         return problem if slot.epoch == epoch and slot.apply(SlotEvent.FOUND_BAD) else ""
 
-    async def verify_again(self, held: Held) -> bool:
+    async def verify_again(self, held: PinnedCopy) -> bool:
         """Hash a held copy again, drop it when its bytes changed; return whether it is good."""
         facts = held.facts
         found = await hash_in_parallel(self._site.workers, held.region, facts.size_bytes)
@@ -83,7 +83,7 @@ class CopyVerifier:
         self._report_bad(f"{facts.key} on {self._site.node} changed after it was verified")
         return False
 
-    async def freeze(self, held: Held) -> bool | None:
+    async def freeze(self, held: PinnedCopy) -> bool | None:
         """Freeze a copy and verify it: True when nobody can change it any more and it is good.
 
         None while a process of an older generation still has it mapped; False when it was bad.
@@ -99,7 +99,7 @@ class CopyVerifier:
         region.proven = held.facts.root_hash
         return True
 
-    async def immutable_region(self, held: Held) -> Region | None:
+    async def immutable_region(self, held: PinnedCopy) -> Region | None:
         """Return verified memory that nobody can change any more; the caller drops it.
 
         None when the bytes are not what was verified. Where a process of an older generation still
@@ -119,7 +119,7 @@ class CopyVerifier:
         return None
 
 
-async def hash_in_parallel(workers: Workers, region: Region, size_bytes: int) -> bytes:
+async def hash_in_parallel(workers: ThreadPool, region: Region, size_bytes: int) -> bytes:
     """Return the root hash of the first bytes of a region, hashed by all threads that are free."""
     await workers.run(partial(region.read, 0, 0))  # mapped once, before all threads begin
     pieces = [

@@ -2,15 +2,21 @@
 
 from collections.abc import Iterable
 
-from everstep_agent.vault.snapshots.cadence import Hold, Rule
-from everstep_agent.vault.snapshots.copies import Carried, CopyKey, Recoverable, Target, carried
+from everstep_agent.vault.snapshots.cadence import CadenceRule, StepHold
+from everstep_agent.vault.snapshots.copies import (
+    CopyKey,
+    InitialCopies,
+    Recoverable,
+    ReplicaTarget,
+    initial_copies,
+)
 from everstep_proto.generated import fleet_pb2
 
 
-def carried_from_wire(sources: Iterable[fleet_pb2.ShardSource], node: str) -> Carried:
+def carried_from_wire(sources: Iterable[fleet_pb2.ShardSource], node: str) -> InitialCopies:
     """Return what a generation begins from, as the node sees it."""
     named = ((CopyKey(one.generation, one.rank, one.step), one.node) for one in sources)
-    return carried(named, node)
+    return initial_copies(named, node)
 
 
 def recoverable_from_wire(directive: fleet_pb2.VaultDirective) -> Recoverable:
@@ -19,18 +25,18 @@ def recoverable_from_wire(directive: fleet_pb2.VaultDirective) -> Recoverable:
     return Recoverable(directive.generation, step, frozenset(directive.dead_steps))
 
 
-def target_from_wire(directive: fleet_pb2.VaultDirective) -> Target | None:
+def target_from_wire(directive: fleet_pb2.VaultDirective) -> ReplicaTarget | None:
     """Return who keeps the replicas."""
     if not directive.replica_bulk_address:
         return None
-    return Target(directive.replica_target.node, directive.replica_bulk_address)
+    return ReplicaTarget(directive.replica_target.node, directive.replica_bulk_address)
 
 
-def hold_from_wire(directive: fleet_pb2.VaultDirective) -> Hold | None:
+def hold_from_wire(directive: fleet_pb2.VaultDirective) -> StepHold | None:
     """Return after which step a restart is planned, if one is."""
-    return Hold(directive.generation, directive.hold_after) if directive.holds else None
+    return StepHold(directive.generation, directive.hold_after) if directive.holds else None
 
 
-def cadence_from_wire(directive: fleet_pb2.VaultDirective) -> Rule:
+def cadence_from_wire(directive: fleet_pb2.VaultDirective) -> CadenceRule:
     """Return which steps are to be snapshotted."""
-    return Rule(directive.snapshot_from, max(1, directive.snapshot_every))
+    return CadenceRule(directive.snapshot_from, max(1, directive.snapshot_every))

@@ -1,18 +1,18 @@
 """What the controller wants in storage, and what may leave memory meanwhile."""
 
 from everstep_agent.storage.formats.records import StepKey
-from everstep_agent.storage.persist_state import ATTEMPTS_MAX, Wishes
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey, Recoverable
+from everstep_agent.storage.persist_state import ATTEMPTS_MAX, PersistState
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
 
 _NEWER = Recoverable(1, 9)
 
 
-def _copy(step: int, rank: int = 0) -> CopyFacts:
-    return CopyFacts(CopyKey(1, rank, step), 4, b"hash", ())
+def _copy(step: int, rank: int = 0) -> CopyManifest:
+    return CopyManifest(CopyKey(1, rank, step), 4, b"hash", ())
 
 
-def _wanting(*steps: int, replicas: frozenset[int] = frozenset()) -> Wishes:
-    wishes = Wishes()
+def _wanting(*steps: int, replicas: frozenset[int] = frozenset()) -> PersistState:
+    wishes = PersistState()
     wishes.direct(tuple(StepKey(1, step) for step in steps), replicas)
     return wishes
 
@@ -55,7 +55,7 @@ def test_a_failure_is_forgotten_when_the_controller_names_the_step_no_more() -> 
 
 
 def test_only_the_newest_stored_steps_are_told() -> None:
-    wishes = Wishes()
+    wishes = PersistState()
     for step in range(10):
         for rank in (0, 1):
             wishes.wrote(_copy(step, rank))

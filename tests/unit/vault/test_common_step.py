@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
-from everstep_agent.vault.snapshots.slots import Slot, SlotEvent, SlotState, SlotTable
+from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.catalogue import Catalogue, Copy
 from everstep_controller.core.choosing import Question, choose
@@ -88,7 +88,7 @@ class Job:
     def __init__(self, shape: "Shape") -> None:
         nodes, epochs = shape.nodes, itertools.count(1).__next__
         tables = [
-            SlotTable(1, rank, 10, [Slot(index) for index in range(shape.slots)], epochs)
+            SlotTable(1, rank, 10, [SnapshotSlot(index) for index in range(shape.slots)], epochs)
             for rank in range(nodes)
         ]
         self.shape = shape

@@ -4,12 +4,12 @@ from everstep_agent.vault.replication.server import (
     CONNECTIONS_MAX,
     UNPROVEN_MAX,
     UNPROVEN_OF_HOST_MAX,
-    Door,
+    ConnectionLimits,
 )
 
 
 def test_one_host_cannot_keep_another_one_out() -> None:
-    door = Door()
+    door = ConnectionLimits()
     assert all(door.enter("hostile") for _ in range(UNPROVEN_OF_HOST_MAX))
     assert not door.enter("hostile")
     assert door.enter("peer")
@@ -17,7 +17,7 @@ def test_one_host_cannot_keep_another_one_out() -> None:
 
 
 def test_who_has_left_makes_room() -> None:
-    door = Door()
+    door = ConnectionLimits()
     for _ in range(3):
         assert all(door.enter("peer") for _ in range(UNPROVEN_OF_HOST_MAX))
         assert not door.enter("peer")
@@ -30,6 +30,6 @@ def test_who_has_left_makes_room() -> None:
 
 
 def test_many_hosts_together_have_a_limit_as_well() -> None:
-    door = Door()
+    door = ConnectionLimits()
     assert all(door.enter(f"host-{number}") for number in range(UNPROVEN_MAX))
     assert not door.enter("one-more")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.transfer.rate_limit import Pace, TokenBucket
+from everstep_agent.vault.transfer.rate_limit import RateLimiter, TokenBucket
 
 SECOND_NS = 1_000_000_000
 
@@ -43,13 +43,13 @@ def test_streams_that_ask_at_the_same_time_share_the_rate() -> None:
 
 
 def test_pieces_are_small_enough_for_many_slow_streams() -> None:
-    assert Pace(0, lambda: 0).piece_bytes == 0
-    assert Pace(64 * 1024 * 1024, lambda: 0).piece_bytes == 1024 * 1024
-    assert Pace(1, lambda: 0).piece_bytes == 16 * 1024
+    assert RateLimiter(0, lambda: 0).piece_bytes == 0
+    assert RateLimiter(64 * 1024 * 1024, lambda: 0).piece_bytes == 1024 * 1024
+    assert RateLimiter(1, lambda: 0).piece_bytes == 16 * 1024
 
 
 def test_without_a_limit_nothing_is_waited_for() -> None:
     def clock() -> int:
         raise AssertionError("no limit, no clock")
 
-    Pace(0, clock).wait(1 << 40)
+    RateLimiter(0, clock).wait(1 << 40)

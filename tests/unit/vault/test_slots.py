@@ -12,10 +12,10 @@ from everstep_agent.vault.snapshots.manifest import entries_problem, extent_byte
 from everstep_agent.vault.snapshots.slots import (
     TRANSITIONS,
     Grant,
-    Slot,
     SlotEvent,
     SlotState,
     SlotTable,
+    SnapshotSlot,
 )
 from everstep_common.trainer_messages import Commit, Entry
 
@@ -24,16 +24,20 @@ _ENTRIES = (Entry("w", 0, 10),)
 
 def _table(slots: int = 3, generation: int = 1) -> SlotTable:
     return SlotTable(
-        generation, 0, 100, [Slot(index) for index in range(slots)], itertools.count(1).__next__
+        generation,
+        0,
+        100,
+        [SnapshotSlot(index) for index in range(slots)],
+        itertools.count(1).__next__,
     )
 
 
-def _save(table: SlotTable, step: int, recoverable: Recoverable) -> Slot | None:
+def _save(table: SlotTable, step: int, recoverable: Recoverable) -> SnapshotSlot | None:
     grant = table.begin(step, recoverable)
     if grant is None:
         return None
     slot = table.commit(Commit(step, grant.slot, grant.epoch, _ENTRIES))
-    assert isinstance(slot, Slot)
+    assert isinstance(slot, SnapshotSlot)
     table.verified(slot, slot.epoch, b"h")
     return slot
 
@@ -43,7 +47,7 @@ def _save(table: SlotTable, step: int, recoverable: Recoverable) -> Slot | None:
 def test_a_pair_that_is_not_in_the_table_changes_nothing(
     state: SlotState, event: SlotEvent
 ) -> None:
-    slot = Slot(0, state)
+    slot = SnapshotSlot(0, state)
     applied = slot.apply(event)
     assert applied == ((state, event) in TRANSITIONS)
     assert slot.state is TRANSITIONS.get((state, event), state)
@@ -83,7 +87,7 @@ def test_beginning_again_takes_the_first_begin_back() -> None:
     assert first is not None
     assert second is not None
     assert isinstance(table.commit(Commit(0, first.slot, first.epoch, _ENTRIES)), str)
-    assert isinstance(table.commit(Commit(1, second.slot, second.epoch, _ENTRIES)), Slot)
+    assert isinstance(table.commit(Commit(1, second.slot, second.epoch, _ENTRIES)), SnapshotSlot)
 
 
 def test_a_late_hash_of_an_earlier_epoch_verifies_nothing() -> None:
@@ -91,7 +95,7 @@ def test_a_late_hash_of_an_earlier_epoch_verifies_nothing() -> None:
     grant = table.begin(0, Recoverable())
     assert grant is not None
     slot = table.commit(Commit(0, grant.slot, grant.epoch, _ENTRIES))
-    assert isinstance(slot, Slot)
+    assert isinstance(slot, SnapshotSlot)
     assert not table.verified(slot, grant.epoch - 1, b"old")
     assert slot.state is SlotState.COMMITTED
 
@@ -128,7 +132,7 @@ class _Life:
             self.open = self.table.begin(self.step, self.recoverable)
         elif action == "commit" and self.open is not None:
             commit = Commit(self.step, self.open.slot, self.open.epoch, _ENTRIES)
-            assert isinstance(self.table.commit(commit), Slot)
+            assert isinstance(self.table.commit(commit), SnapshotSlot)
             self.needed.add(self.step)
             self.open = None
         elif action == "lose connection":

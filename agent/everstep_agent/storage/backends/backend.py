@@ -6,23 +6,28 @@ from typing import Protocol
 from everstep_agent.storage.formats.records import StepKey
 
 # Called while bytes move, with how many: a worker that is not heard of is given up.
-Beat = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 # Given ``latest`` as it is and the newest generation seen, returns the new one, None to leave it.
-Decide = Callable[[bytes | None, int], bytes | None]
+DecideLatest = Callable[[bytes | None, int], bytes | None]
 
 
-class DepotError(Exception):
+class BackendError(Exception):
     """The place does not do what was asked; one sentence for the user."""
 
 
-class Depot(Protocol):
-    """The files of one job. Raises OSError and DepotError; what returned is durable.
+class StorageBackend(Protocol):
+    """The files of one job. Raises OSError and BackendError; what returned is durable.
 
     A file is under its name whole or not at all, whenever whoever writes it dies.
     """
 
     def write(
-        self, key: StepKey, name: str, pieces: Iterable[memoryview], size_bytes: int, beat: Beat
+        self,
+        key: StepKey,
+        name: str,
+        pieces: Iterable[memoryview],
+        size_bytes: int,
+        beat: ProgressCallback,
     ) -> None:
         """Write a large file, piece by piece; an older one of that name is replaced."""
         ...
@@ -40,7 +45,12 @@ class Depot(Protocol):
         ...
 
     def read(
-        self, key: StepKey, name: str, begins: int, buffers: Iterable[memoryview], beat: Beat
+        self,
+        key: StepKey,
+        name: str,
+        begins: int,
+        buffers: Iterable[memoryview],
+        beat: ProgressCallback,
     ) -> None:
         """Fill buffers, one after another, from a place in a file on."""
         ...
@@ -56,7 +66,7 @@ class Depot(Protocol):
     def remove(self, key: StepKey, generation: int) -> None:
         """Remove a step on behalf of a generation; one with what is not ours in it stays.
 
-        Raises DepotError when a newer generation has taken over.
+        Raises BackendError when a newer generation has taken over.
         """
         ...
 
@@ -64,7 +74,7 @@ class Depot(Protocol):
         """Return ``latest``, or None."""
         ...
 
-    def move_latest(self, generation: int, decide: Decide) -> None:
+    def move_latest(self, generation: int, decide: DecideLatest) -> None:
         """Fence older generations off, and change ``latest`` as ``decide`` says.
 
         What was decided for an older generation is never done once this has been called.

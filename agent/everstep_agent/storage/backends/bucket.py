@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from everstep_agent.storage.backends.backend import Beat, Decide, DepotError
+from everstep_agent.storage.backends.backend import BackendError, DecideLatest, ProgressCallback
 from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
 
 _PLACE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*))?")
@@ -26,7 +26,7 @@ _OVERTAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 
 
-class Body(Protocol):
+class ObjectBody(Protocol):
     """The content of an object, as it comes."""
 
     def read(self, amt: int | None = None) -> bytes:
@@ -38,11 +38,11 @@ class ObjectStore(Protocol):
     """The few calls of a boto3 client that are used here."""
 
     def call(self, name: str, **arguments: object) -> Mapping[str, object]:
-        """Call one operation. Raises StoreRefusal."""
+        """Call one operation. Raises ObjectStoreError."""
         ...
 
 
-class StoreRefusal(DepotError):  # noqa: N818 - an answer of the store, by its own code
+class ObjectStoreError(BackendError):
     """The store said no; ``code`` is its word for why."""
 
     def __init__(self, code: str, sentence: str) -> None:
@@ -50,21 +50,26 @@ class StoreRefusal(DepotError):  # noqa: N818 - an answer of the store, by its o
         self.code = code
 
 
-class BucketDepot:
-    """See Depot."""
+class BucketBackend:
+    """See StorageBackend."""
 
     def __init__(self, store: ObjectStore, place: str, job: str) -> None:
         matched = _PLACE.fullmatch(place)
         if not matched:
-            raise DepotError(f"{place} is not s3://BUCKET/PREFIX")
+            raise BackendError(f"{place} is not s3://BUCKET/PREFIX")
         self._store = store
         self._bucket = matched["bucket"]
         self._root = "/".join(part for part in ((matched["prefix"] or "").strip("/"), job) if part)
 
     def write(
-        self, key: StepKey, name: str, pieces: Iterable[memoryview], size_bytes: int, beat: Beat
+        self,
+        key: StepKey,
+        name: str,
+        pieces: Iterable[memoryview],
+        size_bytes: int,
+        beat: ProgressCallback,
     ) -> None:
-        """See Depot."""
+        """See StorageBackend."""
         object_key = self._key(key, name)
         self._clear(object_key)
         begun = self._call("create_multipart_upload", Key=object_key)
@@ -79,52 +84,57 @@ class BucketDepot:
         except BaseException as error:
             try:
                 self._call("abort_multipart_upload", **upload)
-            except StoreRefusal as second:
+            except ObjectStoreError as second:
                 said = f"{error}; what had arrived of it is still in the bucket: {second}"
-                raise DepotError(said) from error
+                raise BackendError(said) from error
             raise
 
     def put(self, key: StepKey, name: str, content: bytes) -> None:
-        """See Depot."""
+        """See StorageBackend."""
         self._call("put_object", Key=self._key(key, name), Body=content)
 
     def get(self, key: StepKey, name: str) -> bytes | None:
-        """See Depot."""
+        """See StorageBackend."""
         found = self._get(self._key(key, name))
         return found[0] if found else None
 
     def size(self, key: StepKey, name: str) -> int | None:
-        """See Depot."""
+        """See StorageBackend."""
         try:
             size = self._call("head_object", Key=self._key(key, name))["ContentLength"]
-        except StoreRefusal as refusal:
+        except ObjectStoreError as refusal:
             if refusal.code in _MISSING:
                 return None
             raise
         return size if isinstance(size, int) else None
 
     def read(
-        self, key: StepKey, name: str, begins: int, buffers: Iterable[memoryview], beat: Beat
+        self,
+        key: StepKey,
+        name: str,
+        begins: int,
+        buffers: Iterable[memoryview],
+        beat: ProgressCallback,
     ) -> None:
-        """See Depot."""
+        """See StorageBackend."""
         wanted = [buffer for buffer in buffers if len(buffer)]
         if not wanted:
             return
         end = begins + sum(map(len, wanted)) - 1
         answer = self._call("get_object", Key=self._key(key, name), Range=f"bytes={begins}-{end}")
-        body: Body = answer["Body"]  # type: ignore[assignment]  # boto3 has no types
+        body: ObjectBody = answer["Body"]  # type: ignore[assignment]  # boto3 has no types
         for buffer in wanted:
             filled = 0
             while filled < len(buffer):
                 content = body.read(min(_READ_BYTES, len(buffer) - filled))
                 if not content:
-                    raise DepotError(f"{name} is shorter than it was written")
+                    raise BackendError(f"{name} is shorter than it was written")
                 buffer[filled : filled + len(content)] = content
                 filled += len(content)
                 beat(len(content))
 
     def steps(self) -> list[StepKey]:
-        """See Depot."""
+        """See StorageBackend."""
         found = []
         for generation in self._generations():
             for folder in self._folders(f"{self._root}/gen-{generation}/"):
@@ -133,18 +143,18 @@ class BucketDepot:
         return sorted(found)
 
     def newest_generation(self) -> int:
-        """See Depot."""
+        """See StorageBackend."""
         return max(self._generations(), default=0)
 
     def remove(self, key: StepKey, generation: int) -> None:
-        """See Depot.
+        """See StorageBackend.
 
         Nothing takes a look back here: one that stops between its look and its removal, and wakes
         up after a newer generation went back to this very step, removes it.
         """
         newest = self.newest_generation()
         if newest > generation:
-            raise DepotError(f"generation {newest} has taken over from {generation}")
+            raise BackendError(f"generation {newest} has taken over from {generation}")
         folder = self._key(key, "")
         self._call("delete_object", Key=f"{folder}manifest.json")
         for object_key in self._objects(folder):
@@ -152,12 +162,12 @@ class BucketDepot:
                 self._call("delete_object", Key=object_key)
 
     def latest(self) -> bytes | None:
-        """See Depot."""
+        """See StorageBackend."""
         found = self._get(f"{self._root}/latest")
         return found[0] if found else None
 
-    def move_latest(self, generation: int, decide: Decide) -> None:
-        """See Depot."""
+    def move_latest(self, generation: int, decide: DecideLatest) -> None:
+        """See StorageBackend."""
         self._call("put_object", Key=f"{self._root}/gen-{generation}/fence", Body=b"")
         for _ in range(_TRIES):
             found = self._get(f"{self._root}/latest")
@@ -167,17 +177,17 @@ class BucketDepot:
             condition = {"IfMatch": found[1]} if found else {"IfNoneMatch": "*"}
             try:
                 self._call("put_object", Key=f"{self._root}/latest", Body=content, **condition)
-            except StoreRefusal as refusal:
+            except ObjectStoreError as refusal:
                 if refusal.code not in _OVERTAKEN:
                     raise
                 continue
             return
-        raise DepotError("latest was changed by somebody else again and again")
+        raise BackendError("latest was changed by somebody else again and again")
 
     def _clear(self, object_key: str) -> None:
         """Remove what writers of this object left that died: it is not seen, and is paid for."""
         # Whoever may not list uploads may write all the same.
-        with contextlib.suppress(StoreRefusal):
+        with contextlib.suppress(ObjectStoreError):
             left = self._call("list_multipart_uploads", Prefix=object_key).get("Uploads", ())
             for one in left:  # type: ignore[attr-defined]  # boto3 has no types
                 if one["Key"] == object_key:
@@ -187,14 +197,14 @@ class BucketDepot:
     def _get(self, object_key: str) -> tuple[bytes, str] | None:
         try:
             answer = self._call("get_object", Key=object_key)
-        except StoreRefusal as refusal:
+        except ObjectStoreError as refusal:
             if refusal.code in _MISSING:
                 return None
             raise
-        body: Body = answer["Body"]  # type: ignore[assignment]  # boto3 has no types
+        body: ObjectBody = answer["Body"]  # type: ignore[assignment]  # boto3 has no types
         content = body.read(RECORD_BYTES_MAX + 1)
         if len(content) > RECORD_BYTES_MAX:
-            raise DepotError(f"{object_key} is larger than {RECORD_BYTES_MAX} bytes")
+            raise BackendError(f"{object_key} is larger than {RECORD_BYTES_MAX} bytes")
         return content, str(answer["ETag"])
 
     def _generations(self) -> list[int]:
@@ -246,13 +256,13 @@ _CONNECT_S, _READ_S = 10, 30
 _ATTEMPTS = 3
 
 
-class Client(Protocol):
+class S3Client(Protocol):
     """A client of boto3, which has no types."""
 
-    def __getattr__(self, name: str) -> "Operation": ...
+    def __getattr__(self, name: str) -> "S3Operation": ...
 
 
-class Operation(Protocol):
+class S3Operation(Protocol):
     """One of its calls."""
 
     def __call__(self, **arguments: object) -> Mapping[str, object]:
@@ -261,23 +271,23 @@ class Operation(Protocol):
 
 
 def import_boto3() -> None:
-    """Import boto3 before the storage worker gives up its rights. Raises DepotError without it."""
+    """Import boto3, before the worker gives up its rights. Raises BackendError without it."""
     try:
         # The second one is what a client needs of it later.
         importlib.import_module("boto3")
         importlib.import_module("botocore.exceptions")
     except ImportError as error:
-        raise DepotError(
+        raise BackendError(
             "storage in a bucket needs boto3 beside the agent: pip install 'everstep[s3]'"
         ) from error
 
 
-def open_bucket(place: str, job: str) -> BucketDepot:
+def open_bucket(place: str, job: str) -> BucketBackend:
     """Return a job's part of a bucket, with the credentials in the environment."""
-    return BucketDepot(Boto3Store(s3_client()), place, job)
+    return BucketBackend(Boto3Store(s3_client()), place, job)
 
 
-def s3_client() -> Client:
+def s3_client() -> S3Client:
     """Return a client with deadlines."""
     boto3 = importlib.import_module("boto3")
     config = importlib.import_module("botocore.config").Config(
@@ -285,14 +295,14 @@ def s3_client() -> Client:
         read_timeout=_READ_S,
         retries={"max_attempts": _ATTEMPTS, "mode": "standard"},
     )
-    made: Client = boto3.client("s3", config=config)
+    made: S3Client = boto3.client("s3", config=config)
     return made
 
 
 class Boto3Store:
     """See ObjectStore."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: S3Client) -> None:
         self._client = client
         self._errors = importlib.import_module("botocore.exceptions")
 
@@ -303,7 +313,7 @@ class Boto3Store:
             answer: Mapping[str, object] = operation(**arguments)
         except self._errors.ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            raise StoreRefusal(code, f"the object store says {error}") from error
+            raise ObjectStoreError(code, f"the object store says {error}") from error
         except self._errors.BotoCoreError as error:
-            raise StoreRefusal("", f"the object store: {error}") from error
+            raise ObjectStoreError("", f"the object store: {error}") from error
         return answer

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from everstep_agent.storage.backends.backend import Beat, DepotError
+from everstep_agent.storage.backends.backend import BackendError, ProgressCallback
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Small enough that one write to a slow server ends well before anybody's deadline.
@@ -34,20 +34,20 @@ def open_folder(parent: int, name: str, *, create: bool) -> int:
 
 
 @contextmanager
-def inner(parent: int, name: str, *, create: bool = False) -> Iterator[int]:
-    """Open a folder inside another for a while. Raises OSError; DepotError for a link."""
+def subfolder(parent: int, name: str, *, create: bool = False) -> Iterator[int]:
+    """Open a folder inside another for a while. Raises OSError; BackendError for a link."""
     try:
         fd = open_folder(parent, name, create=create)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise DepotError(f"{name} is not a folder") from error
+            raise BackendError(f"{name} is not a folder") from error
         raise
-    with opened(fd):
+    with closing(fd):
         yield fd
 
 
 @contextmanager
-def opened(fd: int) -> Iterator[int]:
+def closing(fd: int) -> Iterator[int]:
     """Close a descriptor in the end."""
     try:
         yield fd
@@ -56,17 +56,17 @@ def opened(fd: int) -> Iterator[int]:
 
 
 def open_file(folder: int, name: str) -> int:
-    """Return a descriptor of a regular file. Raises OSError; DepotError for anything else."""
+    """Return a descriptor of a regular file. Raises OSError; BackendError for anything else."""
     # Without O_NONBLOCK, opening a FIFO would wait for its other end.
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise DepotError(f"{name} is not a regular file")
+        raise BackendError(f"{name} is not a regular file")
     return fd
 
 
 def read_small(folder: int, name: str, limit: int) -> bytes | None:
-    """Return the content of a file, None when there is none. Raises OSError and DepotError."""
+    """Return the content of a file, None when there is none. Raises OSError and BackendError."""
     try:
         fd = open_file(folder, name)
     except FileNotFoundError:
@@ -74,16 +74,16 @@ def read_small(folder: int, name: str, limit: int) -> bytes | None:
     with open(fd, "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise DepotError(f"{name} is larger than {limit} bytes")
+        raise BackendError(f"{name} is larger than {limit} bytes")
     return content
 
 
-def temporary(name: str) -> str:
+def temporary_name(name: str) -> str:
     """Return a name for a file that is being written, which nobody else has."""
     return f".{name}.{secrets.token_hex(8)}.tmp"
 
 
-def abandoned(folder: int, name: str) -> Iterator[str]:
+def leftover_files(folder: int, name: str) -> Iterator[str]:
     """Yield what is left of earlier attempts to write a file."""
     for found in os.listdir(folder):
         matched = _TEMPORARY.fullmatch(found)
@@ -91,20 +91,20 @@ def abandoned(folder: int, name: str) -> Iterator[str]:
             yield found
 
 
-def discard(folder: int, name: str) -> None:
+def remove_if_present(folder: int, name: str) -> None:
     """Remove a file that may be gone already."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
 
 
 def write_new(
-    folder: int, name: str, pieces: Iterable[memoryview], size_bytes: int, beat: Beat
+    folder: int, name: str, pieces: Iterable[memoryview], size_bytes: int, beat: ProgressCallback
 ) -> None:
     """Write a file under a new name, and have it on the disk. Removed again when that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o666, dir_fd=folder)
     try:
-        with opened(fd):
+        with closing(fd):
             _set_aside(fd, size_bytes)
             unsynced = 0
             for piece in pieces:
@@ -116,17 +116,17 @@ def write_new(
                         beat(0)
             _sync(fd)
     except BaseException:
-        discard(folder, name)
+        remove_if_present(folder, name)
         raise
 
 
-def put_in_place(folder: int, temporary_name: str, name: str) -> None:
+def rename_durably(folder: int, temporary_name: str, name: str) -> None:
     """Give a written file its name, for good."""
     os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
     os.fsync(folder)
 
 
-def _write(fd: int, content: memoryview, beat: Beat) -> int:
+def _write(fd: int, content: memoryview, beat: ProgressCallback) -> int:
     written = 0
     while written < len(content):
         count = os.write(fd, content[written:])

@@ -3,29 +3,29 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from everstep_agent.storage.formats.records import Latest, StepKey, Stored, step_folder
+from everstep_agent.storage.formats.records import LatestPointer, StepKey, StoredStep, step_folder
 
 # Removing is the one thing that cannot be undone: below two whole steps nothing is.
 KEPT_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PointerMove:
     """What to write to ``latest``; None leaves it, and the sentence says why."""
 
-    content: Latest | None
+    content: LatestPointer | None
     reason: str
     # The caller has been overtaken: it shall do nothing else either.
     refused: bool = False
 
 
-def move(
-    now: Latest | None,
+def decide_move(
+    now: LatestPointer | None,
     newest: int,
     generation: int,
-    target: Stored | None,
+    target: StoredStep | None,
     older: Iterable[StepKey] = (),
-) -> Move:
+) -> PointerMove:
     """Return what becomes of ``latest`` (``now``), with ``newest`` the newest generation seen.
 
     Forward only in (generation that says so, step): an older generation that wakes up has lost.
@@ -33,24 +33,30 @@ def move(
     """
     newest = max(newest, now.generation if now else 0)
     if newest > generation:
-        return Move(None, f"generation {newest} has taken over from {generation}", refused=True)
+        return PointerMove(
+            None, f"generation {newest} has taken over from {generation}", refused=True
+        )
     if target is None:
-        content = replace(now, generation=generation) if now else Latest(generation=generation)
+        content = (
+            replace(now, generation=generation) if now else LatestPointer(generation=generation)
+        )
     elif target.key.generation > generation:
-        return Move(None, f"{target.key} is not older than {generation}", refused=True)
+        return PointerMove(None, f"{target.key} is not older than {generation}", refused=True)
     elif now and now.generation == generation and now.target and now.target > target.key:
-        return Move(None, f"latest is at {now.target} already")
+        return PointerMove(None, f"latest is at {now.target} already")
     else:
         content = replace(
-            pointing(generation, target),
+            pointer_to(generation, target),
             older=tuple(sorted(key for key in older if key < target.key)),
         )
     if content == now:
-        return Move(None, f"latest is at {content.target or 'no step'} already")
-    return Move(content, f"latest is at {content.target or 'no step'} now")
+        return PointerMove(None, f"latest is at {content.target or 'no step'} already")
+    return PointerMove(content, f"latest is at {content.target or 'no step'} now")
 
 
-def best(latest: Latest | None, whole: Mapping[StepKey, Stored]) -> Latest | None:
+def best_available(
+    latest: LatestPointer | None, whole: Mapping[StepKey, StoredStep]
+) -> LatestPointer | None:
     """Return where a job can go on from: what ``latest`` points to, or the step before it."""
     if latest is None or latest.target is None:
         return None
@@ -58,12 +64,12 @@ def best(latest: Latest | None, whole: Mapping[StepKey, Stored]) -> Latest | Non
     if found is not None and found.manifest_hash == latest.manifest_hash:
         return latest
     left = [whole[key] for key in sorted(latest.older) if key in whole]
-    return pointing(latest.generation, left[-1]) if left else None
+    return pointer_to(latest.generation, left[-1]) if left else None
 
 
-def pointing(generation: int, target: Stored) -> Latest:
+def pointer_to(generation: int, target: StoredStep) -> LatestPointer:
     """Return what ``latest`` says to point to a step."""
-    return Latest(
+    return LatestPointer(
         generation=generation,
         target=target.key,
         folder=step_folder(target.key),
@@ -74,11 +80,11 @@ def pointing(generation: int, target: Stored) -> Latest:
     )
 
 
-def removable(
+def removable_steps(
     found: Iterable[StepKey],
     keep: Collection[StepKey],
     whole: Collection[StepKey],
-    latest: Latest,
+    latest: LatestPointer,
 ) -> list[StepKey]:
     """Return which of the steps that were found may go, oldest first; ``whole`` are of ``keep``.
 

@@ -49,7 +49,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class FileDescription:
     """``rank-R.json``: what the file of a rank holds, and how it becomes the copy again."""
 
     job: str
@@ -85,7 +85,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class StepManifest:
     """``manifest.json``: the step is whole, and these are its files."""
 
     job: str
@@ -103,7 +103,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latest:
+class LatestPointer:
     """``latest``: the step to go on from, and the generation that said so."""
 
     # Whoever belongs to an older generation may not change this any more.
@@ -122,7 +122,7 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredStep:
     """A whole step in storage."""
 
     key: StepKey
@@ -142,16 +142,16 @@ class StoredFile:
     layout: bytes = field(default=b"")
 
 
-def sane(record: "Latest | Manifest | FileRecord") -> bool:
+def is_sane(record: "LatestPointer | StepManifest | FileRecord") -> bool:
     """Return whether its numbers can be counted with: all of them, and the sum of their sizes."""
     limits: tuple[tuple[int, int], ...]
     match record:
-        case Latest(generation=generation, world_size=world_size, size_bytes=size_bytes):
+        case LatestPointer(generation=generation, world_size=world_size, size_bytes=size_bytes):
             limits = ((generation, _NUMBER_MAX), (world_size, _WORLD_MAX), (size_bytes, _SIZE_MAX))
         case FileRecord(rank=rank, size_bytes=size_bytes, file_bytes=file_bytes):
             limits = ((rank, _WORLD_MAX), (size_bytes, _SIZE_MAX), (file_bytes, _SIZE_MAX))
-        case Manifest(world_size=world_size, files=files):
-            if world_size == 0 or not all(map(sane, files)):
+        case StepManifest(world_size=world_size, files=files):
+            if world_size == 0 or not all(map(is_sane, files)):
                 return False
             limits = ((world_size, _WORLD_MAX), (record.size_bytes, _SIZE_MAX))
     if not isinstance(record, FileRecord) and not _apart(record.skipped):
@@ -166,12 +166,12 @@ def _apart(ranges: tuple[DataRange, ...]) -> bool:
     return len(ranges) <= _RANGES_MAX and ordered and ends[-1] <= _NUMBER_MAX
 
 
-def hash_of(content: bytes) -> bytes:
+def record_hash(content: bytes) -> bytes:
     """Return the hash by which records name one another."""
     return bytes(xxhash.xxh3_128_digest(content))
 
 
-def encoded(record: object) -> bytes:
+def encode_record(record: object) -> bytes:
     """Return a record as it is written."""
     body = to_json(record)
     if isinstance(body, dict) and body.get("skipped") == []:
@@ -180,7 +180,7 @@ def encoded(record: object) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
-def decoded(kind: type[T], content: bytes) -> T:
+def decode_record(kind: type[T], content: bytes) -> T:
     """Return a record that was read. Raises RecordError."""
     if len(content) > RECORD_BYTES_MAX:
         raise RecordError(f"a {kind.__name__} of more than {RECORD_BYTES_MAX} bytes")
@@ -193,21 +193,21 @@ def decoded(kind: type[T], content: bytes) -> T:
     return record
 
 
-def sealed(description: Description) -> Description:
+def seal_description(description: FileDescription) -> FileDescription:
     """Return it with its own hash."""
     return replace(description, own_hash=_own_hash(description))
 
 
-def opened(content: bytes) -> Description:
+def open_description(content: bytes) -> FileDescription:
     """Return a description that is what was written. Raises RecordError."""
-    description = decoded(Description, content)
+    description = decode_record(FileDescription, content)
     if description.own_hash != _own_hash(description):
         raise RecordError("a description that changed since it was written")
     return description
 
 
-def _own_hash(description: Description) -> bytes:
-    return hash_of(encoded(replace(description, own_hash=b"")))
+def _own_hash(description: FileDescription) -> bytes:
+    return record_hash(encode_record(replace(description, own_hash=b"")))
 
 
 def step_folder(key: StepKey) -> str:

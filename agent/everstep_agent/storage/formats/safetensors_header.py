@@ -25,7 +25,7 @@ _RESERVED = "__metadata__"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Bytes of the copy that lie together in the file."""
 
     copy_offset: int
@@ -37,7 +37,7 @@ class FileLayout:
     """A file about to be written: ``head`` (length and header), then the pieces in this order."""
 
     head: bytes
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePiece, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -53,12 +53,12 @@ def in_file_order(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (-_type_of(entry)[1], entry.offset_bytes))
 
 
-def pieces_of(entries: Iterable[Entry]) -> tuple[Piece, ...]:
+def pieces_of(entries: Iterable[Entry]) -> tuple[FilePiece, ...]:
     """Return where the data of the file comes from, or goes to, in the order of the file."""
-    return tuple(Piece(one.offset_bytes, one.size_bytes) for one in in_file_order(entries))
+    return tuple(FilePiece(one.offset_bytes, one.size_bytes) for one in in_file_order(entries))
 
 
-def file_layout(entries: Iterable[Entry], about: dict[str, str]) -> FileLayout:
+def lay_out_file(entries: Iterable[Entry], about: dict[str, str]) -> FileLayout:
     """Return the head and the order of the data; ``about`` goes to the file's metadata."""
     ordered = in_file_order(entries)
     tensors: dict[str, object] = {}

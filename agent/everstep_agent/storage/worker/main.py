@@ -16,11 +16,11 @@ if __name__ == "__main__":
     # Started by its path: its neighbours are found from here, wherever the agent is installed.
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from everstep_agent.storage.backends.backend import Depot, DepotError
-from everstep_agent.storage.backends.folder import FolderDepot
+from everstep_agent.storage.backends.backend import BackendError, StorageBackend
+from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import RecordError
 from everstep_agent.storage.worker import messages, rank_files, step_publication
-from everstep_agent.storage.worker.user_rights import become
+from everstep_agent.storage.worker.user_rights import assume_user
 from everstep_common.frames import Channel, FrameError
 
 # Often enough for any deadline, seldom enough to cost nothing.
@@ -28,10 +28,12 @@ _BEAT_S = 0.2
 _POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
-class Clerk:
+class StorageWorker:
     """Answers the agent until it closes the connection."""
 
-    def __init__(self, channel: Channel, make_depot: Callable[[messages.Place], Depot]) -> None:
+    def __init__(
+        self, channel: Channel, make_depot: Callable[[messages.StorageLocation], StorageBackend]
+    ) -> None:
         self._channel = channel
         self._depot = make_depot
         self._moved = 0
@@ -43,10 +45,10 @@ class Clerk:
             request, fds = self._channel.receive(None)
             try:
                 answer: object = self._answer(request, fds)
-            except (DepotError, RecordError) as error:
-                answer = messages.Failed(str(error))
+            except (BackendError, RecordError) as error:
+                answer = messages.RequestFailed(str(error))
             except OSError as error:
-                answer = messages.Failed(_sentence(error))
+                answer = messages.RequestFailed(_sentence(error))
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -58,49 +60,51 @@ class Clerk:
                 return self._write(request, fds)
             case messages.FillCopy():
                 return self._fill(request, fds)
-            case messages.Describe(place, key, rank):
-                return messages.Described(rank_files.describe(self._depot(place), key, rank))
+            case messages.DescribeFile(place, key, rank):
+                return messages.FileDescribed(
+                    rank_files.describe_file(self._depot(place), key, rank)
+                )
             case messages.MoveLatest():
                 return step_publication.move_latest(self._depot(request.place), request)
-            case messages.Look(place, manifest_of):
-                return step_publication.look(self._depot(place), manifest_of)
+            case messages.ListSteps(place, manifest_of):
+                return step_publication.list_steps(self._depot(place), manifest_of)
             case _:
-                return messages.Failed("a request that comes too late")
+                return messages.RequestFailed("a request that comes too late")
 
     def _write(self, request: messages.WriteCopy, fds: list[int]) -> object:
         (fd,) = fds
         size = os.fstat(fd).st_size
         if request.size_bytes > size:
-            return messages.Failed("the memory of the copy is shorter than its manifest")
+            return messages.RequestFailed("the memory of the copy is shorter than its manifest")
         # Unmapped with the last view of it: closing it under one would be an error of its own.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
         depot = self._depot(request.place)
-        return messages.Written(rank_files.write_copy(depot, request, memory, self._beat))
+        return messages.CopyWritten(rank_files.write_copy(depot, request, memory, self._beat))
 
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
         (fd,) = fds
         memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
         depot = self._depot(request.place)
-        return messages.Filled(rank_files.fill_copy(depot, request, memory, self._beat))
+        return messages.CopyFilled(rank_files.fill_copy(depot, request, memory, self._beat))
 
     def _beat(self, count: int) -> None:
         self._moved += count
         now = time.monotonic()
         if now - self._told_s >= _BEAT_S:
-            self._channel.send(messages.Beat(self._moved))
+            self._channel.send(messages.BytesMoved(self._moved))
             self._moved, self._told_s = 0, now
 
 
-def depot_of(place: messages.Place) -> Depot:
+def open_backend(place: messages.StorageLocation) -> StorageBackend:
     """Return the folder or bucket of a job."""
     if place.path.startswith("s3://"):
         from everstep_agent.storage.backends.bucket import open_bucket
 
         return open_bucket(place.path, place.job)
-    return FolderDepot(place.path, place.job)
+    return FolderBackend(place.path, place.job)
 
 
-def agents_end() -> socket.socket:
+def agent_socket() -> socket.socket:
     """Return the connection to the agent: standard input."""
     return socket.socket(fileno=os.dup(0))
 
@@ -108,7 +112,7 @@ def agents_end() -> socket.socket:
 def main(channel: Channel) -> None:
     """Serve the agent. Raises ConnectionError at its end."""
     user, _ = channel.receive(None)
-    if not isinstance(user, messages.Become):
+    if not isinstance(user, messages.AssumeUser):
         return
     try:
         if user.bucket:
@@ -116,12 +120,12 @@ def main(channel: Channel) -> None:
 
             import_boto3()
         os.environ.update(user.environment)
-        become(user, os.getppid())
-    except (DepotError, OSError) as error:
-        channel.send(messages.Failed(str(error)))
+        assume_user(user, os.getppid())
+    except (BackendError, OSError) as error:
+        channel.send(messages.RequestFailed(str(error)))
         return
-    channel.send(messages.Ready())
-    Clerk(channel, depot_of).serve()
+    channel.send(messages.UserAssumed())
+    StorageWorker(channel, open_backend).serve()
 
 
 def _sentence(error: OSError) -> str:
@@ -136,6 +140,6 @@ def _sentence(error: OSError) -> str:
 
 if __name__ == "__main__":
     try:
-        main(Channel(agents_end(), messages.TO_CLERK))
+        main(Channel(agent_socket(), messages.TO_WORKER))
     except (ConnectionError, FrameError, KeyboardInterrupt):
         sys.exit(0)

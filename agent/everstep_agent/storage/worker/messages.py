@@ -1,24 +1,25 @@
 """What the agent and its storage process say to each other, in the frames of ``everstep_common``.
 
-Agent:   Become → Ready | Failed; then one request at a time, each answered by its answer or Failed.
-Process: Beat at any time while bytes move.
+Agent:  AssumeUser → UserAssumed | RequestFailed; then one request at a time, each answered by its
+        answer or RequestFailed.
+Worker: BytesMoved at any time while bytes move.
 """
 
 from dataclasses import dataclass
 
 from everstep_agent.storage.formats.records import (
-    Description,
-    Latest,
-    Manifest,
+    FileDescription,
+    LatestPointer,
     StepKey,
-    Stored,
+    StepManifest,
     StoredFile,
+    StoredStep,
 )
 from everstep_common.trainer_messages import DataRange, Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Become:
+class AssumeUser:
     """Give up every right but those of this user."""
 
     uid: int
@@ -32,12 +33,12 @@ class Become:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class UserAssumed:
     """It is that user now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorageLocation:
     """Where a job's files are: a folder or ``s3://bucket/prefix``, and the job's own part of it."""
 
     path: str
@@ -48,7 +49,7 @@ class Place:
 class WriteCopy:
     """Write a rank's file from the read-only memory that comes along."""
 
-    place: Place
+    place: StorageLocation
     key: StepKey
     rank: int
     world_size: int
@@ -59,52 +60,52 @@ class WriteCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class CopyWritten:
     """The file is there, whole; ``file_bytes`` 0: it was there before."""
 
     file_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class DescribeFile:
     """Ask what a rank's file holds."""
 
-    place: Place
+    place: StorageLocation
     key: StepKey
     rank: int
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class FileDescribed:
     """What it holds; None: there is no whole file."""
 
-    description: Description | None
+    description: FileDescription | None
 
 
 @dataclass(frozen=True, slots=True)
 class FillCopy:
     """Read a rank's file into the memory that comes along, as the copy was."""
 
-    place: Place
+    place: StorageLocation
     key: StepKey
     rank: int
     root_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class CopyFilled:
     """The bytes are there; they are still to be verified."""
 
-    description: Description
+    description: FileDescription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveLatest:
     """Write the step's manifest if it has none, then move ``latest``, then remove what may go."""
 
-    place: Place
+    place: StorageLocation
     generation: int
-    target: Stored | None
+    target: StoredStep | None
     files: tuple[StoredFile, ...] = ()
     keep: tuple[StepKey, ...] = ()
     # Data that the job leaves out, for the manifest.
@@ -112,7 +113,7 @@ class MoveLatest:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class LatestMoved:
     """``latest`` is where it should be, or why it stayed."""
 
     reason: str
@@ -120,38 +121,47 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ListSteps:
     """Ask for the whole steps; ``files`` asks for one step's manifest besides."""
 
-    place: Place
+    place: StorageLocation
     manifest_of: StepKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepListing:
     """What is there."""
 
-    latest: Latest | None
+    latest: LatestPointer | None
     newest_generation: int
-    steps: tuple[Stored, ...]
-    manifest: Manifest | None = None
+    steps: tuple[StoredStep, ...]
+    manifest: StepManifest | None = None
     # Where ``latest`` points, when that is not whole any more; it is then said to be another one.
     lost: StepKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class BytesMoved:
     """Bytes moved since the last one."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RequestFailed:
     """It could not be done; one sentence."""
 
     reason: str
 
 
-TO_CLERK = (Become, WriteCopy, Describe, FillCopy, MoveLatest, Look)
-FROM_CLERK = (Ready, Written, Described, Filled, Moved, Seen, Beat, Failed)
+TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)
+FROM_WORKER = (
+    UserAssumed,
+    CopyWritten,
+    FileDescribed,
+    CopyFilled,
+    LatestMoved,
+    StepListing,
+    BytesMoved,
+    RequestFailed,
+)

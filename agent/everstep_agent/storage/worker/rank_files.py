@@ -4,21 +4,21 @@ from collections.abc import Callable, Collection, Iterator
 
 import xxhash
 
-from everstep_agent.storage.backends.backend import Beat, Depot, DepotError
+from everstep_agent.storage.backends.backend import BackendError, ProgressCallback, StorageBackend
 from everstep_agent.storage.formats.records import (
-    Description,
+    FileDescription,
     Gap,
     StepKey,
     data_name,
     description_name,
-    encoded,
-    opened,
-    sealed,
+    encode_record,
+    open_description,
+    seal_description,
 )
 from everstep_agent.storage.formats.safetensors_header import (
     FileLayout,
-    Piece,
-    file_layout,
+    FilePiece,
+    lay_out_file,
     pieces_of,
 )
 from everstep_agent.storage.worker.messages import FillCopy, WriteCopy
@@ -31,25 +31,27 @@ _GAP_BYTES_PER_SHARD = 4096
 _GAP_BYTES_MAX = 16 * 1024 * 1024
 
 
-def write_copy(depot: Depot, wanted: WriteCopy, memory: memoryview, beat: Beat) -> int:
+def write_copy(
+    depot: StorageBackend, wanted: WriteCopy, memory: memoryview, beat: ProgressCallback
+) -> int:
     """Write a rank's file and its description; return its size, 0 when it is there already.
 
-    Raises OSError and DepotError.
+    Raises OSError and BackendError.
     """
     problem = entries_problem(wanted.entries, wanted.size_bytes)
     if problem:
-        raise DepotError(problem)
-    known = describe(depot, wanted.key, wanted.rank)
+        raise BackendError(problem)
+    known = describe_file(depot, wanted.key, wanted.rank)
     if known is not None and known.root_hash == wanted.root_hash:
         return 0
     about = {"everstep": f"job {wanted.place.job}, {wanted.key}, rank {wanted.rank}"}
-    layout = file_layout(wanted.entries, about)
+    layout = lay_out_file(wanted.entries, about)
     data_hash = xxhash.xxh3_128()
     pieces = _from_memory(layout, memory, data_hash, lambda: _verify(wanted, memory, beat))
     name = data_name(wanted.rank)
     depot.write(wanted.key, name, pieces, layout.size_bytes, beat)
-    description = sealed(
-        Description(
+    description = seal_description(
+        FileDescription(
             job=wanted.place.job,
             key=wanted.key,
             rank=wanted.rank,
@@ -64,33 +66,35 @@ def write_copy(depot: Depot, wanted: WriteCopy, memory: memoryview, beat: Beat) 
             gaps=tuple(_gaps(layout.pieces, memory)),
         )
     )
-    depot.put(wanted.key, description_name(wanted.rank), encoded(description))
+    depot.put(wanted.key, description_name(wanted.rank), encode_record(description))
     return layout.size_bytes
 
 
-def describe(depot: Depot, key: StepKey, rank: int) -> Description | None:
+def describe_file(depot: StorageBackend, key: StepKey, rank: int) -> FileDescription | None:
     """Return what a rank's file holds, None when it is not there whole."""
     content = depot.get(key, description_name(rank))
     if content is None:
         return None
-    description = opened(content)
+    description = open_description(content)
     if (description.key, description.rank) != (key, rank):
-        raise DepotError(f"the description of rank {rank}, {key}, is one of another")
+        raise BackendError(f"the description of rank {rank}, {key}, is one of another")
     if depot.size(key, data_name(rank)) != description.file_bytes:
         return None
     return description
 
 
-def fill_copy(depot: Depot, wanted: FillCopy, memory: memoryview, beat: Beat) -> Description:
-    """Read a rank's file into memory; whoever asked verifies it. Raises OSError and DepotError."""
-    description = describe(depot, wanted.key, wanted.rank)
+def fill_copy(
+    depot: StorageBackend, wanted: FillCopy, memory: memoryview, beat: ProgressCallback
+) -> FileDescription:
+    """Read a rank's file into memory, for the caller to verify. Raises OSError and BackendError."""
+    description = describe_file(depot, wanted.key, wanted.rank)
     if description is None:
-        raise DepotError(f"there is no whole file of rank {wanted.rank}, {wanted.key}")
+        raise BackendError(f"there is no whole file of rank {wanted.rank}, {wanted.key}")
     if description.root_hash != wanted.root_hash:
-        raise DepotError(f"the file of rank {wanted.rank}, {wanted.key}, is of another copy")
+        raise BackendError(f"the file of rank {wanted.rank}, {wanted.key}, is of another copy")
     problem = entries_problem(description.entries, description.size_bytes)
     if problem or description.size_bytes > len(memory):
-        raise DepotError(problem or "the file is larger than it was said to be")
+        raise BackendError(problem or "the file is larger than it was said to be")
     buffers = [
         memory[piece.copy_offset : piece.copy_offset + piece.size_bytes]
         for piece in pieces_of(description.entries)
@@ -116,16 +120,16 @@ def _from_memory(
     verify()
 
 
-def _verify(wanted: WriteCopy, memory: memoryview, beat: Beat) -> None:
+def _verify(wanted: WriteCopy, memory: memoryview, beat: ProgressCallback) -> None:
     digests: list[bytes] = []
     for at in range(0, wanted.size_bytes, CHUNK_BYTES):
         digests += chunk_digests(memory, at, min(at + CHUNK_BYTES, wanted.size_bytes))
         beat(0)
     if root_of(digests, wanted.size_bytes) != wanted.root_hash:
-        raise DepotError(f"{wanted.key} of rank {wanted.rank} changed after it was verified")
+        raise BackendError(f"{wanted.key} of rank {wanted.rank} changed after it was verified")
 
 
-def _gaps(pieces: Collection[Piece], memory: memoryview) -> Iterator[Gap]:
+def _gaps(pieces: Collection[FilePiece], memory: memoryview) -> Iterator[Gap]:
     limit = min(_GAP_BYTES_PER_SHARD * len(pieces), _GAP_BYTES_MAX)
     end = total = 0
     for piece in sorted(pieces, key=lambda one: (one.copy_offset, one.size_bytes)):
@@ -133,7 +137,7 @@ def _gaps(pieces: Collection[Piece], memory: memoryview) -> Iterator[Gap]:
         if content.strip(b"\0"):
             total += len(content)
             if total > limit:
-                raise DepotError(
+                raise BackendError(
                     f"more than {limit} bytes that are not zero lie between the shards"
                 )
             yield Gap(end, content)
@@ -143,5 +147,5 @@ def _gaps(pieces: Collection[Piece], memory: memoryview) -> Iterator[Gap]:
 def _fill_gap(memory: memoryview, gap: Gap) -> None:
     end = gap.offset_bytes + len(gap.content)
     if gap.offset_bytes < 0 or end > len(memory):
-        raise DepotError("a description that reaches beyond its copy")
+        raise BackendError("a description that reaches beyond its copy")
     memory[gap.offset_bytes : end] = gap.content

@@ -3,59 +3,67 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everstep_agent.storage.backends.backend import Depot, DepotError
-from everstep_agent.storage.formats.latest_pointer import best, move, removable
+from everstep_agent.storage.backends.backend import BackendError, StorageBackend
+from everstep_agent.storage.formats.latest_pointer import (
+    best_available,
+    decide_move,
+    removable_steps,
+)
 from everstep_agent.storage.formats.records import (
     FileRecord,
-    Latest,
-    Manifest,
+    LatestPointer,
     RecordError,
     StepKey,
-    Stored,
+    StepManifest,
     StoredFile,
+    StoredStep,
     data_name,
-    decoded,
+    decode_record,
     description_name,
-    encoded,
-    hash_of,
-    opened,
-    sane,
+    encode_record,
+    is_sane,
+    open_description,
+    record_hash,
 )
-from everstep_agent.storage.worker.messages import Moved, MoveLatest, Seen
+from everstep_agent.storage.worker.messages import LatestMoved, MoveLatest, StepListing
 
 _MANIFEST = "manifest.json"
 # A folder that is never tidied: the newest ones are those that a job may go on from.
 _STEPS_SEEN_MAX = 64
 
 
-def move_latest(depot: Depot, wanted: MoveLatest) -> Moved:
-    """Do all of it; what is done already is left. Raises OSError and DepotError."""
+def move_latest(depot: StorageBackend, wanted: MoveLatest) -> LatestMoved:
+    """Do all of it; what is done already is left. Raises OSError and BackendError."""
     target = wanted.target
     if target is not None:
         target = _whole(depot, wanted, target)
     outcome = _Outcome(wanted.generation, target, wanted.keep)
     depot.move_latest(wanted.generation, outcome.decide)
     if outcome.latest is None:
-        return Moved(outcome.reason)
-    whole = [key for key in wanted.keep if find(depot, key) is not None]
-    removed = removable(depot.steps(), wanted.keep, whole, outcome.latest)
+        return LatestMoved(outcome.reason)
+    whole = [key for key in wanted.keep if find_whole_step(depot, key) is not None]
+    removed = removable_steps(depot.steps(), wanted.keep, whole, outcome.latest)
     for key in removed:
         depot.remove(key, wanted.generation)
-    return Moved(outcome.reason, tuple(removed))
+    return LatestMoved(outcome.reason, tuple(removed))
 
 
-def look(depot: Depot, manifest_of: StepKey | None) -> Seen:
+def list_steps(depot: StorageBackend, manifest_of: StepKey | None) -> StepListing:
     """Return what is whole, newest last; what cannot be read is not whole."""
-    found = [stored for key in depot.steps()[-_STEPS_SEEN_MAX:] if (stored := find(depot, key))]
+    found = [
+        stored
+        for key in depot.steps()[-_STEPS_SEEN_MAX:]
+        if (stored := find_whole_step(depot, key))
+    ]
     manifest = _manifest(depot, manifest_of) if manifest_of else None
     latest = _latest(depot.latest())
     newest = max(depot.newest_generation(), latest.generation if latest else 0)
-    usable = best(latest, {stored.key: stored for stored in found})
+    usable = best_available(latest, {stored.key: stored for stored in found})
     lost = latest.target if latest and latest.target and usable != latest else None
-    return Seen(usable, newest, tuple(found), manifest and manifest[0], lost)
+    return StepListing(usable, newest, tuple(found), manifest and manifest[0], lost)
 
 
-def find(depot: Depot, key: StepKey) -> Stored | None:
+def find_whole_step(depot: StorageBackend, key: StepKey) -> StoredStep | None:
     """Return a step that is whole: its manifest can be read, and every file has its size."""
     found = _manifest(depot, key)
     if found is None:
@@ -65,7 +73,7 @@ def find(depot: Depot, key: StepKey) -> Stored | None:
         if depot.size(key, data_name(file.rank)) != file.file_bytes:
             return None
     size = manifest.size_bytes
-    return Stored(key, manifest.world_size, manifest_hash, size, manifest.skipped)
+    return StoredStep(key, manifest.world_size, manifest_hash, size, manifest.skipped)
 
 
 @dataclass(slots=True)
@@ -73,59 +81,59 @@ class _Outcome:
     """Decides, and keeps what was decided."""
 
     generation: int
-    target: Stored | None
+    target: StoredStep | None
     keep: tuple[StepKey, ...]
-    latest: Latest | None = None
+    latest: LatestPointer | None = None
     reason: str = field(default="")
 
     def decide(self, content: bytes | None, newest: int) -> bytes | None:
-        """See Decide. Raises DepotError for a generation that was overtaken."""
+        """See DecideLatest. Raises BackendError for a generation that was overtaken."""
         now = _latest(content)
-        moved = move(now, newest, self.generation, self.target, self.keep)
+        moved = decide_move(now, newest, self.generation, self.target, self.keep)
         self.reason = moved.reason
         if moved.refused:
-            raise DepotError(moved.reason)
+            raise BackendError(moved.reason)
         self.latest = moved.content or now
-        return encoded(moved.content) if moved.content else None
+        return encode_record(moved.content) if moved.content else None
 
 
-def _latest(content: bytes | None) -> Latest | None:
+def _latest(content: bytes | None) -> LatestPointer | None:
     try:
-        latest = decoded(Latest, content) if content is not None else None
+        latest = decode_record(LatestPointer, content) if content is not None else None
     except RecordError:  # not ours, or cut short by something else: it points nowhere
         return None
-    return latest if latest and sane(latest) else None
+    return latest if latest and is_sane(latest) else None
 
 
-def _manifest(depot: Depot, key: StepKey) -> tuple[Manifest, bytes] | None:
+def _manifest(depot: StorageBackend, key: StepKey) -> tuple[StepManifest, bytes] | None:
     try:
         content = depot.get(key, _MANIFEST)
         if content is None:
             return None
-        manifest = decoded(Manifest, content)
-    except (RecordError, DepotError):
+        manifest = decode_record(StepManifest, content)
+    except (RecordError, BackendError):
         return None
-    return (manifest, hash_of(content)) if manifest.key == key and sane(manifest) else None
+    return (manifest, record_hash(content)) if manifest.key == key and is_sane(manifest) else None
 
 
-def _whole(depot: Depot, wanted: MoveLatest, target: Stored) -> Stored:
+def _whole(depot: StorageBackend, wanted: MoveLatest, target: StoredStep) -> StoredStep:
     """Return the target with its manifest, which is written when every file is there."""
-    found = find(depot, target.key)
+    found = find_whole_step(depot, target.key)
     if found is None and wanted.files:
         files = tuple(_record(depot, target.key, file) for file in _by_rank(wanted.files))
-        manifest = Manifest(
+        manifest = StepManifest(
             job=wanted.place.job,
             key=target.key,
             world_size=target.world_size,
             files=files,
             skipped=wanted.skipped,
         )
-        depot.put(target.key, _MANIFEST, encoded(manifest))
-        found = find(depot, target.key)
+        depot.put(target.key, _MANIFEST, encode_record(manifest))
+        found = find_whole_step(depot, target.key)
     if found is None:
-        raise DepotError(f"{target.key} is not whole here")
+        raise BackendError(f"{target.key} is not whole here")
     if target.manifest_hash and found.manifest_hash != target.manifest_hash:
-        raise DepotError(f"the manifest of {target.key} is not the one that was written")
+        raise BackendError(f"the manifest of {target.key} is not the one that was written")
     return found
 
 
@@ -133,23 +141,23 @@ def _by_rank(files: Iterable[StoredFile]) -> list[StoredFile]:
     return sorted(files, key=lambda file: file.rank)
 
 
-def _record(depot: Depot, key: StepKey, file: StoredFile) -> FileRecord:
+def _record(depot: StorageBackend, key: StepKey, file: StoredFile) -> FileRecord:
     content = depot.get(key, description_name(file.rank))
     if content is None:
-        raise DepotError(
+        raise BackendError(
             f"the file of rank {file.rank}, {key}, is not seen from this node: the path is not"
             " shared by all nodes; name one that is"
         )
-    found = opened(content)
+    found = open_description(content)
     if found.root_hash != file.root_hash or (found.key, found.rank) != (key, file.rank):
-        raise DepotError(f"the file of rank {file.rank}, {key}, is of another copy")
+        raise BackendError(f"the file of rank {file.rank}, {key}, is of another copy")
     if depot.size(key, data_name(file.rank)) != found.file_bytes:
-        raise DepotError(f"the file of rank {file.rank}, {key}, is not whole")
+        raise BackendError(f"the file of rank {file.rank}, {key}, is not whole")
     return FileRecord(
         rank=file.rank,
         size_bytes=found.size_bytes,
         root_hash=found.root_hash,
         layout=found.layout,
         file_bytes=found.file_bytes,
-        description_hash=hash_of(content),
+        description_hash=record_hash(content),
     )

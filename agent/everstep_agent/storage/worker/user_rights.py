@@ -7,8 +7,8 @@ import resource
 import signal
 import struct
 
-from everstep_agent.storage.backends.backend import DepotError
-from everstep_agent.storage.worker.messages import Become
+from everstep_agent.storage.backends.backend import BackendError
+from everstep_agent.storage.worker.messages import AssumeUser
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -19,13 +19,13 @@ _NICENESS = 10
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def become(user: Become, parent: int) -> None:
-    """Give up every right that is not the user's. Raises DepotError when that is not allowed."""
+def assume_user(user: AssumeUser, parent: int) -> None:
+    """Give up every right that is not the user's. Raises BackendError when that is not allowed."""
     _be_modest()
     try:
         _change_user(user)
     except PermissionError as error:
-        raise DepotError(
+        raise BackendError(
             f"the agent runs as user {os.geteuid()} and may not open files as user {user.uid}: "
             "run it as root, or give it CAP_SETUID and CAP_SETGID"
         ) from error
@@ -38,7 +38,7 @@ def become(user: Become, parent: int) -> None:
     # The kernel forgets this at a change of user, so it comes after it.
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        raise DepotError("the agent is gone")
+        raise BackendError("the agent is gone")
 
 
 def _be_modest() -> None:
@@ -53,10 +53,10 @@ def _be_modest() -> None:
         score.write(b"0")
 
 
-def _change_user(user: Become) -> None:
+def _change_user(user: AssumeUser) -> None:
     if min(user.uid, user.gid, *user.groups) < 0:
         # To the kernel, -1 means the one that it is now: the agent's.
-        raise DepotError("whose files these are is not known")
+        raise BackendError("whose files these are is not known")
     if user.uid == os.geteuid() == os.getuid() and user.uid != 0:
         return  # its own jobs: groups and all are what they should be
     os.setgroups(user.groups)

@@ -5,32 +5,37 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.vault.memory.capacity import (
-    NOTHING,
-    Forecast,
-    Limits,
-    Node,
-    Room,
-    Use,
-    refusal,
-    room,
-    shortage,
+    NO_USE,
+    Capacity,
+    MemoryForecast,
+    MemoryLimits,
+    MemoryUse,
+    NodeCapacity,
+    capacity_left,
+    capacity_refusal,
+    forecast_refusal,
     size_text,
 )
 from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge
-from everstep_agent.vault.memory.page_population import Populating, owed
+from everstep_agent.vault.memory.page_population import PagePopulator, unpopulated_bytes
 from everstep_agent.vault.memory.pages import HugePages, populate_view
 from everstep_agent.vault.memory.quota import (
-    Accounts,
-    Kept,
-    NothingKept,
+    EvictableMemory,
+    MemoryAccounting,
+    NothingEvictable,
     NothingPromised,
     Promises,
-    promised,
-    who_has_it,
+    describe_shares,
+    promised_use,
 )
-from everstep_agent.vault.memory.region import Region, create, duplicate, round_to_pages
+from everstep_agent.vault.memory.region import (
+    Region,
+    create_region,
+    duplicate_region,
+    round_to_pages,
+)
 
 # At most a millisecond: whoever wants the memory waits no longer for it.
 _MAPPED_BYTES = 16 * 1024 * 1024
@@ -41,7 +46,7 @@ class MemoryShortError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Requester:
     """Who asks for memory: a job of this user."""
 
     uid: int
@@ -51,7 +56,7 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class AllocationRequest:
     """So much memory, for the job of this user."""
 
     uid: int
@@ -61,16 +66,16 @@ class Demand:
     job: str = ""
     # For memory that is only good to have: nothing that is kept or promised goes for it.
     spare: bool = False
-    # See Asker.
+    # See Requester.
     after_promises: bool = False
 
     @property
-    def asker(self) -> Asker:
+    def asker(self) -> Requester:
         """Return whose demand it is."""
-        return Asker(self.uid, self.job, self.after_promises or self.spare)
+        return Requester(self.uid, self.job, self.after_promises or self.spare)
 
 
-def _all_of(left: Room) -> Room:
+def _all_of(left: Capacity) -> Capacity:
     return left
 
 
@@ -79,9 +84,9 @@ class Allocator:
 
     def __init__(
         self,
-        workers: Workers,
+        workers: ThreadPool,
         gauge: MemoryGauge,
-        limits: Limits,
+        limits: MemoryLimits,
         pages: HugePages = HugePages.TRANSPARENT,
         pool: MemoryGauge | None = None,
     ) -> None:
@@ -90,14 +95,14 @@ class Allocator:
         self._limits = limits
         self.pages = pages
         self._pool = pool or HugePagePool()
-        self._accounts = Accounts()
+        self._accounts = MemoryAccounting()
         # Given out, and still to be taken from the kernel.
         self._unfilled_bytes = 0
         # Given out and being made. Only the decisions are taken one after the other.
-        self._populating = Populating(workers, pages)
+        self._populating = PagePopulator(workers, pages)
         self._one_at_a_time = asyncio.Lock()
         # Memory that is kept only in case somebody comes back, and what joining jobs were promised.
-        self.kept: Kept = NothingKept()
+        self.kept: EvictableMemory = NothingEvictable()
         self.promises: Promises = NothingPromised()
 
     @property
@@ -105,11 +110,11 @@ class Allocator:
         """Return how much is given out."""
         return self._accounts.used_bytes
 
-    async def allocate(self, demand: Demand) -> list[Region]:
+    async def allocate(self, demand: AllocationRequest) -> list[Region]:
         """Return pre-faulted memory. Raises MemoryShortError."""
         async with self._one_at_a_time:
             regions = await self._granted(demand)
-            self._populating.promise(sum(map(owed, regions)))
+            self._populating.promise(sum(map(unpopulated_bytes, regions)))
         try:
             await self._populating.fill(regions)
         except BaseException as error:
@@ -129,27 +134,31 @@ class Allocator:
             with view[start : start + _MAPPED_BYTES] as part:
                 await self._workers.run(partial(populate_view, part, self.pages))
 
-    async def unpopulated(self, demand: Demand) -> Region:
+    async def unpopulated(self, demand: AllocationRequest) -> Region:
         """Return memory whose pages come while it is filled. Raises MemoryShortError."""
         async with self._one_at_a_time:
             (region,) = await self._granted(demand)
-            self._unfilled_bytes += owed(region)
+            self._unfilled_bytes += unpopulated_bytes(region)
         return region
 
     def populated(self, region: Region) -> None:
         """What came of such memory is there, or will never be: nothing of it is owed any more."""
-        self._unfilled_bytes -= owed(region)
+        self._unfilled_bytes -= unpopulated_bytes(region)
 
-    async def duplicate(self, asker: Asker, source: Region, size_bytes: int) -> Region:
+    async def duplicate(self, asker: Requester, source: Region, size_bytes: int) -> Region:
         """Return a copy that nobody can change any more. Raises MemoryShortError."""
         async with self._one_at_a_time:
             size = round_to_pages(size_bytes)
-            await self._check(Demand(asker.uid, 1, size, "", asker.job), Room.without_pool)
+            await self._check(
+                AllocationRequest(asker.uid, 1, size, "", asker.job), Capacity.without_pool
+            )
             # Counted as the user's from now on: it is not there before it is whole.
             self._accounts.add(asker.uid, asker.job, size)
             self._populating.promise(size)
         try:
-            copied = await self._workers.run(lambda: duplicate(source, size_bytes, "everstep-copy"))
+            copied = await self._workers.run(
+                lambda: duplicate_region(source, size_bytes, "everstep-copy")
+            )
         except OSError as error:
             raise _short(1, size_bytes, error) from error
         finally:
@@ -157,32 +166,32 @@ class Allocator:
             self._populating.kept(size)
         return self.account(asker, copied)
 
-    def account(self, asker: Asker, region: Region) -> Region:
+    def account(self, asker: Requester, region: Region) -> Region:
         """Count memory that exists already, until its last user drops it."""
         add = partial(self._accounts.add, asker.uid, asker.job)
         add(region.size_bytes)
         region.on_close = partial(add, -region.size_bytes)
         return region
 
-    async def refusal(self, asker: Asker, forecast: Forecast) -> str | None:
+    async def refusal(self, asker: Requester, forecast: MemoryForecast) -> str | None:
         """Return why a job would not fit, and what would; frees what is kept if that helps."""
         async with self._one_at_a_time:
-            return await self._make_room(asker, partial(shortage, forecast))
+            return await self._make_room(asker, partial(forecast_refusal, forecast))
 
-    async def fits(self, demand: Demand, freed: Iterable[Region] = ()) -> bool:
+    async def fits(self, demand: AllocationRequest, freed: Iterable[Region] = ()) -> bool:
         """Return whether there is room as things are, or with this of the user's given back."""
-        sizes = [(region.size_bytes, owed(region)) for region in freed]
+        sizes = [(region.size_bytes, unpopulated_bytes(region)) for region in freed]
         total, ordinary = (sum(column) for column in zip((0, 0), *sizes, strict=True))
-        left = await self._room(demand.asker, Use(total, total), total - ordinary)
+        left = await self._room(demand.asker, MemoryUse(total, total), total - ordinary)
         return left.fits(demand.pieces, round_to_pages(demand.piece_bytes))
 
-    async def _granted(self, demand: Demand) -> list[Region]:
+    async def _granted(self, demand: AllocationRequest) -> list[Region]:
         """Return new memory, counted, whose pages are still to come. Raises MemoryShortError."""
         await self._check(demand)
         regions: list[Region] = []
         try:
             for _ in range(demand.pieces):
-                regions.append(create(demand.piece_bytes, demand.name, self.pages))
+                regions.append(create_region(demand.piece_bytes, demand.name, self.pages))
             await self._check_rest(demand, sum(not region.pooled for region in regions))
         except BaseException as error:
             _drop(regions)
@@ -191,42 +200,46 @@ class Allocator:
             raise
         return [self.account(demand.asker, region) for region in regions]
 
-    async def _check_rest(self, demand: Demand, ordinary: int) -> None:
+    async def _check_rest(self, demand: AllocationRequest, ordinary: int) -> None:
         """Ask of ordinary memory what the pool of huge pages did not give, whatever it had."""
         if ordinary and self.pages is HugePages.EXPLICIT:
-            await self._check(replace(demand, pieces=ordinary), Room.without_pool)
+            await self._check(replace(demand, pieces=ordinary), Capacity.without_pool)
 
-    async def _look(self) -> Node:
+    async def _look(self) -> NodeCapacity:
         pooled = self.pages is HugePages.EXPLICIT
         return await self._workers.run(
-            lambda: Node(
+            lambda: NodeCapacity(
                 self._gauge.available_bytes(), self._pool.available_bytes() if pooled else 0
             )
         )
 
-    async def _room(self, asker: Asker, freed: Use = NOTHING, pooled: int = 0) -> Room:
+    async def _room(self, asker: Requester, freed: MemoryUse = NO_USE, pooled: int = 0) -> Capacity:
         """Return what is left for who asks, or would be with so much freed, so much to the pool."""
         # Before the look at the node: what is taken meanwhile is then counted twice, never not.
         owed_bytes = self._unfilled_bytes + self._populating.owed_bytes
         others = self._accounts.others(asker.job, self.promises.standing())
-        theirs = promised(others, asker.uid) if asker.after_promises else NOTHING
+        theirs = promised_use(others, asker.uid) if asker.after_promises else NO_USE
         found = await self._look()
         back = freed.total_bytes - pooled - owed_bytes
-        node = Node(found.ordinary_bytes + back, found.pool_bytes + pooled)
+        node = NodeCapacity(found.ordinary_bytes + back, found.pool_bytes + pooled)
         use = self._accounts.use(asker.uid).plus(theirs).minus(freed)
-        return room(node.without(theirs.total_bytes), self._limits, use, who_has_it(others))
+        return capacity_left(
+            node.without(theirs.total_bytes), self._limits, use, describe_shares(others)
+        )
 
-    def _spared(self, asker: Asker) -> frozenset[str]:
+    def _spared(self, asker: Requester) -> frozenset[str]:
         """Return whose memory helps nobody: what a job has ready of its promise is owed again."""
         if not asker.after_promises:
             return frozenset()
         return frozenset(one.job for one in self.promises.standing() if one.job != asker.job)
 
-    async def _check(self, demand: Demand, of: Callable[[Room], Room] = _all_of) -> None:
+    async def _check(
+        self, demand: AllocationRequest, of: Callable[[Capacity], Capacity] = _all_of
+    ) -> None:
         size = round_to_pages(demand.piece_bytes)
 
-        def problem(left: Room) -> str | None:
-            return refusal(demand.pieces, size, of(left))
+        def problem(left: Capacity) -> str | None:
+            return capacity_refusal(demand.pieces, size, of(left))
 
         # A piece that is half made is counted twice: the last word is that of a quiet moment.
         while (said := problem(await self._room(demand.asker))) and self._populating.busy:
@@ -236,7 +249,9 @@ class Allocator:
         if said:
             raise MemoryShortError(said)
 
-    async def _make_room(self, asker: Asker, problem: Callable[[Room], str | None]) -> str | None:
+    async def _make_room(
+        self, asker: Requester, problem: Callable[[Capacity], str | None]
+    ) -> str | None:
         """Return what is still wrong. Kept memory goes only where its going helps."""
         while said := problem(await self._room(asker)):
             spared = self._spared(asker)

@@ -7,7 +7,7 @@ from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, round_up
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemoryLimits:
     """What an operator allows, in bytes; 0 is no limit."""
 
     reserve_bytes: int = 0
@@ -16,45 +16,45 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class MemoryUse:
     """What snapshots take already, in bytes: of all users, and of the one who asks."""
 
     total_bytes: int
     user_bytes: int
 
-    def plus(self, other: "Use") -> "Use":
+    def plus(self, other: "MemoryUse") -> "MemoryUse":
         """Return what both take."""
-        return Use(self.total_bytes + other.total_bytes, self.user_bytes + other.user_bytes)
+        return MemoryUse(self.total_bytes + other.total_bytes, self.user_bytes + other.user_bytes)
 
-    def minus(self, other: "Use") -> "Use":
+    def minus(self, other: "MemoryUse") -> "MemoryUse":
         """Return what is taken without the other."""
-        return Use(self.total_bytes - other.total_bytes, self.user_bytes - other.user_bytes)
+        return MemoryUse(self.total_bytes - other.total_bytes, self.user_bytes - other.user_bytes)
 
 
-NOTHING = Use(0, 0)
+NO_USE = MemoryUse(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeCapacity:
     """What the node has: ordinary memory, and explicit huge pages of its pool."""
 
     ordinary_bytes: int
     pool_bytes: int = 0
 
-    def without(self, size_bytes: int) -> "Node":
+    def without(self, size_bytes: int) -> "NodeCapacity":
         """Return what is left when so much is taken, from the pool first."""
         pooled = min(self.pool_bytes, size_bytes)
-        return Node(self.ordinary_bytes - (size_bytes - pooled), self.pool_bytes - pooled)
+        return NodeCapacity(self.ordinary_bytes - (size_bytes - pooled), self.pool_bytes - pooled)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """Bytes that are left for one user, and whose words say so."""
 
     size_bytes: int
     whose: str
     # A piece is of ordinary memory or of huge pages, never of both.
-    node: Node
+    node: NodeCapacity
     # Who has the rest.
     others: str = ""
 
@@ -76,7 +76,7 @@ class Room:
                 most = middle - 1
         return least
 
-    def without_pool(self) -> "Room":
+    def without_pool(self) -> "Capacity":
         """Return the room for ordinary memory alone."""
         size = min(self.size_bytes, self.node.ordinary_bytes)
         return replace(self, size_bytes=size, node=replace(self.node, pool_bytes=0))
@@ -88,9 +88,11 @@ class Room:
         return f"{self.whose} {size_text(self.size_bytes)}{huge}{self.others}"
 
 
-def room(node: Node, limits: Limits, use: Use, others: str = "") -> Room:
+def capacity_left(
+    node: NodeCapacity, limits: MemoryLimits, use: MemoryUse, others: str = ""
+) -> Capacity:
     """Return the least of what the node and the operator's limits leave."""
-    spared = Node(max(0, node.ordinary_bytes - limits.reserve_bytes), node.pool_bytes)
+    spared = NodeCapacity(max(0, node.ordinary_bytes - limits.reserve_bytes), node.pool_bytes)
     rooms = [(spared.ordinary_bytes + spared.pool_bytes, "this node can spare")]
     if limits.total_bytes:
         rooms.append((limits.total_bytes - use.total_bytes, "jobs.memory_bytes_max leaves"))
@@ -99,10 +101,10 @@ def room(node: Node, limits: Limits, use: Use, others: str = "") -> Room:
             (limits.per_user_bytes - use.user_bytes, "jobs.memory_per_user_bytes_max leaves")
         )
     least, whose = min(rooms)
-    return Room(max(0, least), whose, spared, others)
+    return Capacity(max(0, least), whose, spared, others)
 
 
-def refusal(pieces: int, piece_bytes: int, left: Room) -> str | None:
+def capacity_refusal(pieces: int, piece_bytes: int, left: Capacity) -> str | None:
     """Return None when so many pieces fit, else a sentence with what does."""
     if left.fits(pieces, piece_bytes):
         return None
@@ -125,7 +127,7 @@ SLOTS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class MemoryForecast:
     """What the ranks of one node will need: ``snapshot_bytes`` is the state of one rank."""
 
     processes: int
@@ -149,7 +151,7 @@ class Forecast:
         return self.processes * slots * (2 if self.replicas else 1)
 
 
-def shortage(forecast: Forecast, left: Room) -> str | None:
+def forecast_refusal(forecast: MemoryForecast, left: Capacity) -> str | None:
     """Return None when the job fits, else a sentence with what would."""
     if left.fits(forecast.copies(forecast.slots), forecast.snapshot_bytes):
         return None
@@ -161,7 +163,7 @@ def shortage(forecast: Forecast, left: Room) -> str | None:
     )
 
 
-def _what_fits(forecast: Forecast, left: Room) -> str:
+def _what_fits(forecast: MemoryForecast, left: Capacity) -> str:
     size = size_text(left.largest(forecast.copies(forecast.slots)))
     smaller = f"{size} a rank would fit"
     for slots in range(forecast.slots - 1, SLOTS_MIN - 1, -1):

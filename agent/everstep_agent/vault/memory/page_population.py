@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from everstep_agent.concurrency.change_signal import Bell
-from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.concurrency.change_signal import ChangeSignal
+from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.vault.memory.pages import HugePages, pieces, populate
 from everstep_agent.vault.memory.region import Region
 
@@ -14,7 +14,7 @@ from everstep_agent.vault.memory.region import Region
 _ABREAST = 4
 
 
-def owed(region: Region) -> int:
+def unpopulated_bytes(region: Region) -> int:
     """Return what the kernel is still to give for new memory: huge pages of the pool are reserved.
 
     They are out of the pool since they were mapped, and never were ordinary memory.
@@ -22,15 +22,15 @@ def owed(region: Region) -> int:
     return 0 if region.pooled else region.size_bytes
 
 
-class Populating:
+class PagePopulator:
     """What is promised and not taken from the kernel yet, exact to a piece."""
 
-    def __init__(self, workers: Workers, pages: HugePages) -> None:
+    def __init__(self, workers: ThreadPool, pages: HugePages) -> None:
         self._workers = workers
         self._pages = pages
         self.owed_bytes = 0
         self._askers = 0
-        self._done = Bell()
+        self._done = ChangeSignal()
 
     @property
     def busy(self) -> bool:
@@ -48,7 +48,7 @@ class Populating:
 
     async def fill(self, regions: Sequence[Region]) -> None:
         """Fill in all pages of what was promised. Raises OSError; nothing is owed any more then."""
-        left = sum(map(owed, regions))
+        left = sum(map(unpopulated_bytes, regions))
         parts = [(one, part) for one in regions for part in pieces(one.size_bytes)]
         turns = asyncio.Semaphore(_ABREAST)
 

@@ -25,7 +25,7 @@ class HugePages(Enum):
     EXPLICIT = "explicit"
 
 
-def unpopulated(size_bytes: int, name: str, kind: HugePages) -> tuple[int, int]:
+def create_unpopulated(size_bytes: int, name: str, kind: HugePages) -> tuple[int, int]:
     """Return a new memfd without pages, and its size: whole pages. Raises OSError.
 
     A pool of explicit huge pages that has no room is no error: then the pages are ordinary ones.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from everstep_agent.vault.memory.capacity import NOTHING, Use, size_text
+from everstep_agent.vault.memory.capacity import NO_USE, MemoryUse, size_text
 
 # A sentence for people; a node has few jobs that hold much.
 _NAMED_MAX = 4
@@ -24,28 +24,28 @@ class Promise:
     size_bytes: int
 
 
-class Kept(Protocol):
+class EvictableMemory(Protocol):
     """Memory of jobs that failed, kept in case somebody comes back: others need it more."""
 
     def evict(self, spared: Collection[str] = ()) -> bool:
         """Free some of it, but not what the spared jobs have ready; False when there is none."""
         ...
 
-    def evictable(self, uid: int, spared: Collection[str] = ()) -> Use:
+    def evictable(self, uid: int, spared: Collection[str] = ()) -> MemoryUse:
         """Return how much there is, of all users and of this one."""
         ...
 
 
-class NothingKept:
+class NothingEvictable:
     """A node that keeps nothing beyond its jobs."""
 
     def evict(self, spared: Collection[str] = ()) -> bool:
-        """See Kept."""
+        """See EvictableMemory."""
         return False
 
-    def evictable(self, uid: int, spared: Collection[str] = ()) -> Use:
-        """See Kept."""
-        return NOTHING
+    def evictable(self, uid: int, spared: Collection[str] = ()) -> MemoryUse:
+        """See EvictableMemory."""
+        return NO_USE
 
 
 class Promises(Protocol):
@@ -65,7 +65,7 @@ class NothingPromised:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobShare:
     """One job's part of the snapshot memory: what it has, and what it may still take."""
 
     job: str
@@ -74,7 +74,7 @@ class Part:
     left_bytes: int = 0
 
 
-class Accounts:
+class MemoryAccounting:
     """What was given out, by user and by job, beside what was promised."""
 
     def __init__(self) -> None:
@@ -91,31 +91,31 @@ class Accounts:
         """Return how much is given out."""
         return self._held.total()
 
-    def use(self, uid: int) -> Use:
+    def use(self, uid: int) -> MemoryUse:
         """Return what is given out, to all users and to this one."""
         own = sum(size for (owner, _), size in self._held.items() if owner == uid)
-        return Use(self.used_bytes, own)
+        return MemoryUse(self.used_bytes, own)
 
-    def others(self, job: str, promises: Sequence[Promise]) -> list[Part]:
+    def others(self, job: str, promises: Sequence[Promise]) -> list[JobShare]:
         """Return the parts of all jobs but this one."""
         left = {
             (one.uid, one.job): max(0, one.size_bytes - self._held[one.uid, one.job])
             for one in promises
         }
         return [
-            Part(name, uid, self._held[uid, name], left.get((uid, name), 0))
+            JobShare(name, uid, self._held[uid, name], left.get((uid, name), 0))
             for uid, name in sorted(self._held.keys() | left.keys())
             if name != job and (self._held[uid, name] or left.get((uid, name)))
         ]
 
 
-def promised(parts: Sequence[Part], uid: int) -> Use:
+def promised_use(parts: Sequence[JobShare], uid: int) -> MemoryUse:
     """Return what is still to be taken as it was promised: by all users, and by this one."""
     own = sum(part.left_bytes for part in parts if part.uid == uid)
-    return Use(sum(part.left_bytes for part in parts), own)
+    return MemoryUse(sum(part.left_bytes for part in parts), own)
 
 
-def who_has_it(parts: Sequence[Part]) -> str:
+def describe_shares(parts: Sequence[JobShare]) -> str:
     """Say what others have, largest first; nothing where nobody has any."""
     if not parts:
         return ""
@@ -126,7 +126,7 @@ def who_has_it(parts: Sequence[Part]) -> str:
     return f" ({'; '.join(said)})"
 
 
-def _has(part: Part) -> str:
+def _has(part: JobShare) -> str:
     name = f"job {part.job}" if part.job else "a job"
     if not part.left_bytes:
         return f"{name} holds {size_text(part.held_bytes)}"

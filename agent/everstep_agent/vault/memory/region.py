@@ -14,11 +14,11 @@ from collections.abc import Callable
 from everstep_agent.vault.memory.pages import (
     PAGE_BYTES,
     HugePages,
+    create_unpopulated,
     free_pages,
     pieces,
     populate,
     round_up,
-    unpopulated,
 )
 
 # Nobody can shorten it under a mapping (SIGBUS in every mapper) or let it grow past the budget.
@@ -170,9 +170,9 @@ def round_to_pages(size_bytes: int) -> int:
     return round_up(size_bytes, PAGE_BYTES)
 
 
-def create(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
+def create_region(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
     """Return new sealed memory whose pages are still to be populated. Raises OSError."""
-    fd, size = unpopulated(size_bytes, name, kind)
+    fd, size = create_unpopulated(size_bytes, name, kind)
     try:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SIZE_SEALS)
     except OSError:
@@ -181,9 +181,9 @@ def create(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) 
     return Region(fd, size)
 
 
-def allocate(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
+def allocate_region(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
     """Return new memory with every page present. Raises OSError when the kernel has not enough."""
-    region = create(size_bytes, name, kind)
+    region = create_region(size_bytes, name, kind)
     try:
         for start, end in pieces(region.size_bytes):
             populate(region.fd, start, end, kind)
@@ -193,9 +193,9 @@ def allocate(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT
     return region
 
 
-def duplicate(source: Region, size_bytes: int, name: str) -> Region:
+def duplicate_region(source: Region, size_bytes: int, name: str) -> Region:
     """Return a frozen copy of the first bytes of a region. Raises OSError."""
-    region = allocate(size_bytes, name)
+    region = allocate_region(size_bytes, name)
     try:
         with mmap.mmap(region.fd, region.size_bytes) as target:
             # In small parts: copying keeps the GIL, and the event loop waits for it.

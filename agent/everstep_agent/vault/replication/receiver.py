@@ -3,33 +3,44 @@
 import asyncio
 from collections import defaultdict
 
-from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import MemoryShortError
-from everstep_agent.vault.replication.replica_admission import of_several, tell, too_crowded
-from everstep_agent.vault.replication.transfer_registry import Meeting, Meetings
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
-from everstep_agent.vault.snapshots.manifest import checked_in_parts
-from everstep_agent.vault.transfer.connection import BulkError, Wire
-from everstep_agent.vault.transfer.incoming_copy import Arrival
-from everstep_agent.vault.transfer.messages import PROTOCOL, Accept, Mismatch, Put, Sorry, Stored
-from everstep_agent.vault.transfer.receive_buffers import Expected
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.replication.replica_admission import (
+    admission_refusal,
+    exceeds_one_member,
+    report_shortage,
+)
+from everstep_agent.vault.replication.transfer_registry import ServedTransfer, TransferRegistry
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.manifest import check_in_parts
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
+from everstep_agent.vault.transfer.messages import (
+    PROTOCOL,
+    CopyStored,
+    HashMismatch,
+    PutCopy,
+    Refusal,
+    SendStripes,
+)
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
+from everstep_agent.vault.vault_context import VaultContext
 
 # What the controller takes in 32 bits, and what leaves room to count on in 64.
 _RANK_MAX = 2**31 - 1
 _STEP_MAX = 10**18 - 1
 
 
-class Taking:
+class ReplicaReceiver:
     """Puts of all jobs. Two of the same copy come one after the other: the first may be cut."""
 
-    def __init__(self, site: Site, meetings: Meetings) -> None:
+    def __init__(self, site: VaultContext, meetings: TransferRegistry) -> None:
         self._site = site
         self._meetings = meetings
         self._turns: defaultdict[tuple[str, CopyKey], _Turn] = defaultdict(_Turn)
 
-    async def put(self, wire: Wire, vault: JobVault, put: Put) -> None:
+    async def put(self, wire: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         """Take a replica, or say why not. Raises OSError."""
         key = CopyKey(put.generation, put.rank, put.step)
         turn = self._turns[vault.job, key]
@@ -42,42 +53,42 @@ class Taking:
             if not turn.waiting:
                 self._turns.pop((vault.job, key), None)
 
-    async def _put(self, wire: Wire, vault: JobVault, put: Put) -> None:
+    async def _put(self, wire: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         key = CopyKey(put.generation, put.rank, put.step)
         reason = _problem(put) or vault.refuses(key) or await _wrong_manifest(put)
         if reason:
-            await wire.send(Sorry(reason))
+            await wire.send(Refusal(reason))
             return
         present = vault.holdings.replicas.get(key)
         if present is not None and present.facts.root_hash == put.root_hash:
-            await wire.send(Stored(put.root_hash))
+            await wire.send(CopyStored(put.root_hash))
             return
-        expected = Expected(key, put.size_bytes, put.root_hash)
-        if reason := await too_crowded(vault, expected):
-            await wire.send(Sorry(reason))
+        expected = CopyRef(key, put.size_bytes, put.root_hash)
+        if reason := await admission_refusal(vault, expected):
+            await wire.send(Refusal(reason))
             return
         vault.ongoing.moving(put.generation)
-        facts = CopyFacts(key, put.size_bytes, put.root_hash, put.entries)
+        facts = CopyManifest(key, put.size_bytes, put.root_hash, put.entries)
         try:
             arrival = await vault.arrivals.open(expected, f"everstep-replica-{put.rank}")
         except MemoryShortError as error:
-            if of_several(vault, key):
-                tell(vault)
-            await wire.send(Sorry(str(error)))
+            if exceeds_one_member(vault, key):
+                report_shortage(vault)
+            await wire.send(Refusal(str(error)))
             return
         await wire.send(await self._receive(wire, vault, facts, arrival))
 
     async def _receive(
-        self, wire: Wire, vault: JobVault, facts: CopyFacts, arrival: Arrival
-    ) -> Stored | Mismatch | Sorry:
+        self, wire: BulkConnection, vault: JobVault, facts: CopyManifest, arrival: IncomingCopy
+    ) -> CopyStored | HashMismatch | Refusal:
         """Take the stripes of a replica; return what to answer."""
         before = arrival.received_bytes
-        meeting = Meeting(
+        meeting = ServedTransfer(
             vault.job, facts.key, lambda one: self._site.incoming.receive(one, arrival)
         )
         self._meetings.open(meeting)
         try:
-            await wire.send(Accept(arrival.present(), meeting.nonce))
+            await wire.send(SendStripes(arrival.present(), meeting.nonce))
             await meeting.run(wire)
             if not arrival.complete():
                 raise BulkError("the copy was cut short")
@@ -90,24 +101,24 @@ class Taking:
         return await self._keep(vault, facts, arrival)
 
     async def _keep(
-        self, vault: JobVault, facts: CopyFacts, arrival: Arrival
-    ) -> Stored | Mismatch | Sorry:
+        self, vault: JobVault, facts: CopyManifest, arrival: IncomingCopy
+    ) -> CopyStored | HashMismatch | Refusal:
         root_hash = arrival.root()
         region = vault.arrivals.take(arrival)
         try:
             if root_hash != facts.root_hash:
                 vault.bad(f"the replica of {facts.key} arrived changed at {self._site.node}")
-                return Mismatch(root_hash)
+                return HashMismatch(root_hash)
             reason = vault.refuses(facts.key)
             if reason:
-                return Sorry(reason)
+                return Refusal(reason)
             await vault.keep_replica(facts, region.hold())
-            return Stored(root_hash)
+            return CopyStored(root_hash)
         finally:
             region.drop()
 
 
-def _problem(put: Put) -> str | None:
+def _problem(put: PutCopy) -> str | None:
     if put.protocol != PROTOCOL:
         return f"transfers of version {put.protocol} are not taken here, only {PROTOCOL}; upgrade"
     most = ((put.rank, _RANK_MAX), (put.generation, _STEP_MAX), (put.step, _STEP_MAX))
@@ -116,8 +127,8 @@ def _problem(put: Put) -> str | None:
     return None
 
 
-async def _wrong_manifest(put: Put) -> str | None:
-    return (await slowly(checked_in_parts(put.entries, put.size_bytes))).problem
+async def _wrong_manifest(put: PutCopy) -> str | None:
+    return (await run_in_slices(check_in_parts(put.entries, put.size_bytes))).problem
 
 
 class _Turn:

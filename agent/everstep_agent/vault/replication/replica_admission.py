@@ -9,32 +9,32 @@ keep one member's again.
 import logging
 
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory.allocator import Demand
+from everstep_agent.vault.memory.allocator import AllocationRequest
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.snapshots.holdings import RankMemory
-from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
 
 logger = logging.getLogger(__name__)
 
 
-async def too_crowded(vault: JobVault, expected: Expected) -> str | None:
+async def admission_refusal(vault: JobVault, expected: CopyRef) -> str | None:
     """Return why a replica is not taken, or None: it is the one member's, or there is room.
 
     Refused only until the controller knows: whose replicas stay here is its word, and may be those
     that were refused. What is held of the others is freed when these have come.
     """
-    if vault.replicas_short or not of_several(vault, expected.key):
+    if vault.replicas_short or not exceeds_one_member(vault, expected.key):
         return None
     slots = sum(region.size_bytes for memory in _slots(vault) for region in memory.held())
     wanted = slots + expected.size_bytes
-    demand = Demand(vault.uid, 1, wanted, "", vault.job, after_promises=True)
+    demand = AllocationRequest(vault.uid, 1, wanted, "", vault.job, after_promises=True)
     if await vault.site.allocator.fits(demand):
         return None
-    tell(vault)
+    report_shortage(vault)
     return f"{vault.site.node} has no memory for the replicas of more than one node"
 
 
-def of_several(vault: JobVault, key: CopyKey) -> bool:
+def exceeds_one_member(vault: JobVault, key: CopyKey) -> bool:
     """Return whether, with this one, there are replicas of more ranks than one member has.
 
     All members have as many as this one; who has none (a spare) keeps those of one member only.
@@ -44,7 +44,7 @@ def of_several(vault: JobVault, key: CopyKey) -> bool:
     return bool(own) and len((ranks | {key.rank}) - own) > len(own)
 
 
-def tell(vault: JobVault) -> None:
+def report_shortage(vault: JobVault) -> None:
     """Let the controller know, once for all generations of the job."""
     if not vault.replicas_short:
         logger.warning("job %s: memory for the replicas of one node only", vault.job)

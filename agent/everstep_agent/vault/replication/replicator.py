@@ -9,9 +9,9 @@ import random
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.snapshots.copies import CopyKey, Target
-from everstep_agent.vault.transfer.client import MismatchError, put
-from everstep_agent.vault.transfer.remote_agent import RefusedError
+from everstep_agent.vault.snapshots.copies import CopyKey, ReplicaTarget
+from everstep_agent.vault.transfer.client import MismatchError, put_copy
+from everstep_agent.vault.transfer.remote_agent import TransferRefusedError
 
 logger = logging.getLogger(__name__)
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -31,7 +31,7 @@ class Replicator:
         self._jitter = jitter
         self._busy: set[int] = set()
         # (step, address) pairs that need no attempt: acknowledged, or given up.
-        self._done: set[tuple[CopyKey, Target]] = set()
+        self._done: set[tuple[CopyKey, ReplicaTarget]] = set()
 
     async def run(self) -> None:
         """Look at every change, until cancelled."""
@@ -86,7 +86,7 @@ class Replicator:
                         self._done.add((key, target))
                         return
                 except OSError as error:
-                    refusals += isinstance(error, RefusedError)
+                    refusals += isinstance(error, TransferRefusedError)
                     self._vault.site.counts.replication_failures += 1
                     logger.info("replica of %s to %s: %s", key, target.node, error or "no answer")
                     if refusals == _REFUSALS_MAX and key in self._vault.carried.only_here:
@@ -98,7 +98,7 @@ class Replicator:
             self._busy.discard(key.rank)
             self._vault.bell.ring()
 
-    async def _attempt(self, key: CopyKey, target: Target) -> None:
+    async def _attempt(self, key: CopyKey, target: ReplicaTarget) -> None:
         # The pin lasts until the hash is acknowledged: bytes that are written after sendfile has
         # returned would still be sent.
         vault = self._vault
@@ -107,7 +107,7 @@ class Replicator:
             return
         remote = vault.site.remote(target.node, target.address, vault.job, vault.transfer_key)
         try:
-            await put(remote, held.facts, held.region, vault.site.outgoing)
+            await put_copy(remote, held.facts, held.region, vault.site.outgoing)
             vault.site.counts.replicated += 1
             vault.site.counts.replicated_bytes += held.facts.size_bytes
         except MismatchError:

@@ -8,13 +8,19 @@ from collections.abc import Callable
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.replication.receiver import Taking
-from everstep_agent.vault.replication.sender import Serving
-from everstep_agent.vault.replication.transfer_registry import Meetings
-from everstep_agent.vault.transfer.connection import BulkError, Wire
-from everstep_agent.vault.transfer.messages import Get, Join, Manifests, Put, Sorry
-from everstep_agent.vault.transfer.transport import Channel, Plain, TlsError
-from everstep_agent.vault.vault_context import Site
+from everstep_agent.vault.replication.receiver import ReplicaReceiver
+from everstep_agent.vault.replication.sender import CopySender
+from everstep_agent.vault.replication.transfer_registry import TransferRegistry
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.messages import (
+    GetCopy,
+    GetManifests,
+    JoinTransfer,
+    PutCopy,
+    Refusal,
+)
+from everstep_agent.vault.transfer.transport import PlainTransport, TlsError, Transport
+from everstep_agent.vault.vault_context import VaultContext
 from everstep_common.frames import FrameError
 
 # Connections that have proven the key of a job; each costs a descriptor and a task, and a thread
@@ -26,7 +32,7 @@ UNPROVEN_MAX = 512
 UNPROVEN_OF_HOST_MAX = 32
 
 
-class Door:
+class ConnectionLimits:
     """Counts the connections."""
 
     def __init__(self) -> None:
@@ -67,17 +73,17 @@ class BulkServer:
     """Serves the bulk connections of all jobs of the node."""
 
     def __init__(
-        self, site: Site, vault_of: Callable[[str], JobVault | None], spawn: Spawn
+        self, site: VaultContext, vault_of: Callable[[str], JobVault | None], spawn: Spawn
     ) -> None:
         self._site = site
         self._vault_of = vault_of
         self._spawn = spawn
-        self._door = Door()
+        self._door = ConnectionLimits()
         # What was last refused to each host.
         self._told: dict[str, str] = {}
-        self._meetings = Meetings()
-        self._taking = Taking(site, self._meetings)
-        self._serving = Serving(site, self._meetings)
+        self._meetings = TransferRegistry()
+        self._taking = ReplicaReceiver(site, self._meetings)
+        self._serving = CopySender(site, self._meetings)
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
@@ -93,18 +99,22 @@ class BulkServer:
             if not self._door.enter(host):
                 connection.close()
                 continue
-            wire = Wire(self._channel(connection))
+            wire = BulkConnection(self._channel(connection))
             self._spawn(self._serve(wire, host), "bulk connection")
 
-    def _channel(self, connection: socket.socket) -> Channel:
+    def _channel(self, connection: socket.socket) -> Transport:
         secrecy = self._site.secrecy
-        return secrecy.of_server(connection) if secrecy else Plain(connection, server_side=True)
+        return (
+            secrecy.of_server(connection)
+            if secrecy
+            else PlainTransport(connection, server_side=True)
+        )
 
-    async def _serve(self, wire: Wire, host: str) -> None:
+    async def _serve(self, wire: BulkConnection, host: str) -> None:
         try:
             job, request = await self._heard(wire, host)
             if not self._door.admit():
-                await wire.send(Sorry(f"{self._site.node} has too many transfers; try again"))
+                await wire.send(Refusal(f"{self._site.node} has too many transfers; try again"))
                 return
             try:
                 await self._answer(wire, job, request)
@@ -125,43 +135,43 @@ class BulkServer:
         self._told[host] = sentence
         logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
 
-    async def _heard(self, wire: Wire, host: str) -> tuple[str, object]:
+    async def _heard(self, wire: BulkConnection, host: str) -> tuple[str, object]:
         """Return the job whose key the other end has, and what it wants. Raises OSError."""
         try:
             async with asyncio.timeout(self._site.incoming.timeout_s):
                 job = await wire.accept(self._key_of)
                 wire.queue(self._site.rooms.incoming, f"replicas of {job}")
                 try:
-                    return job, await wire.receive(Put, Get, Join, Manifests)
+                    return job, await wire.receive(PutCopy, GetCopy, JoinTransfer, GetManifests)
                 except FrameError as error:
-                    await wire.send(Sorry(f"{self._site.node} does not understand: {error}"))
+                    await wire.send(Refusal(f"{self._site.node} does not understand: {error}"))
                     raise
         finally:
             self._door.leave(host)
 
-    async def _answer(self, wire: Wire, job: str, request: object) -> None:
+    async def _answer(self, wire: BulkConnection, job: str, request: object) -> None:
         vault = self._vault_of(job)
         if vault is None:
-            await wire.send(Sorry(f"job {job} is not here any more"))
+            await wire.send(Refusal(f"job {job} is not here any more"))
         else:
             await self._do(wire, vault, request)
 
-    async def _do(self, wire: Wire, vault: JobVault, request: object) -> None:
+    async def _do(self, wire: BulkConnection, vault: JobVault, request: object) -> None:
         match request:
-            case Put():
+            case PutCopy():
                 await self._taking.put(wire, vault, request)
-            case Get():
+            case GetCopy():
                 await self._serving.get(wire, vault, request)
-            case Manifests():
+            case GetManifests():
                 await self._serving.manifests(wire, vault, request)
-            case Join():
+            case JoinTransfer():
                 await self._join(wire, vault, request)
 
-    async def _join(self, wire: Wire, vault: JobVault, join: Join) -> None:
+    async def _join(self, wire: BulkConnection, vault: JobVault, join: JoinTransfer) -> None:
         try:
             meeting = self._meetings.find(vault.job, vault.transfer_key, join)
         except BulkError as error:
-            await wire.send(Sorry(str(error)))
+            await wire.send(Refusal(str(error)))
             return
         await meeting.join(wire)
 

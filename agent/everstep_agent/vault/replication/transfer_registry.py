@@ -5,16 +5,23 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable
 
-from everstep_agent.concurrency.thread_pool import ended
+from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.vault.snapshots.copies import CopyKey
-from everstep_agent.vault.transfer.connection import BulkError, Wire
-from everstep_agent.vault.transfer.messages import JOINED_MAX, Join, Joined, transfer_token
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.messages import (
+    JOINED_STREAMS_MAX,
+    JoinTransfer,
+    TransferJoined,
+    transfer_token,
+)
 
 
-class Meeting:
+class ServedTransfer:
     """One transfer: what each of its connections does, and those that are at it."""
 
-    def __init__(self, job: str, key: CopyKey, move: Callable[[Wire], Awaitable[None]]) -> None:
+    def __init__(
+        self, job: str, key: CopyKey, move: Callable[[BulkConnection], Awaitable[None]]
+    ) -> None:
         self.job = job
         self.key = key
         self.nonce = secrets.token_bytes(16)
@@ -22,17 +29,17 @@ class Meeting:
         self._seen: set[int] = set()
         self._joined: set[asyncio.Task[None]] = set()
 
-    def admit(self, job: str, transfer_key: bytes, join: Join) -> str | None:
+    def admit(self, job: str, transfer_key: bytes, join: JoinTransfer) -> str | None:
         """Return why a connection is not let in, or None; each number is let in once."""
         expected = transfer_token(transfer_key, self.job, self.key, (self.nonce, join.number))
         if job != self.job or not hmac.compare_digest(expected, join.token):
             return "the token is of another transfer"
-        if join.number in self._seen or not 0 < join.number <= JOINED_MAX:
+        if join.number in self._seen or not 0 < join.number <= JOINED_STREAMS_MAX:
             return "the token was used before"
         self._seen.add(join.number)
         return None
 
-    async def join(self, wire: Wire) -> None:
+    async def join(self, wire: BulkConnection) -> None:
         """Let a connection do its part. Raises OSError."""
         # Counted before the other end may hold back a stripe for it.
         task = asyncio.ensure_future(self._take_in(wire))
@@ -42,7 +49,7 @@ class Meeting:
         finally:
             self._joined.discard(task)
 
-    async def run(self, wire: Wire) -> None:
+    async def run(self, wire: BulkConnection) -> None:
         """Do the part of the first connection, and wait for the others. Raises OSError.
 
         When one fails, all end: what has come by then is there for the next attempt.
@@ -56,35 +63,35 @@ class Meeting:
         finally:
             await self._end()
 
-    async def _take_in(self, wire: Wire) -> None:
-        await wire.send(Joined())
+    async def _take_in(self, wire: BulkConnection) -> None:
+        await wire.send(TransferJoined())
         await self._move(wire)
 
     async def _end(self) -> None:
         left = [task for task in self._joined if not task.done()]
         for task in left:
             task.cancel()
-        await ended(left)
+        await wait_ended(left)
 
 
-class Meetings:
+class TransferRegistry:
     """All transfers that are open here, by nonce."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, Meeting] = {}
+        self._open: dict[bytes, ServedTransfer] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, meeting: Meeting) -> None:
+    def open(self, meeting: ServedTransfer) -> None:
         """Let connections join a transfer."""
         self._open[meeting.nonce] = meeting
 
-    def close(self, meeting: Meeting) -> None:
+    def close(self, meeting: ServedTransfer) -> None:
         """Let none join any more: its tokens are worth nothing from now on."""
         self._open.pop(meeting.nonce, None)
 
-    def find(self, job: str, transfer_key: bytes, join: Join) -> Meeting:
+    def find(self, job: str, transfer_key: bytes, join: JoinTransfer) -> ServedTransfer:
         """Return the transfer of a connection that may join it. Raises BulkError."""
         meeting = self._open.get(join.nonce)
         if meeting is None:

@@ -8,22 +8,22 @@ from dataclasses import replace
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.restore.plan_contents import file_name
-from everstep_agent.vault.restore.sources import Source, Tier
-from everstep_agent.vault.snapshots.copies import CopyFacts
+from everstep_agent.vault.restore.sources import CopySource, SourceTier
+from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.file_tier import BadFileError
-from everstep_agent.vault.transfer.client import MismatchError, get
-from everstep_agent.vault.transfer.min_rate import SlowError
-from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.client import MismatchError, get_copy
+from everstep_agent.vault.transfer.min_rate import SlowSourceError
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.verification import hash_in_parallel
 
 logger = logging.getLogger(__name__)
 
 
-class GoneError(OSError):
+class CopyGoneError(OSError):
     """The copy is not in this node's memory (any more), or was bad."""
 
 
-class Fetching:
+class CopyFetcher:
     """Each copy is fetched once for all ranks of the node; what has come is kept as a replica.
 
     Until the new generation has a recoverable step of its own, it may be one of only two copies.
@@ -31,23 +31,25 @@ class Fetching:
 
     def __init__(self, vault: JobVault) -> None:
         self._vault = vault
-        self._one_fetch: defaultdict[Expected, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._one_fetch: defaultdict[CopyRef, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def forget(self) -> None:
         """Another plan begins."""
         self._one_fetch.clear()
 
-    async def get(self, source: Source, *, patient: bool = False) -> tuple[CopyFacts, Region]:
+    async def get(
+        self, source: CopySource, *, patient: bool = False
+    ) -> tuple[CopyManifest, Region]:
         """Return the copy; the caller drops the region. Raises OSError and MemoryShortError.
 
-        SlowError for a source that brings too little, unless ``patient``.
+        SlowSourceError for a source that brings too little, unless ``patient``.
         """
         async with self._one_fetch[source.wanted]:
             here = await self._held(source.wanted)
             if not isinstance(here, str):
                 return here
-            if source.tier is Tier.OWN_MEMORY:
-                raise GoneError(here)
+            if source.tier is SourceTier.OWN_MEMORY:
+                raise CopyGoneError(here)
             facts, region = await self._bring(source, patient=patient)
             try:
                 await self._vault.keep_replica(facts, region.hold())
@@ -56,9 +58,9 @@ class Fetching:
                 raise
             return facts, region
 
-    async def prepare(self, source: Source) -> None:
+    async def prepare(self, source: CopySource) -> None:
         """Do ahead what ``get`` would do, without memory that is not needed in the end."""
-        if source.tier is not Tier.OWN_MEMORY:
+        if source.tier is not SourceTier.OWN_MEMORY:
             _, region = await self.get(source)
             region.drop()
             return
@@ -69,7 +71,7 @@ class Fetching:
             finally:
                 held.release()
 
-    async def _held(self, wanted: Expected) -> tuple[CopyFacts, Region] | str:
+    async def _held(self, wanted: CopyRef) -> tuple[CopyManifest, Region] | str:
         """Return the copy from this node's memory, own slots before replicas; or why not."""
         problem = f"the copy of {wanted.key} is not here any more"
         while True:
@@ -87,7 +89,7 @@ class Fetching:
             # It is gone from here; a replica of the same step may be here as well.
             problem = f"its copy of {wanted.key} is bad"
 
-    async def _bring(self, source: Source, *, patient: bool) -> tuple[CopyFacts, Region]:
+    async def _bring(self, source: CopySource, *, patient: bool) -> tuple[CopyManifest, Region]:
         vault = self._vault
         if not source.address:
             return await self._from_file(source)
@@ -97,11 +99,11 @@ class Fetching:
         while True:
             before = vault.arrivals.brought(source.wanted)
             try:
-                return await get(remote, source.wanted, vault.arrivals, mover)
+                return await get_copy(remote, source.wanted, vault.arrivals, mover)
             except MismatchError as error:
                 vault.bad(f"{error} from {source.node}")
                 raise
-            except SlowError:
+            except SlowSourceError:
                 raise  # it may go on for ever like this: others first
             except OSError as error:
                 # A source that was cut in the middle is asked to go on, if it brought anything.
@@ -109,7 +111,7 @@ class Fetching:
                     raise
                 logger.info("%s from %s goes on after: %s", source.wanted.key, source, error)
 
-    async def _from_file(self, source: Source) -> tuple[CopyFacts, Region]:
+    async def _from_file(self, source: CopySource) -> tuple[CopyManifest, Region]:
         vault = self._vault
         if vault.files is None:
             raise FileNotFoundError("this node has no storage for the job")
@@ -126,7 +128,7 @@ class Fetching:
             raise
         return facts, region
 
-    async def _verify(self, source: Source, facts: CopyFacts, region: Region) -> None:
+    async def _verify(self, source: CopySource, facts: CopyManifest, region: Region) -> None:
         vault = self._vault
         if not await vault.site.workers.run(region.freeze):
             raise BadFileError("a process still writes to the memory that the file was read into")

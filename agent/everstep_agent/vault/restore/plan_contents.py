@@ -5,20 +5,20 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.restore.sources import Source
-from everstep_agent.vault.snapshots.copies import CopyFacts
+from everstep_agent.vault.restore.sources import CopySource
+from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.file_tier import FileName
 from everstep_agent.vault.snapshots.manifest import names_in_parts
-from everstep_agent.vault.transfer.client import manifests
-from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.client import get_manifests
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_common.trainer_messages import Entry
 
 logger = logging.getLogger(__name__)
 
 
-class Contents:
+class PlanContents:
     """Manifests of one job's plan; what one rank has asked for, the others find here."""
 
     def __init__(self, vault: JobVault) -> None:
@@ -27,15 +27,15 @@ class Contents:
         self._names: dict[bytes, frozenset[str]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    def of(self, source: Source) -> tuple[Entry, ...] | None:
+    def of(self, source: CopySource) -> tuple[Entry, ...] | None:
         """Return the shards of a source, if they are known; offsets are those of an equal copy."""
         return self._parts.get(source.part)
 
-    def names(self, source: Source) -> frozenset[str] | None:
+    def names(self, source: CopySource) -> frozenset[str] | None:
         """Return the names of a source's shards, if they are known."""
         return self._names.get(source.part)
 
-    def unknown(self, sources: Iterable[Source]) -> list[Source]:
+    def unknown(self, sources: Iterable[CopySource]) -> list[CopySource]:
         """Return those whose shards are not known."""
         return [source for source in sources if source.part not in self._names]
 
@@ -44,15 +44,15 @@ class Contents:
         self._parts.clear()
         self._names.clear()
 
-    async def learn(self, sources: Sequence[Source]) -> list[str]:
+    async def learn(self, sources: Sequence[CopySource]) -> list[str]:
         """Ask for what is not known, from the best source of each part; return what went wrong."""
         problems: list[str] = []
         async with self._one_at_a_time:
             self._learn_own(sources)
             await self._name()
-            asked: set[Source] = set()
+            asked: set[CopySource] = set()
             while True:
-                first: dict[bytes, Source] = {}
+                first: dict[bytes, CopySource] = {}
                 for source in self.unknown(sources):
                     if source not in asked:
                         first.setdefault(source.part, source)
@@ -62,16 +62,16 @@ class Contents:
                 problems += await self._ask(first.values())
                 await self._name()
 
-    def _learn_own(self, sources: Sequence[Source]) -> None:
+    def _learn_own(self, sources: Sequence[CopySource]) -> None:
         held = {(facts.key, facts.root_hash): facts for facts, _ in self._vault.holdings.facts()}
         for source in sources:
             facts = held.get((source.wanted.key, source.wanted.root_hash))
             if facts is not None:
                 self._parts[source.part] = facts.entries
 
-    async def _ask(self, sources: Iterable[Source]) -> list[str]:
+    async def _ask(self, sources: Iterable[CopySource]) -> list[str]:
         """Ask every node once for all that it has; return what went wrong."""
-        nodes: defaultdict[tuple[str, str], list[Source]] = defaultdict(list)
+        nodes: defaultdict[tuple[str, str], list[CopySource]] = defaultdict(list)
         for source in sources:
             nodes[source.node, source.address].append(source)
         asked = [
@@ -81,13 +81,13 @@ class Contents:
         problems = await asyncio.gather(*asked)
         return [problem for some in problems for problem in some]
 
-    async def _ask_node(self, address: str, sources: list[Source]) -> list[str]:
+    async def _ask_node(self, address: str, sources: list[CopySource]) -> list[str]:
         vault = self._vault
         node = sources[0].node
         remote = vault.site.remote(node, address, vault.job, vault.transfer_key)
         wanted = [source.wanted for source in sources]
         try:
-            found = await manifests(remote, wanted, vault.site.incoming.timeout_s)
+            found = await get_manifests(remote, wanted, vault.site.incoming.timeout_s)
         except OSError as error:
             return [f"{sources[0]}: {error or 'no answer in time'}"]
         return [
@@ -96,7 +96,7 @@ class Contents:
             if not self._note(source, found.get(source.wanted.key))
         ]
 
-    async def _ask_files(self, sources: list[Source]) -> list[str]:
+    async def _ask_files(self, sources: list[CopySource]) -> list[str]:
         problems = []
         for source in sources:
             try:
@@ -105,7 +105,7 @@ class Contents:
                 problems.append(f"{source}: {error or 'no answer in time'}")
         return problems
 
-    async def _read(self, source: Source) -> CopyFacts | None:
+    async def _read(self, source: CopySource) -> CopyManifest | None:
         files = self._vault.files
         if files is None:
             raise FileNotFoundError("this node has no storage for the job")
@@ -115,18 +115,18 @@ class Contents:
         """What is known counts from now on."""
         for part in self._parts.keys() - self._names.keys():
             entries = self._parts[part]
-            names = await slowly(names_in_parts(entries))
+            names = await run_in_slices(names_in_parts(entries))
             # Another plan may have begun meanwhile.
             if self._parts.get(part) is entries:
                 self._names[part] = names
 
-    def _note(self, source: Source, facts: CopyFacts | None) -> bool:
+    def _note(self, source: CopySource, facts: CopyManifest | None) -> bool:
         if facts is not None:
             self._parts[source.part] = facts.entries
         return facts is not None
 
 
-def file_name(source: Source) -> FileName:
+def file_name(source: CopySource) -> FileName:
     """Return a source as the storage knows it."""
-    wanted: Expected = source.wanted
+    wanted: CopyRef = source.wanted
     return FileName(wanted.key, wanted.size_bytes, wanted.root_hash, source.layout)

@@ -5,17 +5,22 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.restore.fetcher import Fetching
-from everstep_agent.vault.restore.plan_contents import Contents
-from everstep_agent.vault.restore.source_search import Search
-from everstep_agent.vault.restore.sources import Source, Tier, first_for, lacking_in_parts
-from everstep_agent.vault.slot_preallocation import sizes_ahead
+from everstep_agent.vault.restore.fetcher import CopyFetcher
+from everstep_agent.vault.restore.plan_contents import PlanContents
+from everstep_agent.vault.restore.source_search import SourceSearch
+from everstep_agent.vault.restore.sources import (
+    CopySource,
+    SourceTier,
+    best_for_ranks,
+    lacking_in_parts,
+)
+from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
 from everstep_agent.vault.snapshots.manifest import chosen_in_parts
-from everstep_agent.vault.transfer.min_rate import SlowError
+from everstep_agent.vault.transfer.min_rate import SlowSourceError
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 
@@ -37,8 +42,8 @@ class Restorer:
 
     def __init__(self, vault: JobVault) -> None:
         self._vault = vault
-        self._contents = Contents(vault)
-        self._fetching = Fetching(vault)
+        self._contents = PlanContents(vault)
+        self._fetching = CopyFetcher(vault)
 
     def prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
         """Begin to fetch and verify what the ranks of this node snapshotted themselves.
@@ -57,10 +62,10 @@ class Restorer:
         """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
         ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
         plan = fleet_pb2.StartGeneration(job=wanted.job, sources=wanted.ahead)
-        sources = Search(self._vault, self._contents, plan).sources
-        await asyncio.gather(*map(self._early, first_for(ranks, sources)))
+        sources = SourceSearch(self._vault, self._contents, plan).sources
+        await asyncio.gather(*map(self._early, best_for_ranks(ranks, sources)))
 
-    async def _early(self, source: Source) -> None:
+    async def _early(self, source: CopySource) -> None:
         if await self._prepare(source):
             counts = self._vault.site.counts
             counts.early_copies += 1
@@ -70,7 +75,7 @@ class Restorer:
         self, plan: fleet_pb2.StartGeneration, names: Iterable[str], rank: int
     ) -> list[RestoredPart]:
         """Return to a rank every shard that it named, or all of the plan. Raises RestoreError."""
-        search = Search(self._vault, self._contents, plan, rank)
+        search = SourceSearch(self._vault, self._contents, plan, rank)
         missing = set(names) or await search.all_names()
         parts: list[RestoredPart] = []
         try:
@@ -85,7 +90,7 @@ class Restorer:
                     if result is not None:
                         raise result
                 brought = [(entry.name for entry in part.entries) for part in parts]
-                missing = await slowly(lacking_in_parts(missing, brought))
+                missing = await run_in_slices(lacking_in_parts(missing, brought))
         except BaseException:
             for part in parts:
                 part.region.drop()
@@ -100,27 +105,27 @@ class Restorer:
         Raises RestoreError. A rank that has no copy of its own, the world being another one now,
         is told everything.
         """
-        search = Search(self._vault, self._contents, plan)
+        search = SourceSearch(self._vault, self._contents, plan)
         return await search.entries(rank)
 
     async def _do_ahead(self, plan: fleet_pb2.StartGeneration) -> None:
         await self._prefetch(plan)
         vault = self._vault
-        sizes = sizes_ahead(plan, vault.holdings.ranks)
+        sizes = slot_sizes_of_plan(plan, vault.holdings.ranks)
         wanted = {rank: vault.wanted(size) for rank, size in sizes.items()}
         await vault.slots_ahead.make(plan.generation, wanted)
         vault.arrivals.wait_no_more()
 
     async def _prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
         ranks = range(plan.first_rank, plan.first_rank + plan.processes)
-        search = Search(self._vault, self._contents, plan)
+        search = SourceSearch(self._vault, self._contents, plan)
         try:
             await search.storage_if_alone()
         except OSError as error:
             logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
-        await asyncio.gather(*map(self._prepare, first_for(ranks, search.sources)))
+        await asyncio.gather(*map(self._prepare, best_for_ranks(ranks, search.sources)))
 
-    async def _prepare(self, source: Source) -> bool:
+    async def _prepare(self, source: CopySource) -> bool:
         """Do ahead what a restore would do; return whether a copy was brought here."""
         key = source.wanted.key
         try:
@@ -128,18 +133,18 @@ class Restorer:
         except (OSError, MemoryShortError) as error:  # the restore will say so, and go on
             logger.info("prefetch of %s from %s: %s", key, source, error or "no answer in time")
             return False
-        if source.tier is Tier.OWN_MEMORY:
+        if source.tier is SourceTier.OWN_MEMORY:
             return False
         where = (self._vault.job, key.step, key.rank, source)
         logger.info("job %s: prefetched step %d of rank %d from %s", *where)
         return True
 
     async def _add_part(
-        self, parts: list[RestoredPart], source: Source, missing: set[str], search: Search
+        self, parts: list[RestoredPart], source: CopySource, missing: set[str], search: SourceSearch
     ) -> None:
         try:
             facts, region = await self._fetching.get(source, patient=search.last_resort(source))
-        except SlowError as error:
+        except SlowSourceError as error:
             search.slow(source, str(error))
             return
         except (OSError, MemoryShortError) as error:
@@ -155,7 +160,7 @@ class Restorer:
 
 async def _taken(entries: tuple[Entry, ...], names: set[str], region: Region) -> tuple[Entry, ...]:
     try:
-        return await slowly(chosen_in_parts(entries, names))
+        return await run_in_slices(chosen_in_parts(entries, names))
     except BaseException:
         region.drop()
         raise

@@ -3,21 +3,21 @@
 import logging
 from collections.abc import Iterable, Sequence, Set
 
-from everstep_agent.concurrency.time_slices import slowly
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.restore.plan_contents import Contents
+from everstep_agent.vault.restore.plan_contents import PlanContents
 from everstep_agent.vault.restore.sources import (
-    Source,
+    CopySource,
     choose_in_parts,
     lacking_in_parts,
-    not_of_others,
-    own_bytes,
-    planned,
-    stored,
+    own_parts,
+    sources_in_storage,
+    sources_of_plan,
+    without_other_ranks,
 )
 from everstep_agent.vault.snapshots.file_tier import BadFileError
 from everstep_agent.vault.snapshots.manifest import names_in_parts
-from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_common.long_frames import Parts
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
@@ -29,13 +29,13 @@ class RestoreError(Exception):
     """Some shard has no good source that can be reached; the sentence says which, and why."""
 
 
-class Search:
+class SourceSearch:
     """The sources of one plan, for one question of one rank."""
 
     def __init__(
         self,
         vault: JobVault,
-        contents: Contents,
+        contents: PlanContents,
         plan: fleet_pb2.StartGeneration,
         rank: int | None = None,
     ) -> None:
@@ -47,16 +47,16 @@ class Search:
         self._contents = contents
         self._plan = plan
         held = [
-            Expected(facts.key, facts.size_bytes, facts.root_hash)
+            CopyRef(facts.key, facts.size_bytes, facts.root_hash)
             for facts, _ in vault.holdings.facts()
         ]
-        self.sources = planned(plan.sources, held, vault.site.node)
+        self.sources = sources_of_plan(plan.sources, held, vault.site.node)
         self._storage_asked = False
         self._problems: list[str] = []
         # Sources that bring little: for what nobody else has.
-        self._slow: list[Source] = []
+        self._slow: list[CopySource] = []
 
-    async def choose(self, missing: Set[str]) -> list[Source]:
+    async def choose(self, missing: Set[str]) -> list[CopySource]:
         """Return sources for all of it. Raises RestoreError.
 
         Asks as few as it can: nobody for what is known, then for what the ranks of this node
@@ -77,7 +77,7 @@ class Search:
             raise RestoreError(_explain(lacking, self._problems))
         return chosen
 
-    async def _choose_of_others(self, missing: Set[str]) -> tuple[list[Source], set[str]]:
+    async def _choose_of_others(self, missing: Set[str]) -> tuple[list[CopySource], set[str]]:
         """Take what other ranks saved under the same names, though it is not the same."""
         rank, self._rank, self._own = self._rank, None, {}
         chosen, lacking = await self._choose(missing)
@@ -92,26 +92,26 @@ class Search:
 
     async def all_names(self) -> set[str]:
         """Return the names of all shards. Raises RestoreError when some part is not known."""
-        return set(await slowly(names_in_parts(await self.entries(None))))
+        return set(await run_in_slices(names_in_parts(await self.entries(None))))
 
     async def entries(self, rank: int | None) -> tuple[Entry, ...]:
         """Return the shards of one rank's copy, or of all; each name once. Raises RestoreError."""
         await self.storage_if_alone()
         own = [source for source in self.sources if source.wanted.key.rank == rank]
-        return await slowly(_merged(await self._learned(own or self.sources)))
+        return await run_in_slices(_merged(await self._learned(own or self.sources)))
 
-    def failed(self, source: Source, reason: str) -> None:
+    def failed(self, source: CopySource, reason: str) -> None:
         """Do not take this source again."""
         self.sources = [other for other in self.sources if other != source]
         self._problems.append(f"{source}: {reason}")
         logger.warning("restore of %s from %s: %s", source.wanted.key, source, reason)
 
-    def slow(self, source: Source, reason: str) -> None:
+    def slow(self, source: CopySource, reason: str) -> None:
         """Take this source only for what no other one has."""
         self.failed(source, reason)
         self._slow.append(source)
 
-    def last_resort(self, source: Source) -> bool:
+    def last_resort(self, source: CopySource) -> bool:
         """Return whether the source is slow, and there is no better one."""
         return source in self._slow
 
@@ -128,7 +128,7 @@ class Search:
     async def _all(self) -> None:
         await self._learn(self.sources)
 
-    async def _learn(self, sources: Sequence[Source]) -> None:
+    async def _learn(self, sources: Sequence[CopySource]) -> None:
         self._problems += await self._contents.learn(sources)
 
     async def _storage(self) -> None:
@@ -137,13 +137,16 @@ class Search:
             return
         self._storage_asked = True
         try:
-            self.sources = [*self.sources, *stored(await files.stored(self._plan.stored))]
+            self.sources = [
+                *self.sources,
+                *sources_in_storage(await files.stored(self._plan.stored)),
+            ]
         except OSError as error:
             self._problems.append(f"shared storage: {error or 'no answer in time'}")
             if isinstance(error, BadFileError):
                 self._vault.bad(self._problems[-1])
 
-    async def _learned(self, sources: Sequence[Source]) -> list[tuple[Entry, ...]]:
+    async def _learned(self, sources: Sequence[CopySource]) -> list[tuple[Entry, ...]]:
         """Return what is in each part of these. Raises RestoreError when that of one is unknown."""
         await self._learn(sources)
         unknown = {source.part for source in self._contents.unknown(sources)}
@@ -156,17 +159,19 @@ class Search:
         parts = {source.part: self._contents.of(source) or () for source in sources}
         return list(parts.values())
 
-    async def _choose(self, missing: Set[str]) -> tuple[list[Source], set[str]]:
+    async def _choose(self, missing: Set[str]) -> tuple[list[CopySource], set[str]]:
         """Return the best sources that are known, and what is in none of them."""
         if self._rank is not None:
-            self._own = own_bytes(self.sources, self._rank) | self._own
+            self._own = own_parts(self.sources, self._rank) | self._own
         known = {
             source: names
-            for source in not_of_others(self.sources, self._own)
+            for source in without_other_ranks(self.sources, self._own)
             if (names := self._contents.names(source)) is not None
         }
-        chosen = await slowly(choose_in_parts(list(known.items()), missing))
-        return chosen, await slowly(lacking_in_parts(missing, [known[one] for one in chosen]))
+        chosen = await run_in_slices(choose_in_parts(list(known.items()), missing))
+        return chosen, await run_in_slices(
+            lacking_in_parts(missing, [known[one] for one in chosen])
+        )
 
 
 def _merged(contents: Iterable[tuple[Entry, ...]]) -> Parts[tuple[Entry, ...]]:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.snapshots.file_tier import FileName
-from everstep_agent.vault.transfer.receive_buffers import Expected
+from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_common.long_frames import Parts
 from everstep_proto.generated import fleet_pb2
 
@@ -15,7 +15,7 @@ from everstep_proto.generated import fleet_pb2
 _NAMES = 4096
 
 
-class Tier(Enum):
+class SourceTier(Enum):
     """Kinds of sources, best first: in this order they are tried."""
 
     OWN_MEMORY = "own memory"
@@ -24,15 +24,15 @@ class Tier(Enum):
     SHARED_STORAGE = "shared storage"
 
 
-_ORDER: Mapping[Tier, int] = {tier: order for order, tier in enumerate(Tier)}
+_ORDER: Mapping[SourceTier, int] = {tier: order for order, tier in enumerate(SourceTier)}
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CopySource:
     """One copy in one place. ``node`` and ``address`` are empty where no other agent is asked."""
 
-    tier: Tier
-    wanted: Expected
+    tier: SourceTier
+    wanted: CopyRef
     layout: bytes = b""
     node: str = ""
     address: str = ""
@@ -46,46 +46,50 @@ class Source:
         return f"{self.tier.value} of {self.node}" if self.node else self.tier.value
 
 
-def planned(
-    named: Iterable[fleet_pb2.ShardSource], held: Iterable[Expected], here: str
-) -> list[Source]:
+def sources_of_plan(
+    named: Iterable[fleet_pb2.ShardSource], held: Iterable[CopyRef], here: str
+) -> list[CopySource]:
     """Return the sources of a plan as this node sees them; what it holds itself is one, too."""
     known = set(held)
-    sources: dict[Source, None] = {}
+    sources: dict[CopySource, None] = {}
     for one in named:
         key = CopyKey(one.generation, one.rank, one.step)
-        wanted = Expected(key, one.size_bytes, one.root_hash)
+        wanted = CopyRef(key, one.size_bytes, one.root_hash)
         if wanted in known:
-            sources[Source(Tier.OWN_MEMORY, wanted, one.layout)] = None
+            sources[CopySource(SourceTier.OWN_MEMORY, wanted, one.layout)] = None
         source = _named(one, wanted, here)
         if source is not None:
             sources[source] = None
     return sorted(sources, key=lambda source: _ORDER[source.tier])
 
 
-def _named(one: fleet_pb2.ShardSource, wanted: Expected, here: str) -> Source | None:
-    tier = Tier.LOCAL_DISK if one.on_disk else Tier.PEER_MEMORY
+def _named(one: fleet_pb2.ShardSource, wanted: CopyRef, here: str) -> CopySource | None:
+    tier = SourceTier.LOCAL_DISK if one.on_disk else SourceTier.PEER_MEMORY
     if one.node != here:
-        return Source(tier, wanted, one.layout, one.node, one.bulk_address)
-    return Source(tier, wanted, one.layout) if one.on_disk else None
+        return CopySource(tier, wanted, one.layout, one.node, one.bulk_address)
+    return CopySource(tier, wanted, one.layout) if one.on_disk else None
 
 
-def stored(files: Iterable[FileName]) -> list[Source]:
+def sources_in_storage(files: Iterable[FileName]) -> list[CopySource]:
     """Return the files of a stored step as sources."""
     return [
-        Source(
-            Tier.SHARED_STORAGE, Expected(file.key, file.size_bytes, file.root_hash), file.layout
+        CopySource(
+            SourceTier.SHARED_STORAGE,
+            CopyRef(file.key, file.size_bytes, file.root_hash),
+            file.layout,
         )
         for file in files
     ]
 
 
-def own_bytes(sources: Iterable[Source], rank: int) -> dict[bytes, bytes]:
+def own_parts(sources: Iterable[CopySource], rank: int) -> dict[bytes, bytes]:
     """Return the parts that a rank saved itself, with the root hash of what it saved."""
     return {one.part: one.wanted.root_hash for one in sources if one.wanted.key.rank == rank}
 
 
-def not_of_others(sources: Iterable[Source], own: Mapping[bytes, bytes]) -> list[Source]:
+def without_other_ranks(
+    sources: Iterable[CopySource], own: Mapping[bytes, bytes]
+) -> list[CopySource]:
     """Return the sources without what others saved under the same names as ``own``.
 
     Copies of one part are equal, as a rule; ranks that saved different bytes each get theirs back.
@@ -96,18 +100,18 @@ def not_of_others(sources: Iterable[Source], own: Mapping[bytes, bytes]) -> list
 
 
 def choose_in_parts(
-    contents: Sequence[tuple[Source, frozenset[str]]], missing: Set[str]
-) -> Parts[list[Source]]:
+    contents: Sequence[tuple[CopySource, frozenset[str]]], missing: Set[str]
+) -> Parts[list[CopySource]]:
     """Return sources that together have as much as possible of what is missing.
 
     A better tier first, whatever its size; within a tier the one that brings most, and of equal
     ones the smallest. Nothing is taken twice.
     """
-    left, chosen = set(missing), list[Source]()
-    for tier in Tier:
+    left, chosen = set(missing), list[CopySource]()
+    for tier in SourceTier:
         rest = {source: names for source, names in contents if source.tier is tier}
         while rest and left:
-            brings: dict[Source, int] = {}
+            brings: dict[CopySource, int] = {}
             for source, names in rest.items():
                 brings[source] = yield from _common(names, left)
             best = max(rest, key=lambda one: (brings[one], -one.wanted.size_bytes))
@@ -146,7 +150,7 @@ def _some(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
         yield some
 
 
-def first_for(ranks: range, sources: Sequence[Source]) -> list[Source]:
+def best_for_ranks(ranks: range, sources: Sequence[CopySource]) -> list[CopySource]:
     """Return the best source of what each of these ranks snapshotted itself.
 
     Where the plan names none of theirs (equal copies are named once), the only part there is.
@@ -156,12 +160,12 @@ def first_for(ranks: range, sources: Sequence[Source]) -> list[Source]:
     everything = {_bytes_of(source) for source in sources}
     if not parts and len(everything) == 1:
         parts = everything
-    best: dict[tuple[bytes, bytes], Source] = {}
+    best: dict[tuple[bytes, bytes], CopySource] = {}
     for source in sources:
         if _bytes_of(source) in parts:
             best.setdefault(_bytes_of(source), source)
     return list(best.values())
 
 
-def _bytes_of(source: Source) -> tuple[bytes, bytes]:
+def _bytes_of(source: CopySource) -> tuple[bytes, bytes]:
     return source.part, source.wanted.root_hash

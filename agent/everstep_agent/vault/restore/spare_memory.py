@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _PROCESSES_MAX = 64
 
 
-def wait_as_spare(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMemory) -> None:
+def prepare_spare(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMemory) -> None:
     """Begin to make it, and to fill it for a silent member; left off when the node gets its place.
 
     What has come of a copy by then stays for a while, and the restore goes on from there.

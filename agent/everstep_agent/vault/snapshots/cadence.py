@@ -10,7 +10,7 @@ _ASK_EVERY_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CadenceRule:
     """From step ``start`` on, the multiples of ``every`` are snapshotted."""
 
     start: int = 0
@@ -26,9 +26,9 @@ class Cadence:
     """
 
     generation: int = 0
-    rules: tuple[Rule, ...] = (Rule(),)
+    rules: tuple[CadenceRule, ...] = (CadenceRule(),)
 
-    def told(self, generation: int, rule: Rule) -> "Cadence":
+    def told(self, generation: int, rule: CadenceRule) -> "Cadence":
         """Return the cadence with a rule that replaces every other from its first step on."""
         known = self.rules if generation == self.generation else Cadence().rules
         older = tuple(one for one in known if one.start < rule.start)
@@ -50,7 +50,7 @@ class Cadence:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class StepHold:
     """A restart is planned: this step is snapshotted, whatever the cadence, and is the last one."""
 
     generation: int
@@ -61,7 +61,7 @@ class Hold:
         return (generation, step) == (self.generation, self.after_step)
 
 
-def next_wanted(cadence: Cadence, hold: Hold | None, generation: int, step: int) -> int:
+def next_snapshot_step(cadence: Cadence, hold: StepHold | None, generation: int, step: int) -> int:
     """Return the first step, not before ``step``, that is snapshotted."""
     planned = cadence.next_step(generation, step)
     if hold is None or generation != hold.generation or step > hold.after_step:
@@ -70,30 +70,30 @@ def next_wanted(cadence: Cadence, hold: Hold | None, generation: int, step: int)
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class ExpiredHold:
     """What a rank has waited for in vain, and after which step it tries once more, if at all."""
 
-    hold: Hold | None = None
+    hold: StepHold | None = None
     again_after: int | None = None
 
-    def last_step(self, hold: Hold | None, generation: int) -> int | None:
+    def last_step(self, hold: StepHold | None, generation: int) -> int | None:
         """Return the step after which a rank waits for a restart; None: it does not."""
         if hold is None or hold.generation != generation:
             return None
         return self.again_after if hold == self.hold else hold.after_step
 
-    def in_vain(self, cadence: Cadence, hold: Hold, step: int) -> "Waited":
+    def in_vain(self, cadence: Cadence, hold: StepHold, step: int) -> "ExpiredHold":
         """Return what follows a wait before a step: one more, after what is snapshotted anyway.
 
         A plan that is not carried out must not cost training a wait at each step.
         """
         following = cadence.next_step(hold.generation, step)
         once_more = following > step and hold != self.hold
-        return Waited(hold, following if once_more else None)
+        return ExpiredHold(hold, following if once_more else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PollPace:
     """How fast a rank goes from one question to the next, so that it asks again in time.
 
     It hears of a planned restart only when it asks. So it is told to ask again before the step that
@@ -104,11 +104,11 @@ class Pace:
     at_s: float = 0.0
     ahead: int = 1
 
-    def asked(self, step: int, at_s: float) -> "Pace":
+    def asked(self, step: int, at_s: float) -> "PollPace":
         """Return the pace after a question; ``ahead`` says in how many steps to ask again."""
         steps, seconds = step - self.step, at_s - self.at_s
         fits = steps * _ASK_EVERY_S / seconds if seconds > 0 else 1.0
-        return Pace(step, at_s, max(1, int(min(fits, 2.0 * self.ahead))))
+        return PollPace(step, at_s, max(1, int(min(fits, 2.0 * self.ahead))))
 
 
 def _multiple(of: int, step: int) -> int:

@@ -21,7 +21,7 @@ class CopyKey:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyFacts:
+class CopyManifest:
     """A verified copy: its hash, its size, and where each logical shard lies in it."""
 
     key: CopyKey
@@ -57,7 +57,7 @@ class Recoverable:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReplicaTarget:
     """Where the own copies are replicated to."""
 
     node: str
@@ -65,7 +65,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class InitialCopies:
     """The copies that a new generation begins from, as its plan names them."""
 
     keys: frozenset[CopyKey] = frozenset()
@@ -73,16 +73,16 @@ class Carried:
     only_here: frozenset[CopyKey] = frozenset()
 
 
-def carried(holders: Iterable[tuple[CopyKey, str]], node: str) -> Carried:
+def initial_copies(holders: Iterable[tuple[CopyKey, str]], node: str) -> InitialCopies:
     """Return what a plan's (copy, holder) pairs mean to a node."""
     nodes: dict[CopyKey, set[str]] = {}
     for key, holder in holders:
         nodes.setdefault(key, set()).add(holder)
     only_here = frozenset(key for key, names in nodes.items() if names == {node})
-    return Carried(frozenset(nodes), only_here)
+    return InitialCopies(frozenset(nodes), only_here)
 
 
-class Layouts:
+class LayoutCache:
     """Layouts of copies, each worked out once: a report names them all again and again."""
 
     _KEPT_MAX = 1024
@@ -93,11 +93,11 @@ class Layouts:
         self._known: dict[tuple[CopyKey, bytes], Layout] = {}
         self._recent: dict[int, tuple[tuple[Entry, ...], Layout]] = {}
 
-    def of(self, facts: CopyFacts) -> Layout:
+    def of(self, facts: CopyManifest) -> Layout:
         """Return the layout of a copy; long manifests are learned before."""
         return finish(self.learn(facts))
 
-    def learn(self, facts: CopyFacts) -> Parts[Layout]:
+    def learn(self, facts: CopyManifest) -> Parts[Layout]:
         """Return the layout of a copy, in parts."""
         layout = self._known.get((facts.key, facts.root_hash))
         if layout is None:

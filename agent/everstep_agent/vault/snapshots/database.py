@@ -7,7 +7,7 @@ from collections.abc import Sequence
 logger = logging.getLogger(__name__)
 
 
-def write(database: sqlite3.Connection, statement: str, values: Sequence[object]) -> None:
+def write_row(database: sqlite3.Connection, statement: str, values: Sequence[object]) -> None:
     """Change a row, or say that it stays as it was: the folder is full, or its disk broken.
 
     An agent that starts again then hashes what it finds; memory that is not in a row it gives up.

@@ -6,10 +6,10 @@ import sqlite3
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from everstep_agent.concurrency.thread_pool import Workers
-from everstep_agent.concurrency.time_slices import slowly
-from everstep_agent.vault.snapshots.database import write
-from everstep_agent.vault.snapshots.manifest_store import ManifestRows
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.vault.snapshots.database import write_row
+from everstep_agent.vault.snapshots.manifest_store import ManifestStore
 from everstep_common import systemd
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.trainer_messages import Entry
@@ -27,7 +27,7 @@ class DescriptorStore(Protocol):
         ...
 
 
-class ServiceManager:
+class SystemdDescriptorStore:
     """The service manager of this process (systemd, or ``everstep-agent hold``)."""
 
     def store(self, name: str, fd: int) -> bool:
@@ -40,7 +40,7 @@ class ServiceManager:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShelvedMemory:
+class StoredRegion:
     """What one region is, as the next agent process must know it."""
 
     job: str
@@ -65,7 +65,7 @@ class ShelvedMemory:
     manifest: int = 0
 
 
-class Shelf:
+class RegionStore:
     """What was put here is there for the next agent process of this boot."""
 
     _SCHEMA = "CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT"
@@ -73,39 +73,39 @@ class Shelf:
     def __init__(self, database: sqlite3.Connection, keeper: DescriptorStore) -> None:
         self._db = database
         self._db.execute(self._SCHEMA)
-        self._manifests = ManifestRows(database)
+        self._manifests = ManifestStore(database)
         self._keeper = keeper
 
     async def keep(self, entries: tuple[Entry, ...]) -> None:
         """Write a manifest down before memory that has it is shelved or changed."""
-        await slowly(self._manifests.keep(entries))
+        await run_in_slices(self._manifests.keep(entries))
 
-    async def put(self, fd: int, memory: ShelvedMemory, workers: Workers) -> str:
+    async def put(self, fd: int, memory: StoredRegion, workers: ThreadPool) -> str:
         """Shelve new memory; return the name to change or remove it by."""
         name = f"vault-{secrets.token_hex(8)}"
         await workers.run(lambda: self._keeper.store(name, fd))
         self.update(name, memory)
         return name
 
-    def update(self, name: str, memory: ShelvedMemory) -> None:
+    def update(self, name: str, memory: StoredRegion) -> None:
         """Change what is known of the memory."""
         if manifest := self._manifests.refer(name, memory.entries):
             memory = replace(memory, entries=(), manifest=manifest)
         body = json.dumps(to_json(memory), separators=(",", ":"))
-        write(self._db, "INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
+        write_row(self._db, "INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
 
     def remove(self, name: str) -> None:
         """Forget the memory, and let its descriptor be closed."""
-        write(self._db, "DELETE FROM memory WHERE name = ?", (name,))
+        write_row(self._db, "DELETE FROM memory WHERE name = ?", (name,))
         self._manifests.refer(name, ())
         self._keeper.remove(name)
 
-    def load(self) -> dict[str, ShelvedMemory]:
+    def load(self) -> dict[str, StoredRegion]:
         """Return everything that is shelved; rows that cannot be read are dropped."""
-        known: dict[str, ShelvedMemory] = {}
+        known: dict[str, StoredRegion] = {}
         for name, body in self._db.execute("SELECT name, body FROM memory").fetchall():
             try:
-                memory = from_json(ShelvedMemory, json.loads(body))
+                memory = from_json(StoredRegion, json.loads(body))
                 if memory.manifest:
                     entries = self._manifests.load(name, memory.manifest)
                     memory = replace(memory, entries=entries, manifest=0)

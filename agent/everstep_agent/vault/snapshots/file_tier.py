@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
 from everstep_proto.generated import fleet_pb2
 
 
@@ -37,7 +37,7 @@ class FileTier(Protocol):
         """
         ...
 
-    async def manifest(self, name: FileName) -> CopyFacts:
+    async def manifest(self, name: FileName) -> CopyManifest:
         """Return which shards a file has, and where each lies in what ``load`` gives.
 
         The file may be one of ``stored``, or one that this node wrote and reported as a copy on
@@ -47,7 +47,7 @@ class FileTier(Protocol):
         """
         ...
 
-    async def load(self, facts: CopyFacts) -> Region:
+    async def load(self, facts: CopyManifest) -> Region:
         """Return new memory with the copy in its first ``facts.size_bytes``; the caller drops it.
 
         It comes from the allocator and is counted there; nobody has it mapped for writing any

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyFacts, CopyKey, Recoverable
-from everstep_agent.vault.snapshots.descriptor_store import Shelf, ShelvedMemory
-from everstep_agent.vault.snapshots.manifest import Checks
-from everstep_agent.vault.snapshots.slots import Slot, SlotEvent, SlotState, SlotTable
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
+from everstep_agent.vault.snapshots.manifest import ManifestCheckCache
+from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
 
 
 class RankMemory:
@@ -26,7 +26,7 @@ class RankMemory:
         # Tells it from other memory of this rank and generation; the newer one has the higher lot.
         self.lot = 0
         # The manifest that was looked at last: the next one is the same, as a rule.
-        self.checks = Checks()
+        self.checks = ManifestCheckCache()
         # The one process that was given the memory for writing.
         self.holder = 0
         # Gives no slot out any more: its copies are sources, each freed as soon as it may be.
@@ -35,9 +35,9 @@ class RankMemory:
         # one makes the older step look as if this rank had passed it without a snapshot.
         self.verifying = asyncio.Lock()
 
-    def shelved(self, slot: Slot) -> ShelvedMemory:
+    def shelved(self, slot: SnapshotSlot) -> StoredRegion:
         """Return a slot as the next agent process must know it."""
-        return ShelvedMemory(
+        return StoredRegion(
             job=self._job,
             generation=self.table.generation,
             rank=self.table.rank,
@@ -52,12 +52,12 @@ class RankMemory:
             lot=self.lot,
         )
 
-    def remember(self, slot: Slot, shelf: Shelf) -> None:
+    def remember(self, slot: SnapshotSlot, shelf: RegionStore) -> None:
         """Bring what is shelved up to date; memory that was given back stays forgotten."""
         if slot in self.table.slots:
             shelf.update(self.names[slot.index], self.shelved(slot))
 
-    def sweep(self, recoverable: Recoverable, shelf: Shelf) -> bool:
+    def sweep(self, recoverable: Recoverable, shelf: RegionStore) -> bool:
         """Free what the job can do without; return whether a copy went."""
         freed = False
         for slot in list(self.table.slots):
@@ -71,7 +71,7 @@ class RankMemory:
                 self._close(slot, shelf)
         return freed
 
-    def retire(self, shelf: Shelf) -> None:
+    def retire(self, shelf: RegionStore) -> None:
         """Give out nothing any more, and close what has no copy in it."""
         self.table.abandon()
         self.retired = True
@@ -88,13 +88,13 @@ class RankMemory:
         """Return the memory that is still here."""
         return [self.regions[slot.index] for slot in self.table.slots]
 
-    def close(self, shelf: Shelf) -> None:
+    def close(self, shelf: RegionStore) -> None:
         """Give all the memory back."""
         self.retired = True
         for slot in list(self.table.slots):
             self._close(slot, shelf)
 
-    def _close(self, slot: Slot, shelf: Shelf) -> None:
+    def _close(self, slot: SnapshotSlot, shelf: RegionStore) -> None:
         self.table.slots.remove(slot)
         self.regions[slot.index].drop()
         shelf.remove(self.names[slot.index])
@@ -104,16 +104,16 @@ class RankMemory:
 class Replica:
     """A copy that this node did not write."""
 
-    facts: CopyFacts
+    facts: CopyManifest
     region: Region
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PinnedCopy:
     """One verified copy, pinned: ``release`` gives it back."""
 
-    facts: CopyFacts
+    facts: CopyManifest
     region: Region
     replica: bool
     # Nobody will be asked to write it again, so its bytes may be frozen.
@@ -124,13 +124,13 @@ class Held:
 class Holdings:
     """All copies of one job on this node."""
 
-    def __init__(self, shelf: Shelf, changed: Callable[[], None]) -> None:
+    def __init__(self, shelf: RegionStore, changed: Callable[[], None]) -> None:
         self._shelf = shelf
         self._changed = changed
         self.ranks: list[RankMemory] = []
         self.replicas: dict[CopyKey, Replica] = {}
 
-    def own(self) -> Iterator[tuple[RankMemory, Slot]]:
+    def own(self) -> Iterator[tuple[RankMemory, SnapshotSlot]]:
         """Yield the verified copies that were written here."""
         for memory in self.ranks:
             for slot in memory.table.slots:
@@ -157,12 +157,12 @@ class Holdings:
         ranks = (memory for memory in self.ranks if not memory.retired)
         return [sum(region.size_bytes for region in memory.held()) for memory in ranks]
 
-    def facts(self) -> list[tuple[CopyFacts, bool]]:
+    def facts(self) -> list[tuple[CopyManifest, bool]]:
         """Return all verified copies, and whether each is a replica."""
         own = [(memory.table.facts(slot), False) for memory, slot in self.own()]
         return own + [(replica.facts, True) for replica in self.replicas.values()]
 
-    def pin(self, key: CopyKey) -> Held | None:
+    def pin(self, key: CopyKey) -> PinnedCopy | None:
         """Return a verified copy that stays as it is until it is released; own memory first."""
         for memory, slot in self.own():
             if memory.table.key(slot) == key:
@@ -170,9 +170,9 @@ class Holdings:
         replica = self.replicas.get(key)
         if replica is None:
             return None
-        return Held(replica.facts, replica.region.hold(), True, True, replica.region.drop)
+        return PinnedCopy(replica.facts, replica.region.hold(), True, True, replica.region.drop)
 
-    def _pin_slot(self, memory: RankMemory, slot: Slot) -> Held:
+    def _pin_slot(self, memory: RankMemory, slot: SnapshotSlot) -> PinnedCopy:
         region = memory.regions[slot.index].hold()
         slot.pins += 1
 
@@ -181,9 +181,9 @@ class Holdings:
             region.drop()
             self._changed()
 
-        return Held(memory.table.facts(slot), region, False, memory.retired, release)
+        return PinnedCopy(memory.table.facts(slot), region, False, memory.retired, release)
 
-    def discard(self, held: Held) -> None:
+    def discard(self, held: PinnedCopy) -> None:
         """Forget a copy whose bytes are not what they were."""
         if held.replica:
             replica = self.replicas.get(held.facts.key)

@@ -25,27 +25,27 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ManifestCheck:
     """What is wrong with a manifest, or None; and how many bytes from the start it covers."""
 
     problem: str | None
     extent_bytes: int = 0
 
 
-def checked_in_parts(entries: tuple[Entry, ...], limit_bytes: int) -> Parts[Checked]:
+def check_in_parts(entries: tuple[Entry, ...], limit_bytes: int) -> Parts[ManifestCheck]:
     """Return whether the shards have names of their own, and places within the memory."""
     if not entries:
-        return Checked("a snapshot without shards")
+        return ManifestCheck("a snapshot without shards")
     if not (yield from _named(entries)):
-        return Checked("shard names must be unique and not empty")
+        return ManifestCheck("shard names must be unique and not empty")
     end = 0
     for entry in (yield from _by_place(entries)):
         if entry.offset_bytes < end or entry.size_bytes < 0:
-            return Checked(f"shard {entry.name!r} overlaps another one")
+            return ManifestCheck(f"shard {entry.name!r} overlaps another one")
         end = entry.offset_bytes + entry.size_bytes
         yield
     past = f"the shards end at byte {end} of {limit_bytes}" if end > limit_bytes else None
-    return Checked(past, end)
+    return ManifestCheck(past, end)
 
 
 def _named(entries: tuple[Entry, ...]) -> Parts[bool]:
@@ -93,24 +93,28 @@ def dropped_in_parts(items: list[T]) -> Parts[None]:
         yield
 
 
-class Checks:
+class ManifestCheckCache:
     """Remembers the last manifest that was checked: step after step it is the same object."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[Entry, ...], int, Checked] = ((), 0, Checked("nothing was checked"))
+        self._last: tuple[tuple[Entry, ...], int, ManifestCheck] = (
+            (),
+            0,
+            ManifestCheck("nothing was checked"),
+        )
 
-    def of(self, entries: tuple[Entry, ...], limit_bytes: int) -> Parts[Checked]:
+    def of(self, entries: tuple[Entry, ...], limit_bytes: int) -> Parts[ManifestCheck]:
         """Return whether a manifest is sound."""
         last, limit, checked = self._last
         if not (entries and last is entries and limit == limit_bytes):
-            checked = yield from checked_in_parts(entries, limit_bytes)
+            checked = yield from check_in_parts(entries, limit_bytes)
             self._last = (entries, limit_bytes, checked)
         return checked
 
 
 def entries_problem(entries: tuple[Entry, ...], limit_bytes: int) -> str | None:
     """Return what is wrong with a manifest, or None."""
-    return finish(checked_in_parts(entries, limit_bytes)).problem
+    return finish(check_in_parts(entries, limit_bytes)).problem
 
 
 def extent_bytes(entries: tuple[Entry, ...]) -> int:

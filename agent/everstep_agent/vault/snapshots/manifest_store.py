@@ -3,7 +3,7 @@
 import json
 import sqlite3
 
-from everstep_agent.vault.snapshots.database import write
+from everstep_agent.vault.snapshots.database import write_row
 from everstep_agent.vault.snapshots.manifest import dropped_in_parts
 from everstep_common.codec import from_json, to_json
 from everstep_common.long_frames import Parts, finish
@@ -15,7 +15,7 @@ _PART = 128
 _REMOVED = 16 * _PART
 
 
-class ManifestRows:
+class ManifestStore:
     """A manifest stays as long as some memory refers to it, and a little longer."""
 
     _SCHEMA = """CREATE TABLE IF NOT EXISTS manifest
@@ -41,7 +41,7 @@ class ManifestRows:
         number = self._newest
         for begin in range(0, len(entries), _PART):
             body = json.dumps(to_json(entries[begin : begin + _PART]), separators=(",", ":"))
-            write(self._db, "INSERT INTO manifest VALUES (?, ?, ?)", (number, begin, body))
+            write_row(self._db, "INSERT INTO manifest VALUES (?, ?, ?)", (number, begin, body))
             yield
         self._know(number, entries)
 
@@ -104,7 +104,7 @@ class ManifestRows:
             shards.append(entry)
             yield
         for end in range(_REMOVED, len(shards) + _REMOVED, _REMOVED):
-            write(self._db, "DELETE FROM manifest WHERE id = ? AND part < ?", (number, end))
+            write_row(self._db, "DELETE FROM manifest WHERE id = ? AND part < ?", (number, end))
             yield
-        write(self._db, "DELETE FROM manifest WHERE id = ?", (number,))
+        write_row(self._db, "DELETE FROM manifest WHERE id = ?", (number,))
         yield from dropped_in_parts(shards)

@@ -6,11 +6,11 @@ from enum import Enum
 from types import MappingProxyType
 
 from everstep_agent.vault.snapshots.copies import (
-    CopyFacts,
     CopyKey,
+    CopyManifest,
     Recoverable,
 )
-from everstep_agent.vault.snapshots.manifest import Checked, checked_in_parts
+from everstep_agent.vault.snapshots.manifest import ManifestCheck, check_in_parts
 from everstep_common.long_frames import finish
 from everstep_common.trainer_messages import Commit, Entry
 
@@ -49,7 +49,7 @@ TRANSITIONS: Mapping[tuple[SlotState, SlotEvent], SlotState] = MappingProxyType(
 
 
 @dataclass(slots=True)
-class Slot:
+class SnapshotSlot:
     """One slot. ``pins`` counts those who read its memory and would see a new step in it."""
 
     index: int
@@ -86,7 +86,7 @@ class SlotTable:
         generation: int,
         rank: int,
         slot_bytes: int,
-        slots: list[Slot],
+        slots: list[SnapshotSlot],
         next_epoch: Callable[[], int],
     ) -> None:
         self.generation = generation
@@ -95,7 +95,7 @@ class SlotTable:
         self.slots = slots
         self._next_epoch = next_epoch
 
-    def key(self, slot: Slot) -> CopyKey:
+    def key(self, slot: SnapshotSlot) -> CopyKey:
         """Return the name of what is in a slot."""
         return CopyKey(self.generation, self.rank, slot.step)
 
@@ -112,7 +112,7 @@ class SlotTable:
         chosen.entries, chosen.extent_bytes, chosen.root_hash = (), 0, b""
         return Grant(chosen.index, chosen.epoch)
 
-    def reusable(self, slot: Slot, recoverable: Recoverable) -> bool:
+    def reusable(self, slot: SnapshotSlot, recoverable: Recoverable) -> bool:
         """Return whether nobody reads the slot and the job can do without what is in it."""
         if slot.pins:
             return False
@@ -133,7 +133,7 @@ class SlotTable:
         newest = "none" if recoverable.step is None else recoverable.step
         return f"{held}; newest recoverable step {newest}"
 
-    def commit(self, request: Commit, checked: Checked | None = None) -> Slot | str:
+    def commit(self, request: Commit, checked: ManifestCheck | None = None) -> SnapshotSlot | str:
         """Take over the copy; a sentence, and nothing changed, when it is not the one begun.
 
         ``checked``: what was found of its manifest, if somebody has looked already.
@@ -143,7 +143,7 @@ class SlotTable:
             return f"slot {request.slot} was not given out with epoch {request.epoch}; begin again"
         if slot.step != request.step:
             return f"slot {request.slot} was given out for step {slot.step}, not {request.step}"
-        checked = checked or finish(checked_in_parts(request.entries, self.slot_bytes))
+        checked = checked or finish(check_in_parts(request.entries, self.slot_bytes))
         if checked.problem:
             return f"{checked.problem}; correct the manifest and begin again"
         slot.apply(SlotEvent.COMMITTED)
@@ -155,13 +155,13 @@ class SlotTable:
         for slot in self.slots:
             slot.apply(SlotEvent.ABANDONED)
 
-    def verified(self, slot: Slot, epoch: int, root_hash: bytes) -> bool:
+    def verified(self, slot: SnapshotSlot, epoch: int, root_hash: bytes) -> bool:
         """The copy that was committed with this epoch has this hash."""
         if slot.epoch != epoch or not slot.apply(SlotEvent.HASHED):
             return False
         slot.root_hash = root_hash
         return True
 
-    def facts(self, slot: Slot) -> CopyFacts:
+    def facts(self, slot: SnapshotSlot) -> CopyManifest:
         """Return what is known of a verified copy."""
-        return CopyFacts(self.key(slot), slot.extent_bytes, slot.root_hash, slot.entries)
+        return CopyManifest(self.key(slot), slot.extent_bytes, slot.root_hash, slot.entries)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from everstep_agent.vault.transfer.tls_transport import Tls
+from everstep_agent.vault.transfer.tls_transport import TlsTransport
 from everstep_agent.vault.transfer.transport import TlsError
 from everstep_common.config import ConfigError
 from everstep_proto.tls import Role, TlsSettings
@@ -32,7 +32,7 @@ class _Ends:
     server: ssl.SSLContext
 
 
-class Secrecy:
+class TlsCertificates:
     """Looks at the files for each connection, so that new ones need no restart.
 
     New ones that cannot be used are told once, and those before them stay.
@@ -48,13 +48,13 @@ class Secrecy:
         except OSError as error:
             raise ConfigError([_useless(error)]) from error
 
-    def to(self, node: str, connection: socket.socket) -> Tls:
+    def to(self, node: str, connection: socket.socket) -> TlsTransport:
         """Return the client's end of a connection to the agent of a node ("": of any node)."""
-        return Tls(connection, self._now().client, partial(_problem, node))
+        return TlsTransport(connection, self._now().client, partial(_problem, node))
 
-    def of_server(self, connection: socket.socket) -> Tls:
+    def of_server(self, connection: socket.socket) -> TlsTransport:
         """Return the server's end of a connection from any agent."""
-        return Tls(connection, self._now().server, partial(_problem, ""), server_side=True)
+        return TlsTransport(connection, self._now().server, partial(_problem, ""), server_side=True)
 
     def _now(self) -> _Ends:
         try:

@@ -12,10 +12,15 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from everstep_agent.concurrency.cycle_collector import take_for_old
-from everstep_agent.concurrency.time_slices import Turns, slowly
-from everstep_agent.messaging.message_memory import SMALL_BYTES_MAX, Room, no_turn, space_for
-from everstep_agent.vault.transfer.transport import Channel, TlsDiffers, TlsError
+from everstep_agent.concurrency.cycle_collector import mark_all_old
+from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
+from everstep_agent.messaging.message_memory import (
+    SMALL_BYTES_MAX,
+    MessageMemory,
+    buffer_for,
+    no_lease,
+)
+from everstep_agent.vault.transfer.transport import TlsError, TlsMismatch, Transport
 from everstep_common import frames
 from everstep_common.long_frames import Parts, decode_in_parts, encode_in_parts
 
@@ -61,22 +66,22 @@ class Proof:
     proof: bytes
 
 
-class Wire:
+class BulkConnection:
     """Control frames over one connection, which the wire owns.
 
     ``send_s``: how long the other end may take to make room for a frame.
     """
 
-    def __init__(self, channel: Channel, send_s: float = _SEND_S) -> None:
+    def __init__(self, channel: Transport, send_s: float = _SEND_S) -> None:
         self._send_s = send_s
         self.channel = channel
         self._key = b""
         self._sent = self._received = 0
-        self._room: Room | None = None
+        self._room: MessageMemory | None = None
         self._owner = ""
         self._send_role = self._receive_role = b""
 
-    def queue(self, room: Room, owner: str) -> None:
+    def queue(self, room: MessageMemory, owner: str) -> None:
         """Have long messages that come wait for their turn among the owner's and all others'."""
         self._room, self._owner = room, owner
 
@@ -86,13 +91,13 @@ class Wire:
 
     async def send(self, message: object) -> None:
         """Send a message. Raises OSError."""
-        frame = await slowly(encode_in_parts(message))
+        frame = await run_in_slices(encode_in_parts(message))
         if self._key:
             body = [frame[0][frames.HEADER_BYTES :], *frame[1:]]
-            frame.append(await slowly(self._tag(self._send_role, self._sent, body)))
+            frame.append(await run_in_slices(self._tag(self._send_role, self._sent, body)))
             self._sent += 1
         # One that reads no more, because it is stopped or means harm, must not hold this one.
-        turns = Turns()
+        turns = LoopYielder()
         async with asyncio.timeout(self._send_s):
             for part in frame if len(frame) > _SENT_AT_ONCE else [b"".join(frame)]:
                 await self.channel.write(part)
@@ -103,7 +108,7 @@ class Wire:
         length = frames.body_length(bytes(await self._exactly(frames.HEADER_BYTES)))
         if not self._key and length > _UNPROVEN_BYTES_MAX:
             raise BulkError(f"a first frame of {length} bytes")
-        turn = await self._room.turn(self._owner, length) if self._room else no_turn()
+        turn = await self._room.turn(self._owner, length) if self._room else no_lease()
         try:
             return await self._body(length, {kind.__name__: kind for kind in known})
         finally:
@@ -114,13 +119,13 @@ class Wire:
         if self._key:
             tag = await self._exactly(_TAG_BYTES)
             parts = [payload[at : at + _TAGGED_BYTES] for at in range(0, length, _TAGGED_BYTES)]
-            expected = await slowly(self._tag(self._receive_role, self._received, parts))
+            expected = await run_in_slices(self._tag(self._receive_role, self._received, parts))
             if not hmac.compare_digest(tag, expected):
                 raise BulkError("a frame was changed on its way")
             self._received += 1
-        message = await slowly(decode_in_parts(payload, known))
+        message = await run_in_slices(decode_in_parts(payload, known))
         if length > SMALL_BYTES_MAX:
-            take_for_old()
+            mark_all_old()
         return message
 
     async def connect(self, job: str, key: bytes) -> None:
@@ -128,8 +133,8 @@ class Wire:
         await self.channel.open()
         nonce = secrets.token_bytes(32)
         await self.send(Hello(job, nonce))
-        answer = await self.receive(Challenge, TlsDiffers)
-        if isinstance(answer, TlsDiffers):
+        answer = await self.receive(Challenge, TlsMismatch)
+        if isinstance(answer, TlsMismatch):
             raise TlsError(_SPEAKS_TLS)
         assert isinstance(answer, Challenge)
         both = nonce + answer.nonce
@@ -166,7 +171,7 @@ class Wire:
         return code.digest()
 
     async def _exactly(self, count: int) -> memoryview:
-        found, at, turns = space_for(count), 0, Turns()
+        found, at, turns = buffer_for(count), 0, LoopYielder()
         while at < count:
             data = await self.channel.read(min(count - at, 1 << 20))
             if not data:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
 
-from everstep_agent.concurrency.thread_pool import Workers
+from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.vault.memory.pages import populate_view
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.hashing import ChunkHash
-from everstep_agent.vault.transfer.connection import BulkError, Wire
-from everstep_agent.vault.transfer.incoming_copy import Arrival
-from everstep_agent.vault.transfer.min_rate import Floor, Watch
-from everstep_agent.vault.transfer.rate_limit import Pace
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
+from everstep_agent.vault.transfer.min_rate import MinRate, RateWatch
+from everstep_agent.vault.transfer.rate_limit import RateLimiter
 from everstep_agent.vault.transfer.stripes import Stripe
-from everstep_agent.vault.transfer.transport import Channel
+from everstep_agent.vault.transfer.transport import Transport
 
 # Small enough to be hashed from the cache that the kernel has just copied it through, large enough
 # that calls cost nothing. 1 GiB on one stream, hashed, took 0.30 s of CPU in blocks of
@@ -32,7 +32,7 @@ _INDEX = struct.Struct(">I")
 _END = 0xFFFFFFFF
 
 
-class Queue:
+class StripeQueue:
     """The stripes that still have to travel; each goes to the first stream that is free.
 
     So a slow stream carries few, and none waits for it. For threads.
@@ -54,32 +54,32 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class OutgoingCopy:
     """A copy that is being sent: its memory, and the stripes that still have to travel."""
 
     region: Region
-    stripes: Queue
+    stripes: StripeQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
+class TransferEngine:
     """Moves copies with a deadline on every wait, each over up to ``streams`` connections."""
 
-    workers: Workers
+    workers: ThreadPool
     timeout_s: float
-    pace: Pace
+    pace: RateLimiter
     streams: int = 2
-    floor: Floor | None = None
+    floor: MinRate | None = None
 
-    async def send(self, wire: Wire, departure: Departure) -> None:
+    async def send(self, wire: BulkConnection, departure: OutgoingCopy) -> None:
         """Send stripes until none is left. Raises OSError."""
         await self._in_thread(wire, lambda: self._send(wire.channel, departure))
 
-    async def receive(self, wire: Wire, arrival: Arrival) -> None:
+    async def receive(self, wire: BulkConnection, arrival: IncomingCopy) -> None:
         """Take stripes until the other end has no more. Raises OSError."""
         await self._in_thread(wire, lambda: _receive(wire.channel, arrival))
 
-    async def _in_thread(self, wire: Wire, work: Callable[[], None]) -> None:
+    async def _in_thread(self, wire: BulkConnection, work: Callable[[], None]) -> None:
         def timed() -> None:
             with _blocking(wire.channel.socket, self.timeout_s):
                 work()
@@ -89,13 +89,13 @@ class Mover:
         except BlockingIOError as error:  # what the kernel calls its own timeout
             raise TimeoutError(f"no byte came or went for {self.timeout_s:g} s") from error
 
-    def _send(self, channel: Channel, departure: Departure) -> None:
+    def _send(self, channel: Transport, departure: OutgoingCopy) -> None:
         while (stripe := departure.stripes.take()) is not None:
             channel.give(_INDEX.pack(stripe.index), more=True)
             self._send_stripe(channel, departure.region, stripe)
         channel.give(_INDEX.pack(_END))
 
-    def _send_stripe(self, channel: Channel, region: Region, stripe: Stripe) -> None:
+    def _send_stripe(self, channel: Transport, region: Region, stripe: Stripe) -> None:
         at, end = stripe.start, stripe.start + stripe.size_bytes
         while at < end:
             count = min(self.pace.piece_bytes or end - at, end - at)
@@ -106,7 +106,7 @@ class Mover:
             at += sent
 
 
-def _receive(channel: Channel, arrival: Arrival) -> None:
+def _receive(channel: Transport, arrival: IncomingCopy) -> None:
     number = bytearray(_INDEX.size)
     view = arrival.region.writable()
     while True:
@@ -121,7 +121,9 @@ def _receive(channel: Channel, arrival: Arrival) -> None:
             arrival.settle(stripe, digest)
 
 
-def _receive_stripe(channel: Channel, arrival: Arrival, view: memoryview, stripe: Stripe) -> bytes:
+def _receive_stripe(
+    channel: Transport, arrival: IncomingCopy, view: memoryview, stripe: Stripe
+) -> bytes:
     chunk, end = ChunkHash(), stripe.start + stripe.size_bytes
     for start in range(stripe.start, end, _BLOCK_BYTES):
         if arrival.pages is not None and start % _POPULATED_BYTES == 0:
@@ -133,7 +135,7 @@ def _receive_stripe(channel: Channel, arrival: Arrival, view: memoryview, stripe
     return chunk.digest()
 
 
-def _fill(channel: Channel, block: memoryview, watch: Watch | None) -> None:
+def _fill(channel: Transport, block: memoryview, watch: RateWatch | None) -> None:
     filled = 0
     while filled < len(block):
         with block[filled:] as rest:

@@ -8,11 +8,11 @@ from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.snapshots.hashing import root_of
 from everstep_agent.vault.transfer.connection import BulkError
-from everstep_agent.vault.transfer.min_rate import Watch
-from everstep_agent.vault.transfer.stripes import Stripe, bitmap, cut
+from everstep_agent.vault.transfer.min_rate import RateWatch
+from everstep_agent.vault.transfer.stripes import Stripe, cut_stripes, stripe_bitmap
 
 
-class Arrival:
+class IncomingCopy:
     """Stripes may come in any order, over several connections, and after a cut over new ones.
 
     Threads fill it; each works on a stripe that it has claimed.
@@ -26,10 +26,10 @@ class Arrival:
         # The pages that it is to get as bytes arrive; None: they are there.
         self.pages: HugePages | None = None
         # What sees to it that enough comes; None: there is no other source to turn to.
-        self.watch: Watch | None = None
+        self.watch: RateWatch | None = None
         # Who takes the memory over when nobody uses it any more.
         self.recycle: Callable[[Region], bool] | None = None
-        self._stripes = cut(size_bytes)
+        self._stripes = cut_stripes(size_bytes)
         self._digests: dict[int, bytes] = {}
         self._claimed: set[int] = set()
         self._lock = Lock()
@@ -37,7 +37,7 @@ class Arrival:
     def present(self) -> bytes:
         """Return which stripes need not be sent any more, as a bitmap."""
         with self._lock:
-            return bitmap(self._digests, len(self._stripes))
+            return stripe_bitmap(self._digests, len(self._stripes))
 
     @property
     def received_bytes(self) -> int:

@@ -1,10 +1,13 @@
 """What agents ask of each other over a bulk connection; one request for each connection.
 
-Put:       Put → Accept → stripes, over this connection and others → Stored | Mismatch.
-Get:       Get → Offer → Accept → stripes, over this connection and others → Stored | Mismatch.
-Join:      Join → Joined → stripes. One more connection for a transfer that another one began.
-Manifests: Manifests → Manifest | Sorry, for each of the copies.
-Sorry may take the place of every answer.
+Put:       PutCopy → SendStripes → stripes, over this connection and others →
+           CopyStored | HashMismatch.
+Get:       GetCopy → CopyOffer → SendStripes → stripes, over this connection and others →
+           CopyStored | HashMismatch.
+Join:      JoinTransfer → TransferJoined → stripes. One more connection for a transfer that another
+           one began.
+Manifests: GetManifests → ManifestReply | Refusal, for each of the copies.
+A Refusal may take the place of every answer.
 """
 
 import hmac
@@ -16,11 +19,11 @@ from everstep_common.trainer_messages import Entry
 # Whose Put is followed by stripes.
 PROTOCOL = 2
 # Connections of one transfer besides the first; more than any network needs.
-JOINED_MAX = 15
+JOINED_STREAMS_MAX = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutCopy:
     """The client wants to store a replica here."""
 
     generation: int
@@ -34,7 +37,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Get:
+class GetCopy:
     """The client wants this copy from here."""
 
     generation: int
@@ -45,7 +48,7 @@ class Get:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinTransfer:
     """Connection ``number`` of the transfer that the nonce names; the token opens it once."""
 
     nonce: bytes
@@ -54,14 +57,14 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifests:
+class GetManifests:
     """The client wants to know what is in these copies."""
 
-    copies: tuple[Get, ...]
+    copies: tuple[GetCopy, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Accept:
+class SendStripes:
     """Send the stripes, but for those that are ``present`` since an earlier attempt (a bitmap)."""
 
     present: bytes = b""
@@ -69,19 +72,19 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class TransferJoined:
     """This connection takes part in the transfer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CopyStored:
     """The copy is here, verified, with this hash."""
 
     root_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CopyOffer:
     """The copy is here; further connections may join under the nonce."""
 
     size_bytes: int
@@ -91,7 +94,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ManifestReply:
     """What is in a copy."""
 
     size_bytes: int
@@ -100,14 +103,14 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class HashMismatch:
     """The bytes that came do not have the hash that was announced."""
 
     root_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Sorry:
+class Refusal:
     """No; one sentence why."""
 
     reason: str

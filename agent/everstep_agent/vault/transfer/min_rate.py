@@ -7,11 +7,11 @@ from threading import Lock
 _SECOND_NS = 1_000_000_000
 
 
-class SlowError(ConnectionError):
+class SlowSourceError(ConnectionError):
     """A source brings so little that another one should be asked first."""
 
 
-class Window:
+class RateWindow:
     """Counts what comes, window after window. Pure: the time is an argument."""
 
     def __init__(self, bytes_per_s_min: int, window_ns: int, now_ns: int) -> None:
@@ -31,30 +31,30 @@ class Window:
         return enough
 
 
-class Watch:
+class RateWatch:
     """One transfer's, for the threads of all its streams together."""
 
-    def __init__(self, floor: "Floor") -> None:
+    def __init__(self, floor: "MinRate") -> None:
         self._floor = floor
-        self._window = Window(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
+        self._window = RateWindow(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
         self._lock = Lock()
 
     def came(self, count: int) -> None:
-        """Count bytes. Raises SlowError when too few came for too long."""
+        """Count bytes. Raises SlowSourceError when too few came for too long."""
         with self._lock:
             if not self._window.came(count, self._floor.now_ns()):
                 least = self._floor.bytes_per_s_min
-                raise SlowError(f"it brought less than {least} bytes/s for a while")
+                raise SlowSourceError(f"it brought less than {least} bytes/s for a while")
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class MinRate:
     """The least rate of a transfer; 0 is none."""
 
     bytes_per_s_min: int
     window_ns: int
     now_ns: Callable[[], int]
 
-    def watch(self) -> Watch:
+    def watch(self) -> RateWatch:
         """Return what watches a transfer that begins now."""
-        return Watch(self)
+        return RateWatch(self)

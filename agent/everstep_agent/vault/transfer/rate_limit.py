@@ -31,7 +31,7 @@ class TokenBucket:
         return max(0, self._paid_ns - now_ns)
 
 
-class Pace:
+class RateLimiter:
     """The node's limit, for the threads that send. ``bytes_per_s_max`` 0 is no limit."""
 
     def __init__(self, bytes_per_s_max: int, now_ns: Callable[[], int]) -> None:

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep_agent.vault.memory.allocator import Allocator, Asker, Demand
+from everstep_agent.vault.memory.allocator import AllocationRequest, Allocator, Requester
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey
-from everstep_agent.vault.transfer.incoming_copy import Arrival
+from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
 
 # Regions that wait for the next replica; a rank's replicas take turns in two or three. When a step
 # is recoverable those of all ranks wait at once: of eight ranks of each of up to four members.
@@ -18,7 +18,7 @@ _REST_BYTES_MAX = HUGE_PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class CopyRef:
     """The copy that is to come."""
 
     key: CopyKey
@@ -26,17 +26,17 @@ class Expected:
     root_hash: bytes
 
 
-class Arrivals:
+class ReceiveBuffers:
     """One job's. Pages are dear (a fault costs more than the copy), so replicas pass them on.
 
     Only memory that no other process has ever seen goes from one replica to the next: see Region.
     """
 
-    def __init__(self, allocator: Allocator, asker: Callable[[], Asker], kept_s: float) -> None:
+    def __init__(self, allocator: Allocator, asker: Callable[[], Requester], kept_s: float) -> None:
         self._allocator = allocator
         self._asker = asker
         self._kept_s = kept_s
-        self._cut: dict[Expected, tuple[Arrival, asyncio.TimerHandle]] = {}
+        self._cut: dict[CopyRef, tuple[IncomingCopy, asyncio.TimerHandle]] = {}
         self._spares: list[Region] = []
         # Made while this node waits as a spare: nothing has ever come into it.
         self._blank: list[Region] = []
@@ -55,7 +55,7 @@ class Arrivals:
         if missing > 0:
             asker = self._asker()
             named = ("everstep-spare", asker.job)
-            demand = Demand(asker.uid, missing, size_bytes, *named, spare=True)
+            demand = AllocationRequest(asker.uid, missing, size_bytes, *named, spare=True)
             await self._map(await self._allocator.allocate(demand))
 
     async def _map(self, regions: list[Region]) -> None:
@@ -75,7 +75,7 @@ class Arrivals:
         for region in self._blank:
             asyncio.get_running_loop().call_later(self._kept_s, self._tire, region)
 
-    async def open(self, expected: Expected, name: str) -> Arrival:
+    async def open(self, expected: CopyRef, name: str) -> IncomingCopy:
         """Return where to receive a copy, with what came before a cut. Raises MemoryShortError."""
         kept = self._cut.pop(expected, None)
         if kept is not None:
@@ -86,14 +86,14 @@ class Arrivals:
         used = region is not None
         if region is None:
             asker = self._asker()
-            demand = Demand(asker.uid, 1, expected.size_bytes, name, asker.job)
+            demand = AllocationRequest(asker.uid, 1, expected.size_bytes, name, asker.job)
             region = await self._allocator.unpopulated(demand)
-        arrival = Arrival(expected.key, expected.root_hash, expected.size_bytes, region)
+        arrival = IncomingCopy(expected.key, expected.root_hash, expected.size_bytes, region)
         arrival.pages = None if used else self._allocator.pages
         arrival.recycle = self._recycle
         return arrival
 
-    def take(self, arrival: Arrival) -> Region:
+    def take(self, arrival: IncomingCopy) -> Region:
         """Return the memory of an arrival that is over; the caller drops it."""
         if arrival.pages is not None:
             arrival.pages = None
@@ -101,16 +101,16 @@ class Arrivals:
         arrival.region.recycle = arrival.recycle
         return arrival.region
 
-    def put_by(self, arrival: Arrival) -> None:
+    def put_by(self, arrival: IncomingCopy) -> None:
         """The connection was cut: keep what came for the next attempt, for a while."""
         if not arrival.received_bytes:
             self.take(arrival).drop()
             return
-        expected = Expected(arrival.key, arrival.size_bytes, arrival.root_hash)
+        expected = CopyRef(arrival.key, arrival.size_bytes, arrival.root_hash)
         timer = asyncio.get_running_loop().call_later(self._kept_s, self._expire, expected)
         self._cut[expected] = (arrival, timer)
 
-    def brought(self, expected: Expected) -> int:
+    def brought(self, expected: CopyRef) -> int:
         """Return how much of a copy has come before a cut."""
         kept = self._cut.get(expected)
         return kept[0].received_bytes if kept else 0
@@ -142,7 +142,7 @@ class Arrivals:
             _close(region)
         return found
 
-    def _expire(self, expected: Expected) -> None:
+    def _expire(self, expected: CopyRef) -> None:
         arrival, _ = self._cut.pop(expected)
         region = self.take(arrival)
         region.recycle = None

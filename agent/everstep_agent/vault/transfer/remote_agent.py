@@ -6,20 +6,20 @@ import socket
 from dataclasses import dataclass, field
 
 from everstep_agent.detectors.transfers import RefusalWatch
-from everstep_agent.vault.transfer.certificates import Secrecy
-from everstep_agent.vault.transfer.connection import BulkError, Wire
-from everstep_agent.vault.transfer.messages import Sorry
-from everstep_agent.vault.transfer.transport import Channel, Plain, TlsError
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.messages import Refusal
+from everstep_agent.vault.transfer.transport import PlainTransport, TlsError, Transport
 
 logger = logging.getLogger(__name__)
 
 
-class RefusedError(BulkError):
+class TransferRefusedError(BulkError):
     """The other agent said no; the sentence is its."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteAgent:
     """Another agent's bulk listener, for one job.
 
     ``secrecy`` None is without TLS; with it, the certificate there must be that of ``node``.
@@ -29,17 +29,17 @@ class Remote:
     job: str
     transfer_key: bytes
     node: str = ""
-    secrecy: Secrecy | None = None
+    secrecy: TlsCertificates | None = None
     refusals: RefusalWatch = field(default_factory=RefusalWatch, compare=False)
 
-    def channel(self, connection: socket.socket) -> Channel:
+    def channel(self, connection: socket.socket) -> Transport:
         """Return what speaks over a connection to it, which it owns from now on."""
         if self.secrecy is None:
-            return Plain(connection)
+            return PlainTransport(connection)
         return self.secrecy.to(self.node, connection)
 
 
-async def connect(remote: Remote, timeout_s: float) -> Wire:
+async def connect(remote: RemoteAgent, timeout_s: float) -> BulkConnection:
     """Return an authenticated connection, which the caller closes. Raises OSError."""
     name = remote.node or remote.address
     try:
@@ -53,7 +53,7 @@ async def connect(remote: Remote, timeout_s: float) -> Wire:
     return wire
 
 
-async def _connected(remote: Remote) -> Wire:
+async def _connected(remote: RemoteAgent) -> BulkConnection:
     host, _, port = remote.address.rpartition(":")
     if not host or not port.isdigit():
         raise BulkError(f"not a host:port: {remote.address!r}")
@@ -64,7 +64,7 @@ async def _connected(remote: Remote) -> Wire:
     try:
         connection.setblocking(False)
         await loop.sock_connect(connection, address)
-        wire = Wire(remote.channel(connection))
+        wire = BulkConnection(remote.channel(connection))
         await wire.connect(remote.job, remote.transfer_key)
     except BaseException:
         connection.close()
@@ -72,10 +72,13 @@ async def _connected(remote: Remote) -> Wire:
     return wire
 
 
-async def answer(wire: Wire, timeout_s: float, *known: type) -> object:
-    """Return the next message, one of ``known``. Raises OSError; RefusedError for a Sorry."""
+async def receive_answer(wire: BulkConnection, timeout_s: float, *known: type) -> object:
+    """Return the next message, one of ``known``. Raises OSError.
+
+    TransferRefusedError for a Refusal.
+    """
     async with asyncio.timeout(timeout_s):
-        said = await wire.receive(*known, Sorry)
-    if isinstance(said, Sorry):
-        raise RefusedError(said.reason)
+        said = await wire.receive(*known, Refusal)
+    if isinstance(said, Refusal):
+        raise TransferRefusedError(said.reason)
     return said

@@ -9,7 +9,7 @@ from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES
 STRIPE_BYTES = CHUNK_BYTES
 # Two fill 25 Gbit/s. What a recovery fetches always has as many: one can take new memory, which is
 # dear, while the other receives.
-STREAMS = 2
+STREAMS_DEFAULT = 2
 # Two at each end, and as many left to training.
 _PROCESSORS_FOR_STREAMS = 8
 
@@ -23,7 +23,7 @@ class Stripe:
     size_bytes: int
 
 
-def cut(size_bytes: int) -> list[Stripe]:
+def cut_stripes(size_bytes: int) -> list[Stripe]:
     """Return the stripes of a copy, in order."""
     return [
         Stripe(index, start, min(STRIPE_BYTES, size_bytes - start))
@@ -31,15 +31,15 @@ def cut(size_bytes: int) -> list[Stripe]:
     ]
 
 
-def bitmap(indices: Iterable[int], count: int) -> bytes:
+def stripe_bitmap(indices: Iterable[int], count: int) -> bytes:
     """Return which of ``count`` stripes these are, one bit each."""
     bits = sum(1 << index for index in indices)
     return bits.to_bytes(-(-count // 8), "little")
 
 
-def absent(present: bytes, size_bytes: int) -> list[Stripe]:
+def missing_stripes(present: bytes, size_bytes: int) -> list[Stripe]:
     """Return the stripes of a copy whose bits are not set."""
-    stripes = cut(size_bytes)
+    stripes = cut_stripes(size_bytes)
     # What reaches beyond the stripes means nothing, however long it is.
     bits = present[: -(-len(stripes) // 8)].ljust(-(-len(stripes) // 8), b"\0")
     return [one for one in stripes if not bits[one.index // 8] >> one.index % 8 & 1]
@@ -51,7 +51,7 @@ def streams_for(processors: int) -> int:
     A stream that waits for its bytes costs a wake-up for nearly every packet. On two processors,
     1 GiB took 0.35 s either way, and 0.5 s of CPU with two streams, 0.3 s with one.
     """
-    return STREAMS if processors >= _PROCESSORS_FOR_STREAMS else 1
+    return STREAMS_DEFAULT if processors >= _PROCESSORS_FOR_STREAMS else 1
 
 
 def useful_streams(streams: int, size_bytes: int) -> int:

@@ -8,12 +8,12 @@ from typing import cast
 
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.transfer.transport import (
-    DIFFERS,
     TLS_HANDSHAKE,
+    TLS_MISMATCH_FRAME,
     TlsError,
-    farewell,
-    peer_of,
-    prepared,
+    peer_address,
+    prepare_socket,
+    send_and_drain,
 )
 
 # The largest part of what is sent that one record holds.
@@ -25,8 +25,8 @@ _UNFINISHED_BYTES = _RECORD_BYTES + 256 + 5
 _ALERT = 0x15
 
 
-class Tls:
-    """See Channel. The certificate of the other end is checked before anything else is said.
+class TlsTransport:
+    """See Transport. The certificate of the other end is checked before anything else is said.
 
     OpenSSL works on memory and the socket stays an ordinary one, so what waits, what stops and
     what counts is the same as without TLS. There is no way from here to a plain connection.
@@ -40,8 +40,8 @@ class Tls:
         *,
         server_side: bool = False,
     ) -> None:
-        self.socket = prepared(connection)
-        self._peer = peer_of(connection)
+        self.socket = prepare_socket(connection)
+        self._peer = peer_address(connection)
         self._server_side = server_side
         # Says what is wrong with the certificate of the other end; "" for nothing.
         self._problem = problem
@@ -51,7 +51,7 @@ class Tls:
         self._buffer = bytearray()
 
     async def open(self) -> None:
-        """See Channel."""
+        """See Transport."""
         while not await self._shaken():
             if not await self._feed():
                 raise ConnectionError(
@@ -60,11 +60,11 @@ class Tls:
                 )
         problem = self._problem(self._tls)
         if problem:
-            await farewell(self.socket, self._outgoing.read())
+            await send_and_drain(self.socket, self._outgoing.read())
             raise TlsError(f"{self._peer}: {problem}")
 
     async def read(self, count: int) -> bytes:
-        """See Channel."""
+        """See Transport."""
         while True:
             try:
                 return self._tls.read(min(count, _RECORD_BYTES))
@@ -75,20 +75,20 @@ class Tls:
                 raise _explained(self._peer, error) from error
 
     async def write(self, data: bytes | memoryview) -> None:
-        """See Channel."""
+        """See Transport."""
         view = memoryview(data)
         for at in range(0, len(view), _PIECE_BYTES):
             self._tls.write(view[at : at + _PIECE_BYTES])
             await self._flush()
 
     def give(self, data: bytes, *, more: bool = False) -> None:
-        """See Channel."""
+        """See Transport."""
         self._tls.write(data)
         if not more:
             self.socket.sendall(self._outgoing.read())
 
     def give_memory(self, region: Region, at: int, count: int) -> int:
-        """See Channel."""
+        """See Transport."""
         end = min(at + count, region.size_bytes)
         for start in range(at, end, _PIECE_BYTES):
             self._tls.write(region.read(start, min(start + _PIECE_BYTES, end)))
@@ -96,7 +96,7 @@ class Tls:
         return end - at
 
     def take(self, block: memoryview) -> int:
-        """See Channel."""
+        """See Transport."""
         while True:
             try:
                 # With a buffer given it returns a number; its stub knows only the other case.
@@ -118,7 +118,7 @@ class Tls:
             return False
         except ssl.SSLError as error:
             # The other end is told why: an alert is waiting to be sent.
-            await farewell(self.socket, self._outgoing.read())
+            await send_and_drain(self.socket, self._outgoing.read())
             raise _explained(self._peer, error) from error
         await self._flush()
         return True
@@ -135,7 +135,7 @@ class Tls:
     async def _differ(self) -> None:
         """Raise TlsError: the other end speaks without TLS. A client is told so."""
         if self._server_side:
-            await farewell(self.socket, DIFFERS)
+            await send_and_drain(self.socket, TLS_MISMATCH_FRAME)
         raise TlsError(
             f"{self._peer} speaks without TLS: jobs.bulk_tls is true here and false "
             "there; set it to the same on every node"

@@ -26,14 +26,14 @@ class TlsError(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsDiffers:
+class TlsMismatch:
     """The server, always in plain: one of us speaks TLS and the other does not."""
 
 
-DIFFERS = frames.encode(TlsDiffers())
+TLS_MISMATCH_FRAME = frames.encode(TlsMismatch())
 
 
-class Channel(Protocol):
+class Transport(Protocol):
     """A connection that it owns. ``read`` and ``write`` are the loop's, the others a thread's.
 
     A thread finds the socket blocking, with the kernel's deadlines on it.
@@ -69,47 +69,47 @@ class Channel(Protocol):
         ...
 
 
-class Plain:
+class PlainTransport:
     """Bytes as they are: from memory to network and back without a copy of this process.
 
     A server looks at the first byte that comes: who speaks TLS is told that this end does not.
     """
 
     def __init__(self, connection: socket.socket, *, server_side: bool = False) -> None:
-        self.socket = prepared(connection)
-        self._peer = peer_of(connection)
+        self.socket = prepare_socket(connection)
+        self._peer = peer_address(connection)
         self._server_side = server_side
         self._ahead = b""
 
     async def open(self) -> None:
-        """See Channel."""
+        """See Transport."""
         if not self._server_side:
             return
         self._ahead = await asyncio.get_running_loop().sock_recv(self.socket, 1)
         if self._ahead == bytes([TLS_HANDSHAKE]):
-            await farewell(self.socket, DIFFERS)
+            await send_and_drain(self.socket, TLS_MISMATCH_FRAME)
             raise TlsError(
                 f"{self._peer} speaks TLS: jobs.bulk_tls is true there and false here; "
                 "set it to the same on every node"
             )
 
     async def read(self, count: int) -> bytes:
-        """See Channel."""
+        """See Transport."""
         if self._ahead:
             first, self._ahead = self._ahead, b""
             return first
         return await asyncio.get_running_loop().sock_recv(self.socket, count)
 
     async def write(self, data: bytes | memoryview) -> None:
-        """See Channel."""
+        """See Transport."""
         await asyncio.get_running_loop().sock_sendall(self.socket, data)
 
     def give(self, data: bytes, *, more: bool = False) -> None:
-        """See Channel."""
+        """See Transport."""
         self.socket.sendall(data, socket.MSG_MORE if more else 0)
 
     def give_memory(self, region: Region, at: int, count: int) -> int:
-        """See Channel."""
+        """See Transport."""
         try:
             # With the offset given, the descriptor's own, which a trainer shares, is not used.
             return os.sendfile(self.socket.fileno(), region.fd, at, count)
@@ -120,11 +120,11 @@ class Plain:
         return self.socket.send(region.read(at, at + min(count, _READ_BYTES)))
 
     def take(self, block: memoryview) -> int:
-        """See Channel."""
+        """See Transport."""
         return self.socket.recv_into(block, len(block), socket.MSG_WAITALL)
 
 
-def prepared(connection: socket.socket) -> socket.socket:
+def prepare_socket(connection: socket.socket) -> socket.socket:
     """Return the connection as the event loop wants it."""
     connection.setblocking(False)
     if connection.family in (socket.AF_INET, socket.AF_INET6):
@@ -133,7 +133,7 @@ def prepared(connection: socket.socket) -> socket.socket:
     return connection
 
 
-def peer_of(connection: socket.socket) -> str:
+def peer_address(connection: socket.socket) -> str:
     """Return the address of the other end, for sentences."""
     try:
         host = connection.getpeername()
@@ -142,7 +142,7 @@ def peer_of(connection: socket.socket) -> str:
     return str(host[0]) if isinstance(host, tuple) else "the other end"
 
 
-async def farewell(connection: socket.socket, words: bytes) -> None:
+async def send_and_drain(connection: socket.socket, words: bytes) -> None:
     """Say a last word: were it closed with bytes unread, the other end might not hear it."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):  # TimeoutError among them
