@@ -27,7 +27,7 @@ def measure(repeats: int) -> Iterator[Figure]:
     for _ in range(repeats):
         limits.append(_rate(limit))
         ours.append(_rate(lambda: hash_region(region, _BYTES)))
-    region.drop()
+    region.release()
     bare = Series("xxh3-128 of 1 MiB in the cache, one thread", limits, "GB/s")
     yield bare.figure()
     hashed = Series("root hash of a snapshot of 2 GiB, one thread", ours, "GB/s")

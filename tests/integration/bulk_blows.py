@@ -94,9 +94,9 @@ class Pair:
         assert job is not None
         vault = job.vault
         remote = RemoteAgent(self.other.agent.bulk_address, "demo", KEY)
-        _, region = await get_copy(remote, expected, vault.arrivals, vault.site.incoming)
+        _, region = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
         assert bytes(region.view()[:SIZE]) == state_of(self.step)
-        region.drop()
+        region.release()
 
     async def restored(self) -> bytes:
         """Return what a rank of the other gets, however often it has to ask."""

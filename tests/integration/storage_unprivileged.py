@@ -27,7 +27,7 @@ async def main(folder: str, uid: int) -> None:
         view[: len(content(3))] = content(3)
     try:
         await clerks.ask(order(folder, 1, 3), CopyWritten, [region.open_read_only()])
-        print(clerks.idle, *_rights_of(clerks.idle), flush=True)
+        print(clerks.idle_pid, *_rights_of(clerks.idle_pid), flush=True)
         if sys.argv[3:] == ["wait"]:
             await asyncio.Event().wait()
     except StorageError as error:

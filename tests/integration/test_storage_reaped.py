@@ -19,8 +19,8 @@ async def _idle(folder: Path) -> tuple[StorageWorkerPool, int]:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
     clerks = StorageWorkerPool(str(folder), user, TIMEOUT_S, 2)
     await clerks.ask(ListSteps(StorageLocation(str(folder), "demo")), StepListing)
-    assert clerks.idle is not None
-    return clerks, clerks.idle
+    assert clerks.idle_pid is not None
+    return clerks, clerks.idle_pid
 
 
 def _waiting() -> "subprocess.Popen[bytes]":
@@ -65,7 +65,7 @@ async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellati
         clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
     )
     await asyncio.sleep(0)  # it has the process by now
-    assert clerks.idle is None
+    assert clerks.idle_pid is None
     for _ in range(cancellations):
         asker.cancel()
         await asyncio.sleep(0)
@@ -79,9 +79,9 @@ async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellati
 async def test_one_that_dies_after_everybody_gave_up_is_reaped() -> None:
     child = _waiting()
     death = ChildExit(child)
-    assert not await death.within(0.01)
+    assert not await death.wait(0.01)
     assert child.stdin is not None
     child.stdin.close()
     await _reaped(child.pid)
-    assert await death.within(0)
+    assert await death.wait(0)
     assert child.returncode == 1

@@ -59,7 +59,7 @@ async def _write(clerks: StorageWorkerPool, path: Path, step: int = 3) -> int:
         return (await clerks.ask(order(str(path), 1, step), CopyWritten, [fd])).file_bytes
     finally:
         os.close(fd)
-        region.drop()
+        region.release()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -83,7 +83,7 @@ async def test_a_copy_goes_to_a_file_and_back_into_new_memory(tmp_path: Path) ->
         # Nobody has it mapped for writing any more, and the bytes are the copy's.
         assert region.freeze()
         assert hash_region(region, wanted.size_bytes) == wanted.root_hash
-        region.drop()
+        region.release()
 
 
 @lived
@@ -94,7 +94,7 @@ async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Pa
         with pytest.raises(StorageRefusedError, match="changed after it was verified"):
             await clerks.ask(order(str(tmp_path), 1, 3), CopyWritten, [fd])
         os.close(fd)
-        region.drop()
+        region.release()
         assert _files(tmp_path) == []
 
 
@@ -102,13 +102,13 @@ async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Pa
 async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     async with _clerks(tmp_path) as clerks:
         await _write(clerks, tmp_path, 1)
-        idle = clerks.idle
+        idle = clerks.idle_pid
         assert idle is not None
         os.kill(idle, signal.SIGKILL)
         with contextlib.suppress(StorageError):  # unless it is known to be dead already
             await _write(clerks, tmp_path, 2)
         await _write(clerks, tmp_path, 3)
-        assert clerks.idle not in (None, idle)
+        assert clerks.idle_pid not in (None, idle)
 
 
 @needs_root
@@ -150,7 +150,7 @@ async def test_the_process_of_roots_job_has_no_capabilities_either(tmp_path: Pat
     async with _clerks(folder) as clerks:
         with pytest.raises(StorageRefusedError, match="Permission denied"):
             await _write(clerks, folder)
-        idle = clerks.idle
+        idle = clerks.idle_pid
         status = _status(idle)
         for kind in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
             assert f"{kind}:\t0000000000000000" in status
@@ -296,13 +296,13 @@ def _open_to_all(folder: Path) -> None:
 async def test_the_event_loop_goes_on_while_storage_does_not_answer(tmp_path: Path) -> None:
     async with _clerks(tmp_path) as clerks:
         await _write(clerks, tmp_path, 1)
-        idle = clerks.idle
+        idle = clerks.idle_pid
         assert idle is not None
         os.kill(idle, signal.SIGSTOP)  # as good as a hung file system, but it can be killed
-        clerks.silence_s = 0.3
+        clerks.stall_s = 0.3
         with pytest.raises(StorageError, match=r"nothing moved for 0.3 s: process \d+ is in state"):
             await _write(clerks, tmp_path, 2)
-        clerks.silence_s = TIMEOUT_S
+        clerks.stall_s = TIMEOUT_S
         assert clerks.hung == 0
         await _write(clerks, tmp_path, 2)
 
@@ -327,5 +327,5 @@ async def test_a_process_that_was_at_work_when_its_place_was_closed_goes_too(
         await asyncio.sleep(0)
         await clerks.close()
         await asked
-        assert clerks.idle is None
+        assert clerks.idle_pid is None
         assert clerks.hung == 0

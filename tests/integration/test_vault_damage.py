@@ -163,7 +163,7 @@ def _rot(node: Node, key: CopyKey) -> None:
     with mmap.mmap(region.fd, region.size_bytes) as target:
         target[:] = replica.region.view()[:]
         target[2] ^= 1
-    replica.region.drop()
+    replica.region.release()
     job.vault.holdings.replicas[key] = replace(replica, region=region)
 
 

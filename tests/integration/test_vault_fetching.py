@@ -147,7 +147,7 @@ async def test_what_a_node_needs_is_there_before_its_processes_and_nothing_else(
         await second.outlet.until(lambda: second.outlet.copies())
         assert second.outlet.copies() == {(1, 1, 3, True)}
         held = _vault(second).holdings.replicas[CopyKey(1, 1, 3)]
-        assert held.region.proven == held.facts.root_hash
+        assert held.region.verified_hash == held.manifest.root_hash
 
 
 @lived
@@ -160,10 +160,10 @@ async def test_own_memory_is_verified_before_the_processes_start(tmp_path: Path)
             held = vault.holdings.pin(CopyKey(1, source.rank, 3))
             assert held is not None
             async with asyncio.timeout(TIMEOUT_S):
-                while not held.region.proven:
-                    await vault.site.workers.run(lambda: None)
-            assert held.region.frozen()
-            assert held.region.proven == source.root_hash
+                while not held.region.verified_hash:
+                    await vault.context.threads.run(lambda: None)
+            assert held.region.is_frozen()
+            assert held.region.verified_hash == source.root_hash
             held.release()
 
 

@@ -64,8 +64,8 @@ async def _put(node: Node, rank: int) -> None:
     root_hash = hash_region(region, state.nbytes)
     facts = CopyManifest(CopyKey(1, rank, 5), state.nbytes, root_hash, (entry,))
     remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
-    await put_copy(remote, facts, region, job.vault.site.outgoing)
-    region.drop()
+    await put_copy(remote, facts, region, job.vault.context.outgoing)
+    region.release()
 
 
 class _Cut(AgentLink):

@@ -233,7 +233,7 @@ def test_a_replica_of_an_older_generation_is_refused(tmp_path: Path) -> None:
             second.direct(2)
             remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
             with pytest.raises(TransferRefusedError, match="generation 1 is over"):
-                await put_copy(remote, held.facts, held.region, vault.vault.site.outgoing)
+                await put_copy(remote, held.manifest, held.region, vault.vault.context.outgoing)
             held.release()
 
     asyncio.run(life())
@@ -247,11 +247,11 @@ def test_nobody_stores_or_fetches_without_the_transfer_key(tmp_path: Path) -> No
             job = node.jobs.known("demo")
             assert job is not None
             vault = job.vault
-            facts = vault.holdings.facts()[0][0]
+            facts = vault.holdings.manifests()[0][0]
             wanted = CopyRef(facts.key, facts.size_bytes, facts.root_hash)
             for name, key in (("demo", b"w" * 32), ("other", KEY)):
                 remote = RemoteAgent(node.jobs.bulk_address, name, key)
                 with pytest.raises(BulkError, match="transfer key"):
-                    await get_copy(remote, wanted, vault.arrivals, vault.site.incoming)
+                    await get_copy(remote, wanted, vault.receive_buffers, vault.context.incoming)
 
     asyncio.run(life())

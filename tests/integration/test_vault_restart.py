@@ -178,7 +178,7 @@ async def test_a_replica_whose_row_has_no_shards_is_given_up_and_not_the_agent(
         node.direct(1)
     region = allocate_region(4096, "everstep-test")
     kept.store("vault-absurd", region.fd)
-    region.drop()
+    region.release()
     absurd = StoredRegion(
         job="demo", generation=1, rank=0, slot=-1, state="verified", step=1, replica=True
     )

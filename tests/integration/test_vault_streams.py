@@ -72,7 +72,9 @@ def _copy(rank: int = 0, size: int = SIZE) -> tuple[CopyManifest, Region]:
 
 async def _put(node: Node, address: str, facts: CopyManifest, region: Region) -> None:
     async with asyncio.timeout(TIMEOUT_S):
-        await put_copy(RemoteAgent(address, "demo", KEY), facts, region, _vault(node).site.outgoing)
+        await put_copy(
+            RemoteAgent(address, "demo", KEY), facts, region, _vault(node).context.outgoing
+        )
 
 
 def _replica(node: Node, facts: CopyManifest) -> bytes:
@@ -89,8 +91,8 @@ async def test_a_copy_arrives_whole_over_several_connections(tmp_path: Path) -> 
         await _put(first, network.address, facts, region)
         assert network.connections == 3
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
-        assert _vault(second).site.counts.received_bytes == SIZE
-        region.drop()
+        assert _vault(second).context.counters.received_bytes == SIZE
+        region.release()
 
 
 @lived
@@ -100,7 +102,7 @@ async def test_after_a_cut_a_replica_goes_on_where_it_was(tmp_path: Path) -> Non
         relay(second.jobs.bulk_address) as network,
     ):
         facts, region = _copy()
-        counts = _vault(second).site.counts
+        counts = _vault(second).context.counters
         # Of two streams each holds less than a stripe that is not complete.
         network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
         with pytest.raises(ConnectionError):
@@ -109,7 +111,7 @@ async def test_after_a_cut_a_replica_goes_on_where_it_was(tmp_path: Path) -> Non
         # Every stripe came once: what the first attempt brought was not sent again.
         assert counts.received_bytes == SIZE
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -128,15 +130,15 @@ async def test_after_a_cut_a_fetch_goes_on_from_another_holder(tmp_path: Path) -
         network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
         remote = RemoteAgent(network.address, "demo", KEY)
         with pytest.raises(ConnectionError):
-            await get_copy(remote, expected, vault.arrivals, vault.site.incoming)
-        assert vault.arrivals.waiting_bytes >= SIZE
+            await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
+        assert vault.receive_buffers.idle_bytes >= SIZE
         remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
-        _, fetched = await get_copy(remote, expected, vault.arrivals, vault.site.incoming)
-        assert fetched.frozen()
+        _, fetched = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
+        assert fetched.is_frozen()
         assert bytes(fetched.view()[:SIZE]) == bytes(region.view()[:SIZE])
-        assert vault.arrivals.waiting_bytes == 0
-        fetched.drop()
-        region.drop()
+        assert vault.receive_buffers.idle_bytes == 0
+        fetched.release()
+        region.release()
 
 
 @lived
@@ -156,7 +158,7 @@ async def test_a_restore_goes_on_from_the_only_holder_after_a_cut(tmp_path: Path
         await second.outlet.until(lambda: second.outlet.copies())
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
         assert not second.outlet.bad
-        region.drop()
+        region.release()
 
 
 @lived
@@ -176,7 +178,7 @@ async def test_a_bit_that_flips_on_the_way_is_reported_and_nothing_of_it_is_kept
         assert facts.key not in _vault(second).holdings.replicas
         await _put(first, network.address, facts, region)
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -191,8 +193,8 @@ async def test_a_peer_that_stalls_is_given_up_and_holds_up_nobody(tmp_path: Path
                 async with asyncio.timeout(TIMEOUT_S):
                     await wire.receive(Refusal)
             wire.close()
-        region.drop()
-        other.drop()
+        region.release()
+        other.release()
 
 
 async def _begun(node: Node, facts: CopyManifest, rank: int) -> BulkConnection:
@@ -228,7 +230,7 @@ async def test_a_token_joins_the_transfer_it_was_made_for_and_only_once(tmp_path
         assert await join(facts.key, 1) == TransferJoined()
         assert await join(facts.key, 1) != TransferJoined()
         wire.close()
-        region.drop()
+        region.release()
 
 
 @lived
@@ -251,8 +253,8 @@ async def test_a_rank_whose_replica_was_cut_on_its_way_is_replicated_nevertheles
         await second.outlet.until(lambda: second.outlet.copies())
         (replica,) = _vault(second).holdings.replicas.values()
         assert bytes(replica.region.view()[:SIZE]) == content
-        assert _vault(second).site.counts.received_bytes == SIZE
-        assert _vault(first).site.counts.replication_failures == 1
+        assert _vault(second).context.counters.received_bytes == SIZE
+        assert _vault(first).context.counters.replication_failures == 1
 
 
 @lived
@@ -263,16 +265,16 @@ async def test_memory_of_a_replica_that_is_not_needed_any_more_takes_the_next_on
         facts, region = _copy()
         await _put(first, second.jobs.bulk_address, facts, region)
         vault = _vault(second)
-        used = vault.site.allocator.used_bytes
+        used = vault.context.allocator.used_bytes
         memory = vault.holdings.replicas[facts.key].region
         second.direct(1, 6)
         assert facts.key not in vault.holdings.replicas
         newer = CopyManifest(CopyKey(1, 0, 7), SIZE, facts.root_hash, facts.entries)
         await _put(first, second.jobs.bulk_address, newer, region)
         assert vault.holdings.replicas[newer.key].region is memory
-        assert vault.site.allocator.used_bytes == used
+        assert vault.context.allocator.used_bytes == used
         assert _replica(second, newer) == bytes(region.view()[:SIZE])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -283,6 +285,6 @@ async def test_memory_that_a_process_has_seen_is_never_used_again(tmp_path: Path
         vault = _vault(second)
         os.close(vault.holdings.replicas[facts.key].region.open_read_only())
         second.direct(1, 6)
-        assert vault.arrivals.waiting_bytes == 0
-        assert vault.site.allocator.used_bytes == 0
-        region.drop()
+        assert vault.receive_buffers.idle_bytes == 0
+        assert vault.context.allocator.used_bytes == 0
+        region.release()

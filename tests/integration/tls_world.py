@@ -71,13 +71,15 @@ def copy(size: int = SIZE) -> tuple[CopyManifest, Region]:
 
 def remote(here: Node, there: Node, address: str = "") -> RemoteAgent:
     """What a node calls another one, as its configuration says; perhaps by another way."""
-    return vault(here).site.remote(there.name, address or there.jobs.bulk_address, "demo", KEY)
+    return vault(here).context.remote_agent(
+        there.name, address or there.jobs.bulk_address, "demo", KEY
+    )
 
 
 async def send(here: Node, to: RemoteAgent, facts: CopyManifest, region: Region) -> None:
     """Put a replica on another node."""
     async with asyncio.timeout(TIMEOUT_S):
-        await put_copy(to, facts, region, vault(here).site.outgoing)
+        await put_copy(to, facts, region, vault(here).context.outgoing)
 
 
 def replica(on: Node, facts: CopyManifest) -> bytes:

@@ -104,7 +104,7 @@ async def _write(clerks: StorageWorkerPool, generation: int, step: int) -> None:
         await clerks.ask(order(_PLACE, generation, step), CopyWritten, [fd])
     finally:
         os.close(fd)
-        region.drop()
+        region.release()
 
 
 async def _publish(
@@ -131,7 +131,7 @@ async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> 
         )
         assert region.freeze()
         assert hash_region(region, wanted.size_bytes) == wanted.root_hash
-        region.drop()
+        region.release()
 
 
 @lived
@@ -184,7 +184,7 @@ def test_a_publisher_that_is_overtaken_before_it_writes_changes_nothing(
     slow.overtaken = [fence]
     with pytest.raises(BackendError, match="generation 2 has taken over from 1"):
         move_latest(slow, publication(_PLACE, 1, StepKey(1, 2)))
-    content_now = bucket.open_bucket(_PLACE, "demo").latest()
+    content_now = bucket.open_bucket(_PLACE, "demo").read_latest()
     assert content_now is not None
     assert b'"generation":2' in content_now.split(b'"target"')[0]
 
@@ -206,7 +206,7 @@ def _interrupted(by: Callable[[], object]) -> Iterator[memoryview]:
 
 def _store(pieces: Iterable[memoryview]) -> None:
     depot = bucket.open_bucket(_PLACE, "demo")
-    depot.write(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
+    depot.write_file(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
 
 
 @pytest.mark.usefixtures("environment")
@@ -238,7 +238,7 @@ def test_what_a_killed_writer_left_goes_when_the_file_is_written_again() -> None
     bucket.s3_client().create_multipart_upload(**other)
     _store([memoryview(bytes(_PART_BYTES))])
     assert [upload["Key"] for upload in _uploads() if isinstance(upload, dict)] == [other["Key"]]
-    assert depot.size(StepKey(1, 1), _NAME) == _PART_BYTES
+    assert depot.file_size(StepKey(1, 1), _NAME) == _PART_BYTES
 
 
 @lived

@@ -9,7 +9,7 @@ class ChangeSignal:
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait now."""
         self._event.set()
         self._event = asyncio.Event()

@@ -14,33 +14,33 @@ class GenerationTasks:
         self._job = job
         self._spawn = spawn
         self._hashing: dict[asyncio.Task[None], int] = {}
-        self._moving: dict[asyncio.Task[object], int] = {}
+        self._transferring: dict[asyncio.Task[object], int] = {}
         self._ahead: dict[asyncio.Task[None], int] = {}
 
-    def hashes(self, work: Coroutine[Any, Any, None], generation: int) -> None:
+    def start_hashing(self, work: Coroutine[Any, Any, None], generation: int) -> None:
         """Verify something of a generation in the background."""
         task = self._spawn(work, f"hash {self._job} generation {generation}")
         self._hashing[task] = generation
         task.add_done_callback(lambda done: self._hashing.pop(done, None))
 
-    def moving(self, generation: int) -> None:
+    def track_transfer(self, generation: int) -> None:
         """The current task moves something of a generation."""
         task = asyncio.current_task()
         assert task is not None
-        self._moving[task] = generation
-        task.add_done_callback(lambda done: self._moving.pop(done, None))
+        self._transferring[task] = generation
+        task.add_done_callback(lambda done: self._transferring.pop(done, None))
 
-    def ahead(self, work: Coroutine[Any, Any, None], generation: int) -> None:
+    def start_ahead(self, work: Coroutine[Any, Any, None], generation: int) -> None:
         """Do what a generation will need, and leave off what was done ahead for one before it."""
-        self.leave_off(generation)
+        self.cancel_ahead(generation)
         task = self._spawn(work, f"ahead {self._job} generation {generation}")
         self._ahead[task] = generation
         task.add_done_callback(lambda done: self._ahead.pop(done, None))
 
-    async def finished(self, generation: int, timeout_s: float) -> None:
+    async def wait_finished(self, generation: int, timeout_s: float) -> None:
         """Wait for all of these generations; what still travels after the timeout is given up."""
-        self.leave_off(generation)
-        moving = [task for task, of in self._moving.items() if of <= generation]
+        self.cancel_ahead(generation)
+        moving = [task for task, of in self._transferring.items() if of <= generation]
         if moving:
             _, late = await asyncio.wait(moving, timeout=timeout_s)
             for task in late:
@@ -49,12 +49,12 @@ class GenerationTasks:
         if hashing:
             await asyncio.wait(hashing)
 
-    def give_up(self) -> None:
+    def cancel_transfers(self) -> None:
         """Move nothing any more."""
-        for task in [*self._moving, *self._ahead]:
+        for task in [*self._transferring, *self._ahead]:
             task.cancel()
 
-    def leave_off(self, generation: int) -> None:
+    def cancel_ahead(self, generation: int) -> None:
         """Do nothing more ahead for these generations."""
         for task, of in self._ahead.items():
             if of <= generation:

@@ -43,7 +43,7 @@ class LoopYielder:
     def __init__(self) -> None:
         self._moved = 0
 
-    async def moved(self, size_bytes: int) -> None:
+    async def count_bytes(self, size_bytes: int) -> None:
         """So many bytes more were moved."""
         self._moved += size_bytes
         if self._moved >= _MOVED_AT_ONCE:

@@ -39,4 +39,4 @@ async def memory_refusal(desk: Desk, known: NodeJob | None, join: Join, uid: int
     if forecast is None or (known is not None and known.facts.promised == forecast):
         return None
     asker = Requester(uid, join.job, after_promises=True)
-    return await desk.site.allocator.refusal(asker, forecast)
+    return await desk.site.allocator.forecast_refusal(asker, forecast)

@@ -189,7 +189,7 @@ class Alone:
             dead = known.dead_steps if same else frozenset[int]()
             step = whole[0].step
             mine = replace(known, generation=plan.generation, step=step, dead_steps=dead)
-            self._vault.direct(mine, self._vault.target)
+            self._vault.apply_directive(mine, self._vault.target)
 
     def _say(self, sentence: str) -> None:
         logger.warning("job %s: %s", self._facts.job, sentence)

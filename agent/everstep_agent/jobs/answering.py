@@ -16,16 +16,16 @@ class Answering:
 
     async def begin(self, answer: Coroutine[None, None, None]) -> None:
         """Begin to answer, when the question before has been. Raises OSError if that went wrong."""
-        turn = self._connection.take_turn()
+        turn = self._connection.take_lease()
         try:
             await self.over()
         except BaseException:
             answer.close()
-            turn.end()
+            turn.release()
             raise
         self._current = asyncio.create_task(self._answer(answer), name="answer to a rank")
         # Also of one that is cancelled before it has begun.
-        self._current.add_done_callback(lambda _: turn.end())
+        self._current.add_done_callback(lambda _: turn.release())
 
     async def over(self) -> None:
         """Return when the last question is answered. Raises OSError when it could not be."""

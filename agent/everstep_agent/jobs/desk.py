@@ -98,7 +98,7 @@ def _make_site(
         settings.memory_per_user_bytes_max,
     )
     allocator = Allocator(workers, world.gauge, limits, settings.huge_pages, world.pool)
-    allocator.kept, allocator.promises = household.kept, household.promises
+    allocator.evictable, allocator.promises = household.kept, household.promises
     timeout_s = settings.transfer_timeout_s
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
@@ -108,18 +108,18 @@ def _make_site(
     return VaultContext(
         node=household.node,
         slots_per_rank=settings.slots_per_rank,
-        workers=workers,
+        threads=workers,
         outgoing=TransferEngine(outgoing, timeout_s, pace, for_replicas),
         incoming=TransferEngine(
             incoming, timeout_s, RateLimiter(0, world.boot_ns), asked or STREAMS_DEFAULT, floor
         ),
         allocator=allocator,
-        shelf=RegionStore(database, world.keeper),
+        region_store=RegionStore(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
-        rooms=message_memories(settings.long_frames_bytes_max, settings.long_frame_s),
-        cut_kept_s=settings.transfer_kept_s,
-        secrecy=TlsCertificates(world.tls, household.node) if settings.bulk_tls else None,
+        message_memories=message_memories(settings.long_frames_bytes_max, settings.long_frame_s),
+        partial_kept_s=settings.transfer_kept_s,
+        certificates=TlsCertificates(world.tls, household.node) if settings.bulk_tls else None,
     )
 
 

@@ -73,7 +73,7 @@ class HandingOver:
         """Give back what is left of it."""
         parts, self._parts, self._given = self._parts, (), 0
         for part in parts:
-            part.region.drop()
+            part.region.release()
 
 
 def _copies(parts: Sequence[RestoredPart]) -> tuple[RestoredCopy, ...]:

@@ -181,16 +181,18 @@ class NodeJob:
         if directive.transfer_key:
             self.facts.transfer_key = directive.transfer_key
         rule = cadence_from_wire(directive)
-        self.facts.cadence = self.facts.cadence.told(directive.generation, rule)
+        self.facts.cadence = self.facts.cadence.with_rule(directive.generation, rule)
         self.save()
         self._direct(directive)
 
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
         self.vault.transfer_key = self.facts.transfer_key
-        recoverable = self.storage.files.direct(directive, recoverable_from_wire(directive))
+        recoverable = self.storage.files.apply_directive(
+            directive, recoverable_from_wire(directive)
+        )
         self.vault.cadence = self.facts.cadence
-        self.vault.hold = hold_from_wire(directive)
-        self.vault.direct(recoverable, target_from_wire(directive))
+        self.vault.step_hold = hold_from_wire(directive)
+        self.vault.apply_directive(recoverable, target_from_wire(directive))
         if directive.sources:
             self.vault.begin_generation(directive.generation, self._carried(directive.sources))
         self.freshness.told(recoverable, self.desk.boot_ns())
@@ -236,7 +238,7 @@ class NodeJob:
 
     def forget_past(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
-        self.vault.forget()
+        self.vault.reset()
         self.lessons.forget()
         # A process of the one before, perhaps another user's, knows a generation of this one.
         self.life += 1

@@ -56,5 +56,5 @@ def _tell_missed(job: NodeJob, request: messages.Join, launcher: Launcher) -> No
 def join_again(job: NodeJob) -> None:
     """Say once more that the launcher takes part: the controller has forgotten it."""
     if job.launcher and job.request and not job.facts.ended:
-        seen = job.storage.files.seen
+        seen = job.storage.files.listing
         job.desk.outlet.record(joined_again_record(job.request, job.facts, seen))

@@ -64,7 +64,9 @@ class EndedJobs:
     def evict(self, spared: Collection[str] = ()) -> bool:
         """See EvictableMemory."""
         vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
-        if any(one.arrivals.release() or one.slots_ahead.release() for one in vaults):
+        if any(
+            one.receive_buffers.release_idle() or one.preallocated_slots.release() for one in vaults
+        ):
             return True
         freed = any(self.reap(job) for job in list(self._jobs.values()))
         self.evictions += freed
@@ -75,8 +77,8 @@ class EndedJobs:
         vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
         ended = [job.vault for job in self._jobs.values() if _reapable(job)]
         sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
-        sizes += [(vault.uid == uid, vault.arrivals.waiting_bytes) for vault in vaults]
-        sizes += [(vault.uid == uid, vault.slots_ahead.waiting_bytes) for vault in vaults]
+        sizes += [(vault.uid == uid, vault.receive_buffers.idle_bytes) for vault in vaults]
+        sizes += [(vault.uid == uid, vault.preallocated_slots.idle_bytes) for vault in vaults]
         return MemoryUse(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
 
 

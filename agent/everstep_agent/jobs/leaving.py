@@ -22,6 +22,6 @@ def vacate(job: NodeJob) -> None:
     facts.launcher, facts.processes, facts.promised = None, (), None
     job.waiting.over()
     job.stand_by(None)
-    job.vault.release_ready()
+    job.vault.release_idle_memory()
     facts.uid, facts.token_sha256 = -1, ""
     job.save()

@@ -87,11 +87,11 @@ class Counts:
 def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsMetrics:
     """Return the numbers of this moment."""
     holdings = [job.vault.holdings for job in jobs]
-    facts = [fact for held in holdings for fact in held.facts()]
+    facts = [fact for held in holdings for fact in held.manifests()]
     slots = [slot for held in holdings for memory in held.ranks for slot in memory.table.slots]
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
-    counts, now_ns = desk.site.counts, desk.boot_ns()
+    counts, now_ns = desk.site.counters, desk.boot_ns()
     waiting = [job.standbys for job in jobs if job.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
@@ -121,11 +121,11 @@ def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsM
         vault_replication_failures_total=counts.replication_failures,
         vault_early_copies_total=counts.early_copies,
         vault_early_bytes_total=counts.early_bytes,
-        vault_early_left_off_total=counts.early_left_off,
+        vault_early_left_off_total=counts.early_discarded,
         storage_files_total=counts.stored,
         storage_bytes_total=counts.stored_bytes,
         storage_seconds_total=counts.stored_s,
-        storage_failures_total=counts.storing_failures,
+        storage_failures_total=counts.store_failures,
         storage_processes_hung=sum(job.storage.files.hung for job in jobs),
         storage_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
         launchers_overruled_total=desk.tally.launchers_overruled,

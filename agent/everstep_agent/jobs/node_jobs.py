@@ -123,7 +123,7 @@ class NodeJobs:
     def on_away(self) -> None:
         """The controller is away: who waits for its word looks again."""
         for job in self._jobs.values():
-            job.vault.changed()
+            job.vault.notify_change()
 
     # --- what the agent shows --------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class NodeJobs:
 
     def forget_if_over(self, job: NodeJob) -> None:
         """See Jobs."""
-        empty = not job.vault.holdings.facts()
+        empty = not job.vault.holdings.manifests()
         if job.launcher is None and job.facts.launcher is None and job.over and empty:
             job.close()
             self._jobs.pop(job.facts.job, None)
@@ -180,7 +180,9 @@ class NodeJobs:
 
     def _adopt(self, desk: Desk) -> None:
         fds = self._world.stored_fds
-        found = recover_regions(systemd.stored_fds() if fds is None else fds, desk.site.shelf)
+        found = recover_regions(
+            systemd.stored_fds() if fds is None else fds, desk.site.region_store
+        )
         for facts in desk.store.load():
             job = self._add(facts)
             if facts.launcher is not None:
@@ -188,7 +190,7 @@ class NodeJobs:
             if facts.ended:
                 self._ended.reap_later(job)
             self._insist(job, max(facts.stop_ordered, facts.own.stopping), 0.0)
-        adopt_regions(found, self._vault, desk.site.shelf)
+        adopt_regions(found, self._vault, desk.site.region_store)
         for job in self._jobs.values():
             desk.spawn(settle(job, job.facts.stopped), f"settle {job.facts.job}")
 

@@ -25,5 +25,5 @@ def _standing(job: NodeJob) -> Promise | None:
     forecast = job.facts.promised
     if forecast is None:
         return None
-    needed = forecast.total_bytes(job.vault.holdings.given())
+    needed = forecast.total_bytes(job.vault.holdings.slot_bytes_by_rank())
     return Promise(job.facts.job, job.facts.uid, needed)

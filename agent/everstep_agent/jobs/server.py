@@ -122,13 +122,13 @@ class JobServer:
             return
         job.attached[place] = connection.peer.pid
         job.ranks.add(connection)
-        connection.queue(self._desk.site.rooms, attach.job)
+        connection.use_memory(self._desk.site.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:
             del job.attached[place]
             job.ranks.discard(connection)
-            job.detached.ring()
+            job.detached.notify()
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
         known = self._jobs.known(join.job)

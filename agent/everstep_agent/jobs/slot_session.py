@@ -38,7 +38,7 @@ class SlotSession:
         """The connection is gone: what was begun and not committed never was."""
         if self._memory is not None:
             self._memory.table.abandon()
-            self._job.vault.bell.ring()
+            self._job.vault.change_signal.notify()
 
     def over(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
@@ -57,14 +57,14 @@ class SlotSession:
             await self._connection.send(messages.Refused(problem))
             return
         try:
-            memory = await self._job.vault.reserve(self._owner, message.size_bytes)
+            memory = await self._job.vault.reserve_slots(self._owner, message.size_bytes)
         except MemoryShortError as error:
             if self._memory is not None and self._memory.retired:
                 self._memory = None
             await self._connection.send(messages.Refused(str(error)))
             return
         self._memory = memory
-        fds = [memory.regions[index].give() for index in sorted(memory.regions)]
+        fds = [memory.regions[index].lend_writable() for index in sorted(memory.regions)]
         answer = messages.Reserved(len(fds), memory.table.slot_bytes)
         await self._connection.send(answer, fds)
 
@@ -79,9 +79,9 @@ class SlotSession:
             await self._connection.send(messages.Skip(gone))
             return
         vault, generation = self._job.vault, self._owner.generation
-        wanted = next_snapshot_step(vault.cadence, vault.hold, generation, message.step)
+        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, message.step)
         if wanted != message.step:
-            self._pace = self._pace.asked(message.step, asyncio.get_running_loop().time())
+            self._pace = self._pace.after_question(message.step, asyncio.get_running_loop().time())
             again = min(wanted, message.step + self._pace.ahead)
             await self._connection.send(messages.Unplanned(again))
             return
@@ -102,13 +102,13 @@ class SlotSession:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._restart_wait_s(message)):
                 while not memory.retired and self._is_held(message.step):
-                    await vault.bell.wait()
-        if vault.hold is not None:
-            self._waited = self._waited.in_vain(vault.cadence, vault.hold, message.step)
+                    await vault.change_signal.wait()
+        if vault.step_hold is not None:
+            self._waited = self._waited.in_vain(vault.cadence, vault.step_hold, message.step)
         return memory.retired
 
     def _is_held(self, step: int) -> bool:
-        last = self._waited.last_step(self._job.vault.hold, self._owner.generation)
+        last = self._waited.last_step(self._job.vault.step_hold, self._owner.generation)
         return last is not None and step > last
 
     def _wait_s(self, message: messages.Begin) -> float:
@@ -147,8 +147,8 @@ class SlotSession:
         vault, clock = self._job.vault, asyncio.get_running_loop().time
         away_s = self._job.desk.away_s
         starved_by, reason = self._starved
-        hold = vault.hold
-        last = hold is not None and hold.wants(self._owner.generation, message.step)
+        hold = vault.step_hold
+        last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
         starved = starved_by == vault.recoverable and not last
         wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
         if starved or (away_s() > 0 and not last):

@@ -59,7 +59,7 @@ class Storing:
     def when_done(self, then: Callable[[], None], tell: Callable[[str], None]) -> None:
         """Go on when everything has reached storage, or has had its time."""
         if not self.files.pending:
-            self._desk.spawn(self.files.rest(), f"end storage of {self._facts.job}")
+            self._desk.spawn(self.files.release_workers(), f"end storage of {self._facts.job}")
             then()
         elif not self.ending:
             self.ending = True
@@ -79,7 +79,7 @@ class Storing:
         if self._looking is not None:
             self._looking.cancel()
         self._facts.storage = None
-        self.files.shut()
+        self.files.close()
 
     def close(self) -> None:
         """Forget it."""
@@ -88,23 +88,23 @@ class Storing:
                 task.cancel()
 
     async def _finish(self, then: Callable[[], None], tell: Callable[[str], None]) -> None:
-        await self.files.finish(self._desk.settings.storage_end_s, tell)
+        await self.files.drain(self._desk.settings.storage_end_s, tell)
         self.ending = False
-        await self.files.rest()
+        await self.files.release_workers()
         then()
 
     async def _look(
         self, joined: Join | None, still: Callable[[], bool], tell: Callable[[str], None]
     ) -> None:
-        await self.files.look()
+        await self.files.refresh_steps()
         # A job that began without knowing what it has stored would begin from the beginning.
-        while joined is not None and self.files.blind and still():
-            tell(f"waiting for storage to say what this job has there: {self.files.blind}")
+        while joined is not None and self.files.unseen_reason and still():
+            tell(f"waiting for storage to say what this job has there: {self.files.unseen_reason}")
             await asyncio.sleep(_LOOK_AGAIN_S)
-            await self.files.look()
+            await self.files.refresh_steps()
         if joined is not None and still():
-            self._desk.outlet.record(joined_record(joined, self._facts, self.files.seen))
-        await self.files.keep_looking(lambda: still() and not self._runs())
+            self._desk.outlet.record(joined_record(joined, self._facts, self.files.listing))
+        await self.files.poll_steps(lambda: still() and not self._runs())
 
     def _runs(self) -> bool:
         return self._facts.plan.generation > self._facts.stopped

@@ -66,7 +66,7 @@ class TrainerSession:
         if problem := number_problem(message):
             raise FrameError(problem)
         if self._hear(message):
-            self._connection.take_turn().end()
+            self._connection.take_lease().release()
         else:
             await self._answering.begin(self._answer(message))
 

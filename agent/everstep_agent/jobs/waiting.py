@@ -46,8 +46,8 @@ class Waiting:
     def heard_again(self) -> None:
         """The member is there whose copies were fetched: they go when they are not needed."""
         if self._wanted is not None and self._wanted.ahead:
-            self._vault.site.counts.early_left_off += 1
-            self._vault.ongoing.leave_off(self._vault.fence)
+            self._vault.context.counters.early_discarded += 1
+            self._vault.tasks.cancel_ahead(self._vault.fence)
             del self._wanted.ahead[:]
 
     def over(self) -> None:

@@ -56,7 +56,7 @@ class FairShares:
         """Return how much is given out."""
         return self._held.total()
 
-    def next(self, waiting: Sequence[LeaseRequest]) -> int | None:
+    def next_admitted(self, waiting: Sequence[LeaseRequest]) -> int | None:
         """Return the place in the queue of whose turn it is, or None while nobody can be let in.
 
         The owner who has the least comes first, of equals the one whose last turn is longest ago,
@@ -71,11 +71,11 @@ class FairShares:
         ]
         if not may:
             return None
-        first = min(may, key=lambda place: self._had(waiting[place].owner))
+        first = min(may, key=lambda place: self._priority(waiting[place].owner))
         fits = self.held_bytes + waiting[first].size_bytes <= self._bytes_max
         return first if fits else None
 
-    def take(self, request: LeaseRequest) -> None:
+    def grant(self, request: LeaseRequest) -> None:
         """Give room to a message."""
         self._held[request.owner] += request.size_bytes
         self._turns += 1
@@ -84,13 +84,13 @@ class FairShares:
         if len(self._last_turns) > _OWNERS_MAX:
             del self._last_turns[next(iter(self._last_turns))]
 
-    def give_back(self, owner: str, size_bytes: int) -> None:
+    def release(self, owner: str, size_bytes: int) -> None:
         """So much of an owner's is not held any more."""
         self._held[owner] -= size_bytes
         if not self._held[owner]:
             del self._held[owner]
 
-    def _had(self, owner: str) -> tuple[int, int]:
+    def _priority(self, owner: str) -> tuple[int, int]:
         return self._held[owner], self._last_turns.get(owner, 0)
 
 
@@ -106,7 +106,7 @@ class MemoryLease:
         over, self._size_bytes = self._size_bytes - size_bytes, size_bytes
         self._give_back(over)
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Give the room to others; a second time is nothing."""
         self.shrink(0)
 
@@ -123,48 +123,50 @@ class MessageMemory:
     """
 
     def __init__(self, bytes_max: int, patience_s: float) -> None:
-        self.patience_s = patience_s
-        self._shares = FairShares(bytes_max)
+        self.timeout_s = patience_s
+        self._fair_shares = FairShares(bytes_max)
         self._waiting: list[tuple[LeaseRequest, asyncio.Future[None]]] = []
 
     @property
     def held_bytes(self) -> int:
         """Return how much is given out."""
-        return self._shares.held_bytes
+        return self._fair_shares.held_bytes
 
     @property
     def waiting(self) -> int:
         """Return how many messages wait for their turn."""
         return len(self._waiting)
 
-    async def turn(self, owner: str, size_bytes: int) -> MemoryLease:
+    async def acquire(self, owner: str, size_bytes: int) -> MemoryLease:
         """Return when there is room for a message."""
         if size_bytes <= SMALL_BYTES_MAX:
             return no_lease()
         request = LeaseRequest(owner, size_bytes)
         place = (request, asyncio.get_running_loop().create_future())
         self._waiting.append(place)
-        self._let_in()
+        self._admit_waiting()
         try:
             await place[1]
         except asyncio.CancelledError:
             if place in self._waiting:
                 self._waiting.remove(place)
             else:
-                self._shares.give_back(owner, size_bytes)
-            self._let_in()
+                self._fair_shares.release(owner, size_bytes)
+            self._admit_waiting()
             raise
-        return MemoryLease(lambda count: self._returned(owner, count), size_bytes)
+        return MemoryLease(lambda count: self._release(owner, count), size_bytes)
 
-    def _returned(self, owner: str, size_bytes: int) -> None:
+    def _release(self, owner: str, size_bytes: int) -> None:
         if size_bytes:
-            self._shares.give_back(owner, size_bytes)
-            self._let_in()
+            self._fair_shares.release(owner, size_bytes)
+            self._admit_waiting()
 
-    def _let_in(self) -> None:
-        while (place := self._shares.next([request for request, _ in self._waiting])) is not None:
+    def _admit_waiting(self) -> None:
+        while (
+            place := self._fair_shares.next_admitted([request for request, _ in self._waiting])
+        ) is not None:
             request, entered = self._waiting.pop(place)
-            self._shares.take(request)
+            self._fair_shares.grant(request)
             # One that is cancelled in the same turn of the loop gives it back itself.
             if not entered.done():
                 entered.set_result(None)

@@ -23,42 +23,42 @@ class PersistState:
     stored: tuple[StoredStep, ...] = ()
     _attempts: dict[CopyKey, int] = field(default_factory=dict)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another job has the same name."""
         self.steps, self.replicas, self.stored = (), frozenset(), ()
         self.on_disk, self.failures, self._attempts = {}, {}, {}
 
-    def elsewhere(self) -> None:
+    def change_location(self) -> None:
         """The job names another place: nothing is there yet, as far as is known."""
         self.stored, self.on_disk, self.failures, self._attempts = (), {}, {}, {}
 
-    def direct(self, steps: tuple[StepKey, ...], replicas: frozenset[int]) -> None:
+    def apply_directive(self, steps: tuple[StepKey, ...], replicas: frozenset[int]) -> None:
         """Take the controller's word; what it does not name any more is no failure any more."""
         self.steps, self.replicas = steps, replicas
         self.failures = {key: why for key, why in self.failures.items() if key in steps}
 
-    def keeping(self, recoverable: Recoverable) -> Recoverable:
+    def retaining(self, recoverable: Recoverable) -> Recoverable:
         """Return what may be freed, without what is on its way to storage."""
         steps = [key for key in self.steps if key not in self.failures]
         storing = frozenset((key.generation, key.step) for key in steps)
         on_disk = frozenset(key for key in self.on_disk if step_of(key) in steps)
         return replace(recoverable, storing=storing, on_disk=on_disk)
 
-    def wants(self, key: CopyKey, *, replica: bool) -> bool:
+    def should_persist(self, key: CopyKey, *, replica: bool) -> bool:
         """Return whether a copy is to be written."""
         step = step_of(key)
         if step not in self.steps or step in self.failures or key in self.on_disk:
             return False
         return not replica or key.rank in self.replicas
 
-    def wrote(self, facts: CopyManifest) -> None:
+    def mark_persisted(self, manifest: CopyManifest) -> None:
         """A copy is a file now."""
-        self._attempts.pop(facts.key, None)
-        self.on_disk[facts.key] = facts
+        self._attempts.pop(manifest.key, None)
+        self.on_disk[manifest.key] = manifest
         told = sorted({step_of(key) for key in self.on_disk})[-_STEPS_TOLD_MAX:]
         self.on_disk = {key: one for key, one in self.on_disk.items() if step_of(key) in told}
 
-    def failed(self, key: CopyKey, reason: str) -> bool:
+    def mark_failed(self, key: CopyKey, reason: str) -> bool:
         """An attempt failed; return whether the step was given up."""
         attempts = self._attempts[key] = self._attempts.get(key, 0) + 1
         if attempts < ATTEMPTS_MAX:

@@ -23,7 +23,7 @@ class Publisher:
 
     def __init__(self, vault: JobVault, spawn: Spawn) -> None:
         self._vault = vault
-        self._wishes = vault.wishes
+        self._state = vault.persist_state
         self._spawn = spawn
         self._wanted: fleet_pb2.Publish | None = None
         self._done: fleet_pb2.Publish | None = None
@@ -35,51 +35,55 @@ class Publisher:
         """Return whether ``latest`` still has to be moved."""
         return self._wanted is not None and self._wanted != self._done
 
-    def direct(self, publish: fleet_pb2.Publish | None) -> None:
+    def set_target(self, publish: fleet_pb2.Publish | None) -> None:
         """Take the controller's word."""
         self._wanted = publish
 
-    def advance(self, mark: StorageTarget) -> None:
+    def start_due(self, storage_target: StorageTarget) -> None:
         """Begin what is due; one after another."""
         if self.pending and (self._task is None or self._task.done()):
-            self._task = self._spawn(self._publish(mark), f"publish {self._vault.job}")
+            self._task = self._spawn(self._publish(storage_target), f"publish {self._vault.job}")
 
-    async def _publish(self, mark: StorageTarget) -> None:
+    async def _publish(self, storage_target: StorageTarget) -> None:
         attempts = 0
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
-                moved = await mark.clerks.ask(_request(wanted, mark), LatestMoved)
-                seen = await mark.clerks.ask(ListSteps(mark.place), StepListing)
+                moved = await storage_target.workers.ask(
+                    _request(wanted, storage_target), LatestMoved
+                )
+                seen = await storage_target.workers.ask(
+                    ListSteps(storage_target.location), StepListing
+                )
             except StorageError as error:
                 attempts += 1
-                self._failed(wanted, error)
+                self._record_failure(wanted, error)
                 if isinstance(error, StorageRefusedError) or attempts == _ATTEMPTS_MAX:
                     self._done = wanted
                 else:
                     await asyncio.sleep(_RETRY_S)
                 continue
             logger.info("job %s: storage: %s", self._vault.job, moved.reason)
-            self._wishes.stored, self.trouble = seen.steps, ""
+            self._state.stored, self.trouble = seen.steps, ""
             self._done = wanted
-            self._vault.changed()
+            self._vault.notify_change()
 
-    def _failed(self, wanted: fleet_pb2.Publish, error: StorageError) -> None:
+    def _record_failure(self, wanted: fleet_pb2.Publish, error: StorageError) -> None:
         self.trouble = str(error)
         logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
         if wanted.HasField("target"):
             key = StepKey(wanted.target.generation, wanted.target.step)
-            self._wishes.failures[key] = str(error)
-        self._vault.changed()
+            self._state.failures[key] = str(error)
+        self._vault.notify_change()
 
 
-def _request(wanted: fleet_pb2.Publish, mark: StorageTarget) -> MoveLatest:
+def _request(wanted: fleet_pb2.Publish, storage_target: StorageTarget) -> MoveLatest:
     target = stored_from_wire(wanted.target) if wanted.HasField("target") else None
     files = tuple(
         StoredFile(file.rank, file.root_hash, file.size_bytes, file.layout) for file in wanted.files
     )
     keep = tuple(StepKey(step.generation, step.step) for step in wanted.keep)
     return MoveLatest(
-        place=mark.place,
+        place=storage_target.location,
         generation=wanted.generation,
         target=target,
         files=files,

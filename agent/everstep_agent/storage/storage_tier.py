@@ -24,17 +24,17 @@ from everstep_proto.generated import fleet_pb2
 class StorageTier:
     """See FileTier."""
 
-    def __init__(self, mark: StorageTarget, allocator: Allocator) -> None:
-        self._mark = mark
+    def __init__(self, storage_target: StorageTarget, allocator: Allocator) -> None:
+        self._target = storage_target
         self._allocator = allocator
 
     async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileName, ...]:
         """See FileTier."""
         key = StepKey(step.generation, step.step)
-        seen = await self._mark.clerks.ask(ListSteps(self._mark.place, key), StepListing)
+        seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)
         whole = {stored.key: stored.manifest_hash for stored in seen.steps}
         if seen.manifest is None:
-            raise BadFileError(f"{key} is not whole in {self._mark.place.path}")
+            raise BadFileError(f"{key} is not whole in {self._target.location.path}")
         # A step that has lost a file since may have the same part of the state in another one.
         found = whole.get(key) or record_hash(encode_record(seen.manifest))
         if step.manifest_hash and found != step.manifest_hash:
@@ -51,9 +51,9 @@ class StorageTier:
 
     async def manifest(self, name: FileName) -> CopyManifest:
         """See FileTier."""
-        request = DescribeFile(self._mark.place, step_of(name.key), name.key.rank)
+        request = DescribeFile(self._target.location, step_of(name.key), name.key.rank)
         try:
-            found = (await self._mark.clerks.ask(request, FileDescribed)).description
+            found = (await self._target.workers.ask(request, FileDescribed)).description
         except StorageRefusedError as error:
             raise BadFileError(str(error)) from error
         if found is None:
@@ -68,22 +68,22 @@ class StorageTier:
 
     async def load(self, facts: CopyManifest) -> Region:
         """See FileTier."""
-        place, key = self._mark.place, facts.key
+        place, key = self._target.location, facts.key
         request = FillCopy(place, step_of(key), key.rank, facts.root_hash)
         demand = AllocationRequest(
-            self._mark.clerks.user.uid, 1, facts.size_bytes, "everstep-stored"
+            self._target.workers.user.uid, 1, facts.size_bytes, "everstep-stored"
         )
         (region,) = await self._allocator.allocate(demand)
         # Another process has it mapped until it has answered: it is never used for anything else.
         region.lent = True
         try:
-            filled = await self._mark.clerks.ask(request, CopyFilled, [region.fd])
+            filled = await self._target.workers.ask(request, CopyFilled, [region.fd])
             if filled.description.entries != facts.entries:
                 raise BadFileError(f"the file of {key} changed while it was read")
         except StorageRefusedError as error:
-            region.drop()
+            region.release()
             raise BadFileError(str(error)) from error
         except BaseException:
-            region.drop()
+            region.release()
             raise
         return region

@@ -24,14 +24,14 @@ class StorageWorkerPool:
     def __init__(self, path: str, user: JobUser, silence_s: float, at_once: int) -> None:
         self.user = user
         self._bucket = path.startswith("s3://")
-        self.silence_s = silence_s
+        self.stall_s = silence_s
         self._turns = asyncio.Semaphore(at_once)
         self._idle: StorageWorkerProcess | None = None
         self._gone: list[StorageWorkerProcess] = []
         self._closed = False
 
     @property
-    def idle(self) -> int | None:
+    def idle_pid(self) -> int | None:
         """Return the process that waits for more, if one does."""
         return self._idle.process.pid if self._idle else None
 
@@ -44,16 +44,16 @@ class StorageWorkerPool:
     async def ask(self, request: object, answer: type[T], fds: Sequence[int] = ()) -> T:
         """Return the answer to one request. Raises StorageError."""
         async with self._turns:
-            clerk = await self._hired()
+            worker = await self._take_worker()
             try:
-                answered = await clerk.ask(request, answer, fds, self.silence_s)
+                answered = await worker.ask(request, answer, fds, self.stall_s)
             except StorageRefusedError:
-                await self._keep(clerk)
+                await self._return_worker(worker)
                 raise
             except BaseException:
-                await self._abandon(clerk)
+                await self._abandon(worker)
                 raise
-            await self._keep(clerk)
+            await self._return_worker(worker)
             return answered
 
     async def close(self) -> None:
@@ -63,46 +63,46 @@ class StorageWorkerPool:
         if idle is not None:
             self._dismiss(idle)
         if self.hung:
-            await asyncio.gather(*(one.leave() for one in self._gone))
+            await asyncio.gather(*(one.wait_exit() for one in self._gone))
 
-    async def _hired(self) -> StorageWorkerProcess:
+    async def _take_worker(self) -> StorageWorkerProcess:
         idle, self._idle = self._idle, None
         if idle is not None and idle.process.poll() is None:
             return idle
         if self.hung >= _HUNG_MAX:
             raise StorageError(f"{self.hung} processes hang in this path's file system already")
         try:
-            clerk = StorageWorkerProcess(self._bucket)
+            worker = StorageWorkerProcess(self._bucket)
         except OSError as error:
             raise StorageError(f"no storage process could be started: {error}") from error
         try:
-            await clerk.become(self.user)
+            await worker.assume_user(self.user)
         except BaseException:
-            await self._abandon(clerk)
+            await self._abandon(worker)
             raise
-        return clerk
+        return worker
 
-    async def _keep(self, clerk: StorageWorkerProcess) -> None:
+    async def _return_worker(self, worker: StorageWorkerProcess) -> None:
         if self._closed:  # while it was at work
-            self._dismiss(clerk)
+            self._dismiss(worker)
             await self.close()
         elif self._idle is None:
-            self._idle = clerk
+            self._idle = worker
         else:
-            self._dismiss(clerk)
+            self._dismiss(worker)
 
-    def _dismiss(self, clerk: StorageWorkerProcess) -> None:
-        clerk.dismiss()
-        self._gone.append(clerk)
+    def _dismiss(self, worker: StorageWorkerProcess) -> None:
+        worker.dismiss()
+        self._gone.append(worker)
 
-    async def _abandon(self, clerk: StorageWorkerProcess) -> None:
-        self._gone.append(clerk)
+    async def _abandon(self, worker: StorageWorkerProcess) -> None:
+        self._gone.append(worker)
         try:
-            dead = await clerk.kill()
+            dead = await worker.kill()
         except asyncio.CancelledError:
             # Asked to hurry, perhaps because the loop ends: with it ends whoever would reap.
-            await clerk.kill()
+            await worker.kill()
             raise
         if not dead:
-            pid = clerk.process.pid
+            pid = worker.process.pid
             logger.warning("storage process %d hangs in the kernel and does not die", pid)

@@ -25,15 +25,15 @@ class ChildExit:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         """Begin. Raises OSError when no descriptor is left for it."""
         self._process = process
-        self._came = asyncio.Event()
+        self._exited = asyncio.Event()
         self._descriptor = os.pidfd_open(process.pid)
         asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
 
-    async def within(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Return whether it is dead, waiting at most so long."""
         try:
             async with asyncio.timeout(seconds):
-                await self._came.wait()
+                await self._exited.wait()
         except TimeoutError:
             return False
         return True
@@ -43,7 +43,7 @@ class ChildExit:
         os.close(self._descriptor)
         # At once: a pidfd can be read when the last thread has ended.
         self._process.wait()
-        self._came.set()
+        self._exited.set()
 
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class StorageWorkerProcess:
         finally:
             theirs.close()
         try:
-            self._death = ChildExit(self.process)
+            self._exit = ChildExit(self.process)
         except OSError:
             ours.close()
             self.process.kill()
@@ -103,7 +103,7 @@ class StorageWorkerProcess:
         self._killed = False
         self._connection = Connection(ours, Peer(self.process.pid, os.geteuid()))
 
-    async def become(self, user: JobUser) -> None:
+    async def assume_user(self, user: JobUser) -> None:
         """Have it take the user's rights. Raises StorageError."""
         request = messages.AssumeUser(
             uid=user.uid,
@@ -141,10 +141,10 @@ class StorageWorkerProcess:
         """Let it end by itself."""
         self._connection.close()
 
-    async def leave(self) -> bool:
+    async def wait_exit(self) -> bool:
         """Wait until it has ended; False when not even a signal ends it."""
         self.dismiss()
-        if not self._killed and await self._death.within(_GOODBYE_S):
+        if not self._killed and await self._exit.wait(_GOODBYE_S):
             return True
         return await self.kill()
 
@@ -154,7 +154,7 @@ class StorageWorkerProcess:
         self._connection.close()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        return await self._death.within(_DEATH_S)
+        return await self._exit.wait(_DEATH_S)
 
 
 class StorageRefusedError(StorageError):

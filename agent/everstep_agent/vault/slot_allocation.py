@@ -38,41 +38,43 @@ class SlotRequest:
 
 
 async def allocate_slots(
-    site: VaultContext, wanted: SlotRequest, generation: int, rank: int
+    context: VaultContext, wanted: SlotRequest, generation: int, rank: int
 ) -> list[Region]:
     """Return new memory for the slots of a rank. Raises MemoryShortError."""
-    return await _as_many_as_fit(site, wanted, f"everstep-{wanted.job:.80}-{generation}-{rank}")
+    return await _as_many_as_fit(context, wanted, f"everstep-{wanted.job:.80}-{generation}-{rank}")
 
 
-async def retire_if_needed(site: VaultContext, before: RankMemory, wanted: SlotRequest) -> None:
+async def retire_if_needed(context: VaultContext, before: RankMemory, wanted: SlotRequest) -> None:
     """Give up the slots that new ones replace, if the new ones fit only then."""
-    demand = _demand(wanted, wanted.slots, "")
-    if await site.allocator.fits(demand):
+    request = _demand(wanted, wanted.slots, "")
+    if await context.allocator.fits(request):
         return
-    if await site.allocator.fits(demand, before.held()):
-        before.retire(site.shelf)
+    if await context.allocator.fits(request, before.live_regions()):
+        before.retire(context.region_store)
 
 
 async def store_slots(
-    site: VaultContext, job: str, owner: SlotOwner, made: Iterable[Region]
+    context: VaultContext, job: str, owner: SlotOwner, made: Iterable[Region]
 ) -> RankMemory:
     """Return new memory as empty slots that outlive a restart of the agent."""
     regions = dict(enumerate(made))
     slots = [SnapshotSlot(index) for index in regions]
-    table = SlotTable(owner.generation, owner.rank, regions[0].size_bytes, slots, site.next_epoch)
+    table = SlotTable(
+        owner.generation, owner.rank, regions[0].size_bytes, slots, context.next_epoch
+    )
     memory = RankMemory(job, table, regions, {})
-    memory.holder, memory.lot = owner.pid, site.next_epoch()
+    memory.writer_pid, memory.allocation = owner.pid, context.next_epoch()
     for slot in slots:
-        fd, shelved = regions[slot.index].fd, memory.shelved(slot)
-        memory.names[slot.index] = await site.shelf.put(fd, shelved, site.workers)
+        fd, shelved = regions[slot.index].fd, memory.stored_region(slot)
+        memory.names[slot.index] = await context.region_store.add(fd, shelved, context.threads)
     return memory
 
 
-async def _as_many_as_fit(site: VaultContext, wanted: SlotRequest, name: str) -> list[Region]:
+async def _as_many_as_fit(context: VaultContext, wanted: SlotRequest, name: str) -> list[Region]:
     slots = wanted.slots
     while True:
         try:
-            return await site.allocator.allocate(_demand(wanted, slots, name))
+            return await context.allocator.allocate(_demand(wanted, slots, name))
         except MemoryShortError as error:
             if slots <= wanted.slots_min:
                 raise

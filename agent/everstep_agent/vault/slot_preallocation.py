@@ -45,39 +45,39 @@ def slot_sizes_of_plan(
 class PreallocatedSlots:
     """One job's. No process has seen any of it; each rank's goes to the first one that asks."""
 
-    def __init__(self, site: VaultContext) -> None:
-        self._site = site
+    def __init__(self, context: VaultContext) -> None:
+        self._context = context
         self._ready: dict[tuple[int, int], list[Region]] = {}
         # Ranks that have asked already: nothing is made for them any more.
         self._asked: set[tuple[int, int]] = set()
         # Made while this node waits as a spare, for whichever ranks come here.
-        self._stock: list[list[Region]] = []
+        self._spare: list[list[Region]] = []
         self._one_at_a_time = asyncio.Lock()
 
-    async def stock(self, one: SlotRequest, ranks: int) -> None:
+    async def prepare_spare(self, one: SlotRequest, ranks: int) -> None:
         """Have the slots of so many ranks for the next generation. Raises MemoryShortError."""
         async with self._one_at_a_time:
-            before, self._stock = self._stock, []
+            before, self._spare = self._spare, []
             for regions in before:
-                if len(self._stock) < ranks and _fits(regions, one):
-                    self._stock.append(regions)
+                if len(self._spare) < ranks and _fits(regions, one):
+                    self._spare.append(regions)
                 else:
                     _drop(regions)
             name = f"everstep-{one.job:.80}-spare"
-            demand = AllocationRequest(
+            request = AllocationRequest(
                 one.uid, one.slots, one.slot_bytes, name, one.job, spare=True
             )
-            while len(self._stock) < ranks:
-                self._stock.append(await self._site.allocator.allocate(demand))
+            while len(self._spare) < ranks:
+                self._spare.append(await self._context.allocator.allocate(request))
 
-    async def make(self, generation: int, wanted: Mapping[int, SlotRequest]) -> None:
+    async def allocate_for(self, generation: int, wanted: Mapping[int, SlotRequest]) -> None:
         """Make the slots of these ranks, as far as there is memory for all of them."""
         try:
-            await self._make(generation, wanted)
+            await self._allocate_for(generation, wanted)
         finally:
-            self._drop_stock()
+            self._release_spare()
 
-    async def _make(self, generation: int, wanted: Mapping[int, SlotRequest]) -> None:
+    async def _allocate_for(self, generation: int, wanted: Mapping[int, SlotRequest]) -> None:
         for rank, one in wanted.items():
             key = (generation, rank)
             async with self._one_at_a_time:
@@ -85,15 +85,15 @@ class PreallocatedSlots:
                     continue
                 try:
                     whole = replace(one, slots_min=one.slots)
-                    self._ready[key] = self._from_stock(whole) or await allocate_slots(
-                        self._site, whole, generation, rank
+                    self._ready[key] = self._take_spare(whole) or await allocate_slots(
+                        self._context, whole, generation, rank
                     )
                 except MemoryShortError as error:  # it will be said, and fewer made, when asked for
                     logger.info("slots of rank %d ahead of time: %s", rank, error)
                     return
             asyncio.get_running_loop().call_later(_KEPT_S, self._give_back, key)
 
-    async def take(self, owner: SlotOwner, size_bytes: int) -> list[Region]:
+    async def take_slots(self, owner: SlotOwner, size_bytes: int) -> list[Region]:
         """Return the slots of a rank that asks for so much; none where they do not fit.
 
         Waits for those that are being made: the caller would wait as long for its own.
@@ -108,20 +108,20 @@ class PreallocatedSlots:
         return []
 
     @property
-    def waiting_bytes(self) -> int:
+    def idle_bytes(self) -> int:
         """Return how much ``release`` would give back."""
-        sets = [*self._ready.values(), *self._stock]
+        sets = [*self._ready.values(), *self._spare]
         return sum(region.size_bytes for regions in sets for region in regions)
 
     def release(self) -> bool:
         """Give all back: somebody needs it now; False when there was nothing."""
-        found = bool(self._ready or self._stock)
-        self._drop_stock()
+        found = bool(self._ready or self._spare)
+        self._release_spare()
         for key in list(self._ready):
             self._give_back(key)
         return found
 
-    def over(self, generation: int) -> None:
+    def end_generation(self, generation: int) -> None:
         """A generation and those before it ask for nothing any more."""
         for key in [key for key in self._ready if key[0] <= generation]:
             self._give_back(key)
@@ -130,14 +130,14 @@ class PreallocatedSlots:
     def _give_back(self, key: tuple[int, int]) -> None:
         _drop(self._ready.pop(key, []))
 
-    def _from_stock(self, one: SlotRequest) -> list[Region]:
-        for number, regions in enumerate(self._stock):
+    def _take_spare(self, one: SlotRequest) -> list[Region]:
+        for number, regions in enumerate(self._spare):
             if _fits(regions, one):
-                return self._stock.pop(number)
+                return self._spare.pop(number)
         return []
 
-    def _drop_stock(self) -> None:
-        stock, self._stock = self._stock, []
+    def _release_spare(self) -> None:
+        stock, self._spare = self._spare, []
         for regions in stock:
             _drop(regions)
 
@@ -149,4 +149,4 @@ def _fits(regions: list[Region], one: SlotRequest) -> bool:
 
 def _drop(regions: list[Region]) -> None:
     for region in regions:
-        region.drop()
+        region.release()

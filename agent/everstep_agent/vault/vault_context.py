@@ -28,11 +28,11 @@ class VaultCounters:
     # Copies fetched while a member was only silent, and how often that was for nothing.
     early_copies: int = 0
     early_bytes: int = 0
-    early_left_off: int = 0
+    early_discarded: int = 0
     stored: int = 0
     stored_bytes: int = 0
     stored_s: float = 0.0
-    storing_failures: int = 0
+    store_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,21 @@ class VaultContext:
 
     node: str
     slots_per_rank: int
-    workers: ThreadPool
+    threads: ThreadPool
     outgoing: TransferEngine
     incoming: TransferEngine
     allocator: Allocator
-    shelf: RegionStore
+    region_store: RegionStore
     next_epoch: Callable[[], int]
     # For what is long, from and to anybody.
-    rooms: MessageMemories
+    message_memories: MessageMemories
     # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
-    cut_kept_s: float = 30.0
-    counts: VaultCounters = field(default_factory=VaultCounters)
+    partial_kept_s: float = 30.0
+    counters: VaultCounters = field(default_factory=VaultCounters)
     # With TLS, or (None) without, from and to anybody; and who refused that.
-    secrecy: TlsCertificates | None = None
+    certificates: TlsCertificates | None = None
     refusals: RefusalWatch = field(default_factory=RefusalWatch)
 
-    def remote(self, node: str, address: str, job: str, transfer_key: bytes) -> RemoteAgent:
+    def remote_agent(self, node: str, address: str, job: str, transfer_key: bytes) -> RemoteAgent:
         """Return another node, as this one speaks with it."""
-        return RemoteAgent(address, job, transfer_key, node, self.secrecy, self.refusals)
+        return RemoteAgent(address, job, transfer_key, node, self.certificates, self.refusals)

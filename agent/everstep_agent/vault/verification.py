@@ -37,14 +37,14 @@ class CopyVerifier:
 
     def __init__(
         self,
-        site: VaultContext,
+        context: VaultContext,
         holdings: Holdings,
-        asker: Callable[[], Requester],
+        requester: Callable[[], Requester],
         report_bad: Callable[[str], None],
     ) -> None:
-        self._site = site
+        self._context = context
         self._holdings = holdings
-        self._asker = asker
+        self._requester = requester
         self._report_bad = report_bad
 
     async def verify_slot(self, memory: RankMemory, slot: SnapshotSlot) -> str:
@@ -54,79 +54,79 @@ class CopyVerifier:
         """
         epoch, expected = slot.epoch, slot.root_hash
         entries, size_bytes = slot.entries, slot.extent_bytes
-        region = memory.regions[slot.index].hold()
+        region = memory.regions[slot.index].retain()
         problem, found = "", b""
         try:
-            async with memory.verifying:
-                found, problem = await self._site.workers.run(
+            async with memory.verify_lock:
+                found, problem = await self._context.threads.run(
                     lambda: (hash_region(region, size_bytes), torn_shard(region, entries))
                 )
-                self._site.counts.torn += bool(problem)
+                self._context.counters.torn += bool(problem)
         except (OSError, ValueError) as error:
             problem = f"could not be read: {error}"
         finally:
-            region.drop()
+            region.release()
         if not problem and expected and found != expected:
             problem = "is not what was verified before"
         if not problem:
-            memory.table.verified(slot, epoch, found)
+            memory.table.mark_verified(slot, epoch, found)
             return ""
         return problem if slot.epoch == epoch and slot.apply(SlotEvent.FOUND_BAD) else ""
 
-    async def verify_again(self, held: PinnedCopy) -> bool:
+    async def verify_again(self, pinned: PinnedCopy) -> bool:
         """Hash a held copy again, drop it when its bytes changed; return whether it is good."""
-        facts = held.facts
-        found = await hash_in_parallel(self._site.workers, held.region, facts.size_bytes)
-        if found == facts.root_hash:
+        manifest = pinned.manifest
+        found = await hash_in_parallel(self._context.threads, pinned.region, manifest.size_bytes)
+        if found == manifest.root_hash:
             return True
-        self._holdings.discard(held)
-        self._report_bad(f"{facts.key} on {self._site.node} changed after it was verified")
+        self._holdings.discard(pinned)
+        self._report_bad(f"{manifest.key} on {self._context.node} changed after it was verified")
         return False
 
-    async def freeze(self, held: PinnedCopy) -> bool | None:
+    async def freeze(self, pinned: PinnedCopy) -> bool | None:
         """Freeze a copy and verify it: True when nobody can change it any more and it is good.
 
         None while a process of an older generation still has it mapped; False when it was bad.
         Bytes that were verified after they were frozen are not hashed again.
         """
-        region = held.region
-        if not held.retired or not await self._site.workers.run(region.freeze):
+        region = pinned.region
+        if not pinned.retired or not await self._context.threads.run(region.freeze):
             return None
-        if region.proven == held.facts.root_hash:
+        if region.verified_hash == pinned.manifest.root_hash:
             return True
-        if not await self.verify_again(held):
+        if not await self.verify_again(pinned):
             return False
-        region.proven = held.facts.root_hash
+        region.verified_hash = pinned.manifest.root_hash
         return True
 
-    async def immutable_region(self, held: PinnedCopy) -> Region | None:
+    async def immutable_region(self, pinned: PinnedCopy) -> Region | None:
         """Return verified memory that nobody can change any more; the caller drops it.
 
         None when the bytes are not what was verified. Where a process of an older generation still
         has the memory mapped (it may only be stopped, and go on at any time), the answer is a copy.
         Raises MemoryShortError when there is no memory for it.
         """
-        good = await self.freeze(held)
+        good = await self.freeze(pinned)
         if good is not None:
-            return held.region.hold() if good else None
-        size = held.facts.size_bytes
-        copied = await self._site.allocator.duplicate(self._asker(), held.region, size)
-        if await hash_in_parallel(self._site.workers, copied, size) == held.facts.root_hash:
-            copied.proven = held.facts.root_hash
+            return pinned.region.retain() if good else None
+        size = pinned.manifest.size_bytes
+        copied = await self._context.allocator.duplicate(self._requester(), pinned.region, size)
+        if await hash_in_parallel(self._context.threads, copied, size) == pinned.manifest.root_hash:
+            copied.verified_hash = pinned.manifest.root_hash
             return copied
-        copied.drop()
-        await self.verify_again(held)
+        copied.release()
+        await self.verify_again(pinned)
         return None
 
 
-async def hash_in_parallel(workers: ThreadPool, region: Region, size_bytes: int) -> bytes:
+async def hash_in_parallel(threads: ThreadPool, region: Region, size_bytes: int) -> bytes:
     """Return the root hash of the first bytes of a region, hashed by all threads that are free."""
-    await workers.run(partial(region.read, 0, 0))  # mapped once, before all threads begin
+    await threads.run(partial(region.read, 0, 0))  # mapped once, before all threads begin
     pieces = [
         partial(region_digests, region, start, min(start + _PIECE_BYTES, size_bytes))
         for start in range(0, size_bytes, _PIECE_BYTES)
     ]
-    digests = await asyncio.gather(*map(workers.run, pieces))
+    digests = await asyncio.gather(*map(threads.run, pieces))
     return root_of((digest for some in digests for digest in some), size_bytes)
 
 

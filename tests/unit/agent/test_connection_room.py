@@ -21,7 +21,7 @@ def test_who_takes_no_answer_is_not_waited_for_without_end(answer: object) -> No
         ours, theirs = socket.socketpair()
         rooms = message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=3)
         connection = Connection(ours, Peer(1, 1))
-        connection.queue(rooms, "demo")
+        connection.use_memory(rooms, "demo")
         with theirs, pytest.raises(FrameError, match="was not taken within 3 s"):
             await asyncio.wait_for(_send_on(connection, answer), 60)
         connection.close()

@@ -44,7 +44,7 @@ def test_others_have_their_turns_while_a_long_message_comes_and_goes() -> None:
 
         ends = [Connection(one, Peer(1, 1)) for one in socket.socketpair()]
         for end in ends:
-            end.queue(message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=60), "demo")
+            end.use_memory(message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=60), "demo")
         beside = asyncio.create_task(others())
         sent = asyncio.create_task(ends[0].send(message))
         assert await ends[1].receive([Commit]) == message
@@ -62,7 +62,7 @@ def test_a_message_that_follows_a_long_one_is_not_lost() -> None:
 
     async def scenario() -> None:
         ours, theirs = (Connection(one, Peer(1, 1)) for one in socket.socketpair())
-        theirs.queue(message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=60), "demo")
+        theirs.use_memory(message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=60), "demo")
 
         async def send_all() -> None:
             for message in messages:
@@ -146,9 +146,9 @@ def test_a_manifest_that_nothing_refers_to_goes_in_parts_and_wholly() -> None:
     rows = ManifestStore(database := sqlite3.connect(":memory:", isolation_level=None))
     manifests = [tuple(replace(entry) for entry in _MANY[:1000]) for _ in range(20)]
     for entries in manifests[:-1]:
-        finish(rows.keep(entries))
+        finish(rows.save(entries))
         rows.refer("memory", entries)
-    steps = sum(1 for _ in rows.keep(manifests[-1]))
+    steps = sum(1 for _ in rows.save(manifests[-1]))
     # One step for each row that is written, and more for those of the manifest that goes.
     assert steps > 1000 // 128 + 1
     rows.refer("memory", manifests[-1])

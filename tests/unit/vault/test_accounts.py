@@ -17,25 +17,25 @@ _MIB = 1 << 20
 
 def test_what_a_job_takes_comes_out_of_what_it_was_promised() -> None:
     accounts, made = MemoryAccounting(), [Promise("demo", 7, 10)]
-    assert accounts.others("next", made) == [JobShare("demo", 7, 0, 10)]
+    assert accounts.shares_of_others("next", made) == [JobShare("demo", 7, 0, 10)]
     accounts.add(7, "demo", 4)
-    assert accounts.others("next", made) == [JobShare("demo", 7, 4, 6)]
+    assert accounts.shares_of_others("next", made) == [JobShare("demo", 7, 4, 6)]
     accounts.add(7, "demo", 9)
-    assert accounts.others("next", made) == [JobShare("demo", 7, 13, 0)]
+    assert accounts.shares_of_others("next", made) == [JobShare("demo", 7, 13, 0)]
     accounts.add(7, "demo", -13)
-    assert accounts.others("next", []) == []
+    assert accounts.shares_of_others("next", []) == []
 
 
 def test_a_job_does_not_stand_in_its_own_way() -> None:
     accounts = MemoryAccounting()
     accounts.add(7, "demo", 4)
-    assert accounts.others("demo", [Promise("demo", 7, 10)]) == []
+    assert accounts.shares_of_others("demo", [Promise("demo", 7, 10)]) == []
 
 
 def test_what_another_user_left_under_the_name_is_no_part_of_the_promise() -> None:
     accounts = MemoryAccounting()
     accounts.add(8, "demo", 4)
-    assert accounts.others("next", [Promise("demo", 7, 10)]) == [
+    assert accounts.shares_of_others("next", [Promise("demo", 7, 10)]) == [
         JobShare("demo", 7, 0, 10),
         JobShare("demo", 8, 4, 0),
     ]
@@ -73,8 +73,8 @@ def test_what_was_given_out_and_came_back_leaves_nothing(
     for uid, job, size in changes:
         accounts.add(uid, job, size)
     assert accounts.used_bytes == sum(size for _, _, size in changes)
-    assert accounts.use(1).user_bytes == sum(size for uid, _, size in changes if uid == 1)
+    assert accounts.use_of(1).user_bytes == sum(size for uid, _, size in changes if uid == 1)
     for uid, job, size in changes:
         accounts.add(uid, job, -size)
     assert accounts.used_bytes == 0
-    assert accounts.others("none", []) == []
+    assert accounts.shares_of_others("none", []) == []

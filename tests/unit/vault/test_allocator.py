@@ -51,7 +51,7 @@ class _Kept:
     def evict(self, spared: Collection[str] = ()) -> bool:
         if not self.regions:
             return False
-        self.regions.pop(0)[1].drop()
+        self.regions.pop(0)[1].release()
         return True
 
     def evictable(self, uid: int, spared: Collection[str] = ()) -> MemoryUse:
@@ -106,7 +106,7 @@ def test_a_copy_is_of_ordinary_memory_whatever_the_pool_has(workers: ThreadPool)
     allocator, source = Allocator(workers, *node), allocate_region(5 * _PAGE, "test")
     with pytest.raises(MemoryShortError, match=re.escape("1 x 16.0 KiB would fit")):
         asyncio.run(allocator.duplicate(Requester(1), source, 5 * _PAGE))
-    source.drop()
+    source.release()
     assert allocator.used_bytes == 0
 
 
@@ -139,11 +139,11 @@ def test_what_a_promised_job_has_ready_is_not_freed_for_who_comes_after_it(
     workers: ThreadPool,
 ) -> None:
     allocator, kept = Allocator(workers, _Plenty(), MemoryLimits(total_bytes=3 * _PAGE)), _Kept()
-    allocator.kept = kept
+    allocator.evictable = kept
     allocator.promises = _Promised(Promise("first", 1, 2 * _PAGE))
     forecast = MemoryForecast(processes=1, snapshot_bytes=_PAGE, slots=2, replicas=False)
-    asyncio.run(allocator.refusal(Requester(2, "late", after_promises=True), forecast))
-    asyncio.run(allocator.refusal(Requester(1, "first", after_promises=True), forecast))
+    asyncio.run(allocator.forecast_refusal(Requester(2, "late", after_promises=True), forecast))
+    asyncio.run(allocator.forecast_refusal(Requester(1, "first", after_promises=True), forecast))
     assert kept.spared == [frozenset({"first"})]
 
 
@@ -160,7 +160,7 @@ def test_who_is_cancelled_while_pages_come_leaves_nothing_behind(
         work.cancel()
         (result,) = await asyncio.gather(work, return_exceptions=True)
         for region in result if isinstance(result, list) else ():
-            region.drop()  # it was faster
+            region.release()  # it was faster
 
     asyncio.run(cancelled())
     assert allocator.used_bytes == 0
@@ -169,7 +169,7 @@ def test_who_is_cancelled_while_pages_come_leaves_nothing_behind(
 def test_kept_memory_goes_only_where_its_going_helps(workers: ThreadPool) -> None:
     limits = MemoryLimits(total_bytes=4 * _PAGE, per_user_bytes=2 * _PAGE)
     allocator, kept = Allocator(workers, _Plenty(), limits), _Kept()
-    allocator.kept = kept
+    allocator.evictable = kept
 
     async def life() -> None:
         for uid in (1, 2):
@@ -184,7 +184,7 @@ def test_kept_memory_goes_only_where_its_going_helps(workers: ThreadPool) -> Non
         given += await allocator.allocate(AllocationRequest(4, 1, _PAGE, "test"))
         assert [uid for uid, _ in kept.regions] == [2]
         for region in given:
-            region.drop()
+            region.release()
 
     asyncio.run(life())
     kept.evict()

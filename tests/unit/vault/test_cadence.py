@@ -27,7 +27,7 @@ def _steps(cadence: Cadence, last: int, generation: int = 1) -> list[int]:
 def _told(rules: list[CadenceRule], generation: int = 1) -> Cadence:
     cadence = Cadence()
     for rule in rules:
-        cadence = cadence.told(generation, rule)
+        cadence = cadence.with_rule(generation, rule)
     return cadence
 
 
@@ -53,7 +53,7 @@ def test_the_same_rule_said_again_from_a_later_step_changes_nothing() -> None:
 def test_a_new_generation_begins_with_every_step() -> None:
     cadence = _told([CadenceRule(0, 4)])
     assert cadence.next_step(2, 1) == 1
-    assert _steps(cadence.told(2, CadenceRule(3, 2)), 8, generation=2) == [0, 1, 2, 4, 6, 8]
+    assert _steps(cadence.with_rule(2, CadenceRule(3, 2)), 8, generation=2) == [0, 1, 2, 4, 6, 8]
 
 
 @given(_RULES, st.lists(st.integers(0, 5), min_size=2, max_size=4))
@@ -69,7 +69,7 @@ def test_ranks_that_hear_of_a_rule_before_it_begins_take_the_same_steps(
         for step in range(81):
             for rule in rules:
                 if step == max(0, rule.start - early):
-                    cadence = cadence.told(1, rule)
+                    cadence = cadence.with_rule(1, rule)
             if cadence.next_step(1, step) == step:
                 taken.append(step)
         assert taken == expected
@@ -92,8 +92,8 @@ def test_a_planned_restart_adds_its_step_to_the_cadence_and_to_no_other_generati
     ]  # fmt: skip
     assert next_snapshot_step(tenth, None, 1, 11) == 20
     assert next_snapshot_step(_told([CadenceRule(0, 10)], 2), hold, 2, 11) == 20
-    assert hold.wants(1, 13)
-    assert not hold.wants(2, 13)
+    assert hold.is_last_step(1, 13)
+    assert not hold.is_last_step(2, 13)
 
 
 def test_ranks_wait_after_the_planned_step_and_once_more_where_it_was_missed() -> None:
@@ -112,12 +112,12 @@ def test_a_rank_asks_again_within_two_seconds_once_its_pace_is_known() -> None:
     pace, step, at_s = PollPace(), 0, 100.0
     asked = []
     while step < 2000:
-        pace = pace.asked(step, at_s)
+        pace = pace.after_question(step, at_s)
         asked.append(pace.ahead)
         step, at_s = step + pace.ahead, at_s + pace.ahead * 0.01
     assert asked[:4] == [1, 2, 4, 8]
     assert max(asked) * 0.01 <= 2
-    slower = pace.asked(step + 100, at_s + 1000)
+    slower = pace.after_question(step + 100, at_s + 1000)
     assert slower.ahead == 1
 
 
@@ -128,5 +128,5 @@ def test_a_rank_is_never_told_to_ask_again_now_or_before(
     pace, step, at_s = PollPace(), 0, 0.0
     for steps, seconds in questions:
         step, at_s = step + steps, at_s + seconds
-        pace = pace.asked(step, at_s)
+        pace = pace.after_question(step, at_s)
         assert pace.ahead >= 1

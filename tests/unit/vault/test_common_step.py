@@ -38,7 +38,7 @@ class Node:
 
     def verified(self) -> list[CopyKey]:
         slots = [slot for slot in self.table.slots if slot.state is SlotState.VERIFIED]
-        return sorted(self.table.key(slot) for slot in slots)
+        return sorted(self.table.copy_key(slot) for slot in slots)
 
     def copies(self) -> list[Copy]:
         own = [(key, False) for key in self.verified()]
@@ -58,7 +58,7 @@ class Node:
         waiting = [slot for slot in self.table.slots if slot.state is SlotState.COMMITTED]
         if waiting:
             oldest = min(waiting, key=lambda slot: slot.step)
-            self.table.verified(oldest, oldest.epoch, b"h")
+            self.table.mark_verified(oldest, oldest.epoch, b"h")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Job:
         if step % self.shape.every or self.shape.gives_up(node.rank, step):
             node.next_step += 1
             return
-        grant = node.table.begin(step, node.recoverable)
+        grant = node.table.begin_step(step, node.recoverable)
         node.next_step += grant is not None or not self.shape.waits
         if grant is None:
             return
@@ -147,7 +147,7 @@ class Job:
             frozenset(node.on_disk),
         )
         for slot in node.table.slots:
-            if node.table.reusable(slot, node.recoverable):
+            if node.table.is_reusable(slot, node.recoverable):
                 slot.apply(SlotEvent.FREED)
         node.replicas = {
             key for key in node.replicas if not node.recoverable.frees(key, replica=True)

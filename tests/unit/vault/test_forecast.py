@@ -68,7 +68,7 @@ def test_what_is_said_to_fit_does(job: MemoryForecast, left: int) -> None:
     assert (said is None) == (job.total_bytes() <= left)
     if said is None:
         return
-    smaller = replace(job, snapshot_bytes=left // job.copies(job.slots))
+    smaller = replace(job, snapshot_bytes=left // job.copies_max(job.slots))
     assert forecast_refusal(smaller, room) is None
     for slots in range(SLOTS_MIN, job.slots):
         if f" {slots} slots each" in said:

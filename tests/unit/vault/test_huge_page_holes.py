@@ -19,8 +19,8 @@ def test_memory_that_is_only_read_has_the_same_hash_and_the_same_copy() -> None:
     assert hash_region(region, size) == hash_bytes(memoryview(content))
     copy = duplicate_region(region, size, "copy")
     assert copy.view()[:size] == content
-    region.drop()
-    copy.drop()
+    region.release()
+    copy.release()
 
 
 def test_a_shard_in_memory_that_is_only_read_is_found_torn() -> None:
@@ -30,7 +30,7 @@ def test_a_shard_in_memory_that_is_only_read_is_found_torn() -> None:
     assert torn_shard(region, (good,)) == ""
     region.writable()[4095] = 1
     assert "shard w" in torn_shard(region, (good,))
-    region.drop()
+    region.release()
 
 
 def test_memory_that_became_shorter_is_an_error_and_no_end_without_end() -> None:
@@ -38,4 +38,4 @@ def test_memory_that_became_shorter_is_an_error_and_no_end_without_end() -> None
     region.pooled = True
     with pytest.raises(OSError, match="shorter"):
         region.read(4000, 5000)
-    region.drop()
+    region.release()

@@ -31,7 +31,7 @@ from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, RootHash, hash_b
 def region() -> Iterator[Region]:
     made = allocate_region(5000, "test")
     yield made
-    made.drop()
+    made.release()
 
 
 def test_memory_comes_in_whole_pages_that_are_all_present(region: Region) -> None:
@@ -50,7 +50,7 @@ def test_every_kind_of_page_is_there_or_another_is(kind: HugePages) -> None:
     with mmap.mmap(made.fd, made.size_bytes) as memory:
         memory[-1] = 7
     assert made.view()[made.size_bytes - 1] == 7
-    made.drop()
+    made.release()
 
 
 def test_pages_are_populated_and_not_only_allocated() -> None:
@@ -59,7 +59,7 @@ def test_pages_are_populated_and_not_only_allocated() -> None:
     assert os.fstat(made.fd).st_blocks == 0
     populate(made.fd, 0, 1 << 19, HugePages.NONE)
     assert os.fstat(made.fd).st_blocks * 512 == 1 << 19
-    made.drop()
+    made.release()
 
 
 def test_the_pieces_of_a_region_cover_it() -> None:
@@ -76,7 +76,7 @@ def _blocks_seen_meanwhile(size: int) -> set[int]:
     thread.start()
     while thread.is_alive():
         seen.add(os.fstat(made.fd).st_blocks * 512)
-    made.drop()
+    made.release()
     return seen
 
 
@@ -138,18 +138,18 @@ def test_a_duplicate_keeps_the_bytes_of_its_moment(region: Region) -> None:
     copied = duplicate_region(region, 6, "copy")
     os.pwrite(region.fd, b"after!", 0)
     assert bytes(copied.view()[:6]) == b"before"
-    assert copied.frozen()
-    copied.drop()
+    assert copied.is_frozen()
+    copied.release()
 
 
 def test_memory_is_closed_by_its_last_user() -> None:
     region = allocate_region(1, "test")
     closed: list[bool] = []
     region.on_close = lambda: closed.append(True)
-    region.hold()
-    region.drop()
+    region.retain()
+    region.release()
     assert not closed
-    region.drop()
+    region.release()
     assert closed
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(region.fd)

@@ -44,13 +44,13 @@ def test_a_replica_does_not_wait_for_the_pages_of_a_large_request() -> None:
 
         async def large() -> None:
             for region in await allocator.allocate(AllocationRequest(1, 64, 4096, "large")):
-                region.drop()
+                region.release()
             ready.append("large")
 
         async def replica() -> None:
-            region = await allocator.unpopulated(AllocationRequest(2, 1, 4096, "replica"))
-            allocator.populated(region)
-            region.drop()
+            region = await allocator.allocate_unpopulated(AllocationRequest(2, 1, 4096, "replica"))
+            allocator.mark_populated(region)
+            region.release()
             ready.append("replica")
 
         await asyncio.gather(large(), replica())
@@ -67,7 +67,7 @@ def test_what_is_promised_is_gone_for_the_next_one_who_asks() -> None:
         assert isinstance(first, list)
         assert isinstance(second, MemoryShortError)
         assert "jobs.memory_bytes_max leaves 4.0 MiB" in str(second)
-        first[0].drop()
+        first[0].release()
         assert allocator.used_bytes == 0
 
     _with_allocator(100 * _MIB, scenario, MemoryLimits(total_bytes=10 * _MIB))
@@ -77,7 +77,7 @@ def test_nobody_is_refused_for_what_is_being_made_before_it_is_there() -> None:
     async def scenario(allocator: Allocator) -> None:
         asked = [allocator.allocate(AllocationRequest(1, 1, 6 * _MIB, "one")) for _ in range(3)]
         for (region,) in await asyncio.gather(*asked):
-            region.drop()
+            region.release()
 
     # What the node says does not go down here, so each fits once nothing is under way.
     _with_allocator(10 * _MIB, scenario)
@@ -86,9 +86,9 @@ def test_nobody_is_refused_for_what_is_being_made_before_it_is_there() -> None:
 def test_who_gives_up_while_pages_are_made_owes_nothing() -> None:
     async def scenario(allocator: Allocator) -> None:
         task = asyncio.create_task(allocator.allocate(AllocationRequest(1, 64, 4096, "large")))
-        replica = await allocator.unpopulated(AllocationRequest(2, 1, 4096, "asked later"))
-        allocator.populated(replica)
-        replica.drop()
+        replica = await allocator.allocate_unpopulated(AllocationRequest(2, 1, 4096, "asked later"))
+        allocator.mark_populated(replica)
+        replica.release()
         assert not task.done()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -87,7 +87,7 @@ def test_what_is_said_to_fit_does(pieces: int, ordinary: int, huge: int, limit: 
     left = capacity_left(
         NodeCapacity(ordinary, huge * _HUGE), MemoryLimits(total_bytes=limit), NO_USE
     )
-    largest = left.largest(pieces)
+    largest = left.largest_piece(pieces)
     assert largest == 0 or left.fits(pieces, largest)
     assert not left.fits(pieces, left.size_bytes // pieces + 1)
 

@@ -33,12 +33,12 @@ def _table(slots: int = 3, generation: int = 1) -> SlotTable:
 
 
 def _save(table: SlotTable, step: int, recoverable: Recoverable) -> SnapshotSlot | None:
-    grant = table.begin(step, recoverable)
+    grant = table.begin_step(step, recoverable)
     if grant is None:
         return None
     slot = table.commit(Commit(step, grant.slot, grant.epoch, _ENTRIES))
     assert isinstance(slot, SnapshotSlot)
-    table.verified(slot, slot.epoch, b"h")
+    table.mark_verified(slot, slot.epoch, b"h")
     return slot
 
 
@@ -64,9 +64,9 @@ def test_a_slot_is_free_again_only_when_a_newer_step_is_recoverable() -> None:
     table = _table()
     for step in range(3):
         assert _save(table, step, Recoverable(1))
-    assert table.begin(3, Recoverable(1)) is None
-    assert table.begin(3, Recoverable(1, 0)) is None
-    assert table.begin(3, Recoverable(1, 1)) is not None
+    assert table.begin_step(3, Recoverable(1)) is None
+    assert table.begin_step(3, Recoverable(1, 0)) is None
+    assert table.begin_step(3, Recoverable(1, 1)) is not None
     assert sorted(slot.step for slot in table.slots) == [1, 2, 3]
 
 
@@ -75,15 +75,15 @@ def test_a_pinned_slot_is_not_given_out() -> None:
     for step in range(3):
         _save(table, step, Recoverable(1))
     table.slots[0].pins = 1
-    assert table.begin(3, Recoverable(1, 1)) is None
+    assert table.begin_step(3, Recoverable(1, 1)) is None
     table.slots[0].pins = 0
-    assert table.begin(3, Recoverable(1, 1)) is not None
+    assert table.begin_step(3, Recoverable(1, 1)) is not None
 
 
 def test_beginning_again_takes_the_first_begin_back() -> None:
     table = _table()
-    first = table.begin(0, Recoverable())
-    second = table.begin(1, Recoverable())
+    first = table.begin_step(0, Recoverable())
+    second = table.begin_step(1, Recoverable())
     assert first is not None
     assert second is not None
     assert isinstance(table.commit(Commit(0, first.slot, first.epoch, _ENTRIES)), str)
@@ -92,11 +92,11 @@ def test_beginning_again_takes_the_first_begin_back() -> None:
 
 def test_a_late_hash_of_an_earlier_epoch_verifies_nothing() -> None:
     table = _table()
-    grant = table.begin(0, Recoverable())
+    grant = table.begin_step(0, Recoverable())
     assert grant is not None
     slot = table.commit(Commit(0, grant.slot, grant.epoch, _ENTRIES))
     assert isinstance(slot, SnapshotSlot)
-    assert not table.verified(slot, grant.epoch - 1, b"old")
+    assert not table.mark_verified(slot, grant.epoch - 1, b"old")
     assert slot.state is SlotState.COMMITTED
 
 
@@ -129,7 +129,7 @@ class _Life:
     def act(self, action: str) -> None:
         if action == "begin":
             self.step += 1
-            self.open = self.table.begin(self.step, self.recoverable)
+            self.open = self.table.begin_step(self.step, self.recoverable)
         elif action == "commit" and self.open is not None:
             commit = Commit(self.step, self.open.slot, self.open.epoch, _ENTRIES)
             assert isinstance(self.table.commit(commit), SnapshotSlot)
@@ -140,7 +140,7 @@ class _Life:
             self.open = None
         elif action == "hash":
             for slot in self.table.slots:
-                self.table.verified(slot, slot.epoch, b"h")
+                self.table.mark_verified(slot, slot.epoch, b"h")
         elif action == "recover" and self.needed:
             step = max(self.needed)
             self.recoverable = Recoverable(1, step)

@@ -169,13 +169,15 @@ def test_copies_with_the_same_names_have_the_same_layout_wherever_the_shards_lie
 def test_a_layout_that_was_worked_out_before_is_the_same() -> None:
     layouts = LayoutCache()
     facts = CopyManifest(CopyKey(1, 0, 5), 1, b"r", (Entry("a", 0, 1),))
-    assert layouts.of(facts) == layouts.of(facts) == Layout(layout_of(facts.entries))
+    assert layouts.layout_of(facts) == layouts.layout_of(facts) == Layout(layout_of(facts.entries))
 
 
 def test_of_ranks_with_replaceable_things_of_their_own_what_is_needed_is_equal() -> None:
     shared = Entry("model/w", 0, 1)
     layouts = [
-        LayoutCache().of(CopyManifest(CopyKey(1, rank, 5), 2, b"r", (shared, Entry(private, 1, 1))))
+        LayoutCache().layout_of(
+            CopyManifest(CopyKey(1, rank, 5), 2, b"r", (shared, Entry(private, 1, 1)))
+        )
         for rank, private in enumerate(["rank-0~/random#tree", "rank-1~/random#tree", "rank-2/x"])
     ]
     assert len({layout.whole for layout in layouts}) == 3

@@ -51,9 +51,9 @@ def test_a_small_copy_is_not_worth_a_second_stream() -> None:
 
 def test_a_queue_gives_each_stripe_to_one_stream() -> None:
     queue = StripeQueue(())
-    assert queue.take() is None
-    queue.add(cut_stripes(2 * STRIPE_BYTES))
-    taken = [queue.take(), queue.take(), queue.take()]
+    assert queue.next_stripe() is None
+    queue.add_stripes(cut_stripes(2 * STRIPE_BYTES))
+    taken = [queue.next_stripe(), queue.next_stripe(), queue.next_stripe()]
     assert taken == [
         Stripe(0, 0, STRIPE_BYTES),
         Stripe(1, STRIPE_BYTES, STRIPE_BYTES),

@@ -67,11 +67,11 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
         client, server = _pair()
         await _open(client, server, KEY)
         await client.send(GetCopy(1, 2, 3, 4, b"r"))
-        frame = server.channel.socket.recv(4096)
+        frame = server.transport.socket.recv(4096)
         if again:
-            client.channel.socket.sendall(frame)
+            client.transport.socket.sendall(frame)
             assert await server.receive(GetCopy) == GetCopy(1, 2, 3, 4, b"r")
-        client.channel.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
+        client.transport.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
         with pytest.raises(BulkError, match="changed on its way"):
             await server.receive(GetCopy)
         client.close()
@@ -83,7 +83,7 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
 def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
     async def talk() -> None:
         client, server = _pair()
-        client.channel.socket.sendall((1 << 20).to_bytes(4, "big"))
+        client.transport.socket.sendall((1 << 20).to_bytes(4, "big"))
         with pytest.raises((BulkError, FrameError), match="bytes"):
             await server.accept(lambda _: None)
         client.close()

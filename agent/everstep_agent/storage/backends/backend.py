@@ -21,41 +21,41 @@ class StorageBackend(Protocol):
     A file is under its name whole or not at all, whenever whoever writes it dies.
     """
 
-    def write(
+    def write_file(
         self,
         key: StepKey,
         name: str,
         pieces: Iterable[memoryview],
         size_bytes: int,
-        beat: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
         """Write a large file, piece by piece; an older one of that name is replaced."""
         ...
 
-    def put(self, key: StepKey, name: str, content: bytes) -> None:
+    def write_small(self, key: StepKey, name: str, content: bytes) -> None:
         """Write a small file."""
         ...
 
-    def get(self, key: StepKey, name: str) -> bytes | None:
+    def read_small(self, key: StepKey, name: str) -> bytes | None:
         """Return a small file, or None."""
         ...
 
-    def size(self, key: StepKey, name: str) -> int | None:
+    def file_size(self, key: StepKey, name: str) -> int | None:
         """Return the size of a file, or None."""
         ...
 
-    def read(
+    def read_into(
         self,
         key: StepKey,
         name: str,
         begins: int,
         buffers: Iterable[memoryview],
-        beat: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
         """Fill buffers, one after another, from a place in a file on."""
         ...
 
-    def steps(self) -> list[StepKey]:
+    def list_steps(self) -> list[StepKey]:
         """Return the steps that have a folder, oldest first."""
         ...
 
@@ -63,14 +63,14 @@ class StorageBackend(Protocol):
         """Return the newest generation that is known here; 0 for none."""
         ...
 
-    def remove(self, key: StepKey, generation: int) -> None:
+    def remove_step(self, key: StepKey, generation: int) -> None:
         """Remove a step on behalf of a generation; one with what is not ours in it stays.
 
         Raises BackendError when a newer generation has taken over.
         """
         ...
 
-    def latest(self) -> bytes | None:
+    def read_latest(self) -> bytes | None:
         """Return ``latest``, or None."""
         ...
 

@@ -61,17 +61,17 @@ class BucketBackend:
         self._bucket = matched["bucket"]
         self._root = "/".join(part for part in ((matched["prefix"] or "").strip("/"), job) if part)
 
-    def write(
+    def write_file(
         self,
         key: StepKey,
         name: str,
         pieces: Iterable[memoryview],
         size_bytes: int,
-        beat: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
         """See StorageBackend."""
         object_key = self._key(key, name)
-        self._clear(object_key)
+        self._abort_leftover_uploads(object_key)
         begun = self._call("create_multipart_upload", Key=object_key)
         upload = {"Key": object_key, "UploadId": begun["UploadId"]}
         try:
@@ -79,7 +79,7 @@ class BucketBackend:
             for number, part in enumerate(_parts(pieces, size_bytes), 1):
                 answer = self._call("upload_part", **upload, PartNumber=number, Body=part)
                 parts.append({"PartNumber": number, "ETag": answer["ETag"]})
-                beat(len(part))
+                on_progress(len(part))
             self._call("complete_multipart_upload", **upload, MultipartUpload={"Parts": parts})
         except BaseException as error:
             try:
@@ -89,16 +89,16 @@ class BucketBackend:
                 raise BackendError(said) from error
             raise
 
-    def put(self, key: StepKey, name: str, content: bytes) -> None:
+    def write_small(self, key: StepKey, name: str, content: bytes) -> None:
         """See StorageBackend."""
         self._call("put_object", Key=self._key(key, name), Body=content)
 
-    def get(self, key: StepKey, name: str) -> bytes | None:
+    def read_small(self, key: StepKey, name: str) -> bytes | None:
         """See StorageBackend."""
         found = self._get(self._key(key, name))
         return found[0] if found else None
 
-    def size(self, key: StepKey, name: str) -> int | None:
+    def file_size(self, key: StepKey, name: str) -> int | None:
         """See StorageBackend."""
         try:
             size = self._call("head_object", Key=self._key(key, name))["ContentLength"]
@@ -108,13 +108,13 @@ class BucketBackend:
             raise
         return size if isinstance(size, int) else None
 
-    def read(
+    def read_into(
         self,
         key: StepKey,
         name: str,
         begins: int,
         buffers: Iterable[memoryview],
-        beat: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
         """See StorageBackend."""
         wanted = [buffer for buffer in buffers if len(buffer)]
@@ -131,9 +131,9 @@ class BucketBackend:
                     raise BackendError(f"{name} is shorter than it was written")
                 buffer[filled : filled + len(content)] = content
                 filled += len(content)
-                beat(len(content))
+                on_progress(len(content))
 
-    def steps(self) -> list[StepKey]:
+    def list_steps(self) -> list[StepKey]:
         """See StorageBackend."""
         found = []
         for generation in self._generations():
@@ -146,7 +146,7 @@ class BucketBackend:
         """See StorageBackend."""
         return max(self._generations(), default=0)
 
-    def remove(self, key: StepKey, generation: int) -> None:
+    def remove_step(self, key: StepKey, generation: int) -> None:
         """See StorageBackend.
 
         Nothing takes a look back here: one that stops between its look and its removal, and wakes
@@ -161,7 +161,7 @@ class BucketBackend:
             if _OURS.fullmatch(object_key.removeprefix(folder)):
                 self._call("delete_object", Key=object_key)
 
-    def latest(self) -> bytes | None:
+    def read_latest(self) -> bytes | None:
         """See StorageBackend."""
         found = self._get(f"{self._root}/latest")
         return found[0] if found else None
@@ -184,7 +184,7 @@ class BucketBackend:
             return
         raise BackendError("latest was changed by somebody else again and again")
 
-    def _clear(self, object_key: str) -> None:
+    def _abort_leftover_uploads(self, object_key: str) -> None:
         """Remove what writers of this object left that died: it is not seen, and is paid for."""
         # Whoever may not list uploads may write all the same.
         with contextlib.suppress(ObjectStoreError):

@@ -98,7 +98,11 @@ def remove_if_present(folder: int, name: str) -> None:
 
 
 def write_new(
-    folder: int, name: str, pieces: Iterable[memoryview], size_bytes: int, beat: ProgressCallback
+    folder: int,
+    name: str,
+    pieces: Iterable[memoryview],
+    size_bytes: int,
+    on_progress: ProgressCallback,
 ) -> None:
     """Write a file under a new name, and have it on the disk. Removed again when that fails."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -109,11 +113,11 @@ def write_new(
             unsynced = 0
             for piece in pieces:
                 for at in range(0, len(piece), _WRITE_BYTES):
-                    unsynced += _write(fd, piece[at : at + _WRITE_BYTES], beat)
+                    unsynced += _write(fd, piece[at : at + _WRITE_BYTES], on_progress)
                     if unsynced >= _SYNC_BYTES:
                         unsynced = 0
                         _sync(fd)
-                        beat(0)
+                        on_progress(0)
             _sync(fd)
     except BaseException:
         remove_if_present(folder, name)
@@ -126,12 +130,12 @@ def rename_durably(folder: int, temporary_name: str, name: str) -> None:
     os.fsync(folder)
 
 
-def _write(fd: int, content: memoryview, beat: ProgressCallback) -> int:
+def _write(fd: int, content: memoryview, on_progress: ProgressCallback) -> int:
     written = 0
     while written < len(content):
         count = os.write(fd, content[written:])
         written += count
-        beat(count)
+        on_progress(count)
     return written
 
 

@@ -31,27 +31,27 @@ class FolderBackend:
             raise BackendError(f"{path!r} is no absolute path")
         self._path, self._job, self._lock_s = path, job, lock_s
 
-    def write(
+    def write_file(
         self,
         key: StepKey,
         name: str,
         pieces: Iterable[memoryview],
         size_bytes: int,
-        beat: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
         """See StorageBackend."""
         with self._step(key, create=True) as folder:
             for left in list(files.leftover_files(folder, name)):
                 files.remove_if_present(folder, left)
             unnamed = files.temporary_name(name)
-            files.write_new(folder, unnamed, pieces, size_bytes, beat)
+            files.write_new(folder, unnamed, pieces, size_bytes, on_progress)
             files.rename_durably(folder, unnamed, name)
 
-    def put(self, key: StepKey, name: str, content: bytes) -> None:
+    def write_small(self, key: StepKey, name: str, content: bytes) -> None:
         """See StorageBackend."""
-        self.write(key, name, [memoryview(content)], len(content), lambda count: None)
+        self.write_file(key, name, [memoryview(content)], len(content), lambda count: None)
 
-    def get(self, key: StepKey, name: str) -> bytes | None:
+    def read_small(self, key: StepKey, name: str) -> bytes | None:
         """See StorageBackend."""
         try:
             with self._step(key) as folder:
@@ -59,7 +59,7 @@ class FolderBackend:
         except FileNotFoundError:
             return None
 
-    def size(self, key: StepKey, name: str) -> int | None:
+    def file_size(self, key: StepKey, name: str) -> int | None:
         """See StorageBackend."""
         try:
             with (
@@ -70,13 +70,13 @@ class FolderBackend:
         except FileNotFoundError:
             return None
 
-    def read(
+    def read_into(
         self,
         key: StepKey,
         name: str,
         begins: int,
         buffers: Iterable[memoryview],
-        beat: ProgressCallback,
+        on_progress: ProgressCallback,
     ) -> None:
         """See StorageBackend."""
         with (
@@ -91,9 +91,9 @@ class FolderBackend:
                     if count == 0:
                         raise BackendError(f"{name} is shorter than it was written")
                     filled, at = filled + count, at + count
-                    beat(count)
+                    on_progress(count)
 
-    def steps(self) -> list[StepKey]:
+    def list_steps(self) -> list[StepKey]:
         """See StorageBackend."""
         found = []
         try:
@@ -110,7 +110,7 @@ class FolderBackend:
         with self._root(create=True) as root:
             return fence.newest_generation(root)
 
-    def remove(self, key: StepKey, generation: int) -> None:
+    def remove_step(self, key: StepKey, generation: int) -> None:
         """See StorageBackend.
 
         The step goes at once and whole, into a bin that a newer generation takes away first: then
@@ -129,7 +129,7 @@ class FolderBackend:
             finally:
                 fence.empty_trash(mine)
 
-    def latest(self) -> bytes | None:
+    def read_latest(self) -> bytes | None:
         """See StorageBackend."""
         try:
             with self._root() as root:
@@ -153,9 +153,9 @@ class FolderBackend:
                 fence.newest_generation(root),
             )
             if content is not None:
-                self._point(root, generation, content)
+                self._replace_latest(root, generation, content)
 
-    def _point(self, root: int, generation: int, content: bytes) -> None:
+    def _replace_latest(self, root: int, generation: int, content: bytes) -> None:
         unnamed = files.temporary_name(f"latest-gen-{generation}")
         files.write_new(root, unnamed, [memoryview(content)], len(content), lambda count: None)
         try:

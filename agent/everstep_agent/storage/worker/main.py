@@ -35,9 +35,9 @@ class StorageWorker:
         self, channel: Channel, make_depot: Callable[[messages.StorageLocation], StorageBackend]
     ) -> None:
         self._channel = channel
-        self._depot = make_depot
+        self._open_backend = make_depot
         self._moved = 0
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def serve(self) -> None:
         """Answer until the connection ends. Raises ConnectionError then."""
@@ -62,12 +62,12 @@ class StorageWorker:
                 return self._fill(request, fds)
             case messages.DescribeFile(place, key, rank):
                 return messages.FileDescribed(
-                    rank_files.describe_file(self._depot(place), key, rank)
+                    rank_files.describe_file(self._open_backend(place), key, rank)
                 )
             case messages.MoveLatest():
-                return step_publication.move_latest(self._depot(request.place), request)
+                return step_publication.move_latest(self._open_backend(request.place), request)
             case messages.ListSteps(place, manifest_of):
-                return step_publication.list_steps(self._depot(place), manifest_of)
+                return step_publication.list_steps(self._open_backend(place), manifest_of)
             case _:
                 return messages.RequestFailed("a request that comes too late")
 
@@ -78,21 +78,25 @@ class StorageWorker:
             return messages.RequestFailed("the memory of the copy is shorter than its manifest")
         # Unmapped with the last view of it: closing it under one would be an error of its own.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
-        depot = self._depot(request.place)
-        return messages.CopyWritten(rank_files.write_copy(depot, request, memory, self._beat))
+        backend = self._open_backend(request.place)
+        return messages.CopyWritten(
+            rank_files.write_copy(backend, request, memory, self._report_progress)
+        )
 
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
         (fd,) = fds
         memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
-        depot = self._depot(request.place)
-        return messages.CopyFilled(rank_files.fill_copy(depot, request, memory, self._beat))
+        backend = self._open_backend(request.place)
+        return messages.CopyFilled(
+            rank_files.fill_copy(backend, request, memory, self._report_progress)
+        )
 
-    def _beat(self, count: int) -> None:
+    def _report_progress(self, count: int) -> None:
         self._moved += count
         now = time.monotonic()
-        if now - self._told_s >= _BEAT_S:
+        if now - self._reported_s >= _BEAT_S:
             self._channel.send(messages.BytesMoved(self._moved))
-            self._moved, self._told_s = 0, now
+            self._moved, self._reported_s = 0, now
 
 
 def open_backend(place: messages.StorageLocation) -> StorageBackend:

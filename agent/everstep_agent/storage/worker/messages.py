@@ -137,7 +137,7 @@ class StepListing:
     steps: tuple[StoredStep, ...]
     manifest: StepManifest | None = None
     # Where ``latest`` points, when that is not whole any more; it is then said to be another one.
-    lost: StepKey | None = None
+    lost_latest: StepKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _GAP_BYTES_MAX = 16 * 1024 * 1024
 
 
 def write_copy(
-    depot: StorageBackend, wanted: WriteCopy, memory: memoryview, beat: ProgressCallback
+    backend: StorageBackend, wanted: WriteCopy, memory: memoryview, on_progress: ProgressCallback
 ) -> int:
     """Write a rank's file and its description; return its size, 0 when it is there already.
 
@@ -41,15 +41,15 @@ def write_copy(
     problem = entries_problem(wanted.entries, wanted.size_bytes)
     if problem:
         raise BackendError(problem)
-    known = describe_file(depot, wanted.key, wanted.rank)
+    known = describe_file(backend, wanted.key, wanted.rank)
     if known is not None and known.root_hash == wanted.root_hash:
         return 0
     about = {"everstep": f"job {wanted.place.job}, {wanted.key}, rank {wanted.rank}"}
     layout = lay_out_file(wanted.entries, about)
     data_hash = xxhash.xxh3_128()
-    pieces = _from_memory(layout, memory, data_hash, lambda: _verify(wanted, memory, beat))
+    pieces = _from_memory(layout, memory, data_hash, lambda: _verify(wanted, memory, on_progress))
     name = data_name(wanted.rank)
-    depot.write(wanted.key, name, pieces, layout.size_bytes, beat)
+    backend.write_file(wanted.key, name, pieces, layout.size_bytes, on_progress)
     description = seal_description(
         FileDescription(
             job=wanted.place.job,
@@ -66,28 +66,28 @@ def write_copy(
             gaps=tuple(_gaps(layout.pieces, memory)),
         )
     )
-    depot.put(wanted.key, description_name(wanted.rank), encode_record(description))
+    backend.write_small(wanted.key, description_name(wanted.rank), encode_record(description))
     return layout.size_bytes
 
 
-def describe_file(depot: StorageBackend, key: StepKey, rank: int) -> FileDescription | None:
+def describe_file(backend: StorageBackend, key: StepKey, rank: int) -> FileDescription | None:
     """Return what a rank's file holds, None when it is not there whole."""
-    content = depot.get(key, description_name(rank))
+    content = backend.read_small(key, description_name(rank))
     if content is None:
         return None
     description = open_description(content)
     if (description.key, description.rank) != (key, rank):
         raise BackendError(f"the description of rank {rank}, {key}, is one of another")
-    if depot.size(key, data_name(rank)) != description.file_bytes:
+    if backend.file_size(key, data_name(rank)) != description.file_bytes:
         return None
     return description
 
 
 def fill_copy(
-    depot: StorageBackend, wanted: FillCopy, memory: memoryview, beat: ProgressCallback
+    backend: StorageBackend, wanted: FillCopy, memory: memoryview, on_progress: ProgressCallback
 ) -> FileDescription:
     """Read a rank's file into memory, for the caller to verify. Raises OSError and BackendError."""
-    description = describe_file(depot, wanted.key, wanted.rank)
+    description = describe_file(backend, wanted.key, wanted.rank)
     if description is None:
         raise BackendError(f"there is no whole file of rank {wanted.rank}, {wanted.key}")
     if description.root_hash != wanted.root_hash:
@@ -99,7 +99,9 @@ def fill_copy(
         memory[piece.copy_offset : piece.copy_offset + piece.size_bytes]
         for piece in pieces_of(description.entries)
     ]
-    depot.read(wanted.key, data_name(wanted.rank), description.data_begins, buffers, beat)
+    backend.read_into(
+        wanted.key, data_name(wanted.rank), description.data_begins, buffers, on_progress
+    )
     for gap in description.gaps:
         _fill_gap(memory[: description.size_bytes], gap)
     return description
@@ -120,11 +122,11 @@ def _from_memory(
     verify()
 
 
-def _verify(wanted: WriteCopy, memory: memoryview, beat: ProgressCallback) -> None:
+def _verify(wanted: WriteCopy, memory: memoryview, on_progress: ProgressCallback) -> None:
     digests: list[bytes] = []
     for at in range(0, wanted.size_bytes, CHUNK_BYTES):
         digests += chunk_digests(memory, at, min(at + CHUNK_BYTES, wanted.size_bytes))
-        beat(0)
+        on_progress(0)
     if root_of(digests, wanted.size_bytes) != wanted.root_hash:
         raise BackendError(f"{wanted.key} of rank {wanted.rank} changed after it was verified")
 

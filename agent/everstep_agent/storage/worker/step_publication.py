@@ -32,45 +32,45 @@ _MANIFEST = "manifest.json"
 _STEPS_SEEN_MAX = 64
 
 
-def move_latest(depot: StorageBackend, wanted: MoveLatest) -> LatestMoved:
+def move_latest(backend: StorageBackend, wanted: MoveLatest) -> LatestMoved:
     """Do all of it; what is done already is left. Raises OSError and BackendError."""
     target = wanted.target
     if target is not None:
-        target = _whole(depot, wanted, target)
+        target = _whole(backend, wanted, target)
     outcome = _Outcome(wanted.generation, target, wanted.keep)
-    depot.move_latest(wanted.generation, outcome.decide)
+    backend.move_latest(wanted.generation, outcome.decide)
     if outcome.latest is None:
         return LatestMoved(outcome.reason)
-    whole = [key for key in wanted.keep if find_whole_step(depot, key) is not None]
-    removed = removable_steps(depot.steps(), wanted.keep, whole, outcome.latest)
+    whole = [key for key in wanted.keep if find_whole_step(backend, key) is not None]
+    removed = removable_steps(backend.list_steps(), wanted.keep, whole, outcome.latest)
     for key in removed:
-        depot.remove(key, wanted.generation)
+        backend.remove_step(key, wanted.generation)
     return LatestMoved(outcome.reason, tuple(removed))
 
 
-def list_steps(depot: StorageBackend, manifest_of: StepKey | None) -> StepListing:
+def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepListing:
     """Return what is whole, newest last; what cannot be read is not whole."""
     found = [
         stored
-        for key in depot.steps()[-_STEPS_SEEN_MAX:]
-        if (stored := find_whole_step(depot, key))
+        for key in backend.list_steps()[-_STEPS_SEEN_MAX:]
+        if (stored := find_whole_step(backend, key))
     ]
-    manifest = _manifest(depot, manifest_of) if manifest_of else None
-    latest = _latest(depot.latest())
-    newest = max(depot.newest_generation(), latest.generation if latest else 0)
+    manifest = _manifest(backend, manifest_of) if manifest_of else None
+    latest = _latest(backend.read_latest())
+    newest = max(backend.newest_generation(), latest.generation if latest else 0)
     usable = best_available(latest, {stored.key: stored for stored in found})
     lost = latest.target if latest and latest.target and usable != latest else None
     return StepListing(usable, newest, tuple(found), manifest and manifest[0], lost)
 
 
-def find_whole_step(depot: StorageBackend, key: StepKey) -> StoredStep | None:
+def find_whole_step(backend: StorageBackend, key: StepKey) -> StoredStep | None:
     """Return a step that is whole: its manifest can be read, and every file has its size."""
-    found = _manifest(depot, key)
+    found = _manifest(backend, key)
     if found is None:
         return None
     manifest, manifest_hash = found
     for file in manifest.files:
-        if depot.size(key, data_name(file.rank)) != file.file_bytes:
+        if backend.file_size(key, data_name(file.rank)) != file.file_bytes:
             return None
     size = manifest.size_bytes
     return StoredStep(key, manifest.world_size, manifest_hash, size, manifest.skipped)
@@ -105,9 +105,9 @@ def _latest(content: bytes | None) -> LatestPointer | None:
     return latest if latest and is_sane(latest) else None
 
 
-def _manifest(depot: StorageBackend, key: StepKey) -> tuple[StepManifest, bytes] | None:
+def _manifest(backend: StorageBackend, key: StepKey) -> tuple[StepManifest, bytes] | None:
     try:
-        content = depot.get(key, _MANIFEST)
+        content = backend.read_small(key, _MANIFEST)
         if content is None:
             return None
         manifest = decode_record(StepManifest, content)
@@ -116,11 +116,11 @@ def _manifest(depot: StorageBackend, key: StepKey) -> tuple[StepManifest, bytes]
     return (manifest, record_hash(content)) if manifest.key == key and is_sane(manifest) else None
 
 
-def _whole(depot: StorageBackend, wanted: MoveLatest, target: StoredStep) -> StoredStep:
+def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> StoredStep:
     """Return the target with its manifest, which is written when every file is there."""
-    found = find_whole_step(depot, target.key)
+    found = find_whole_step(backend, target.key)
     if found is None and wanted.files:
-        files = tuple(_record(depot, target.key, file) for file in _by_rank(wanted.files))
+        files = tuple(_record(backend, target.key, file) for file in _by_rank(wanted.files))
         manifest = StepManifest(
             job=wanted.place.job,
             key=target.key,
@@ -128,8 +128,8 @@ def _whole(depot: StorageBackend, wanted: MoveLatest, target: StoredStep) -> Sto
             files=files,
             skipped=wanted.skipped,
         )
-        depot.put(target.key, _MANIFEST, encode_record(manifest))
-        found = find_whole_step(depot, target.key)
+        backend.write_small(target.key, _MANIFEST, encode_record(manifest))
+        found = find_whole_step(backend, target.key)
     if found is None:
         raise BackendError(f"{target.key} is not whole here")
     if target.manifest_hash and found.manifest_hash != target.manifest_hash:
@@ -141,8 +141,8 @@ def _by_rank(files: Iterable[StoredFile]) -> list[StoredFile]:
     return sorted(files, key=lambda file: file.rank)
 
 
-def _record(depot: StorageBackend, key: StepKey, file: StoredFile) -> FileRecord:
-    content = depot.get(key, description_name(file.rank))
+def _record(backend: StorageBackend, key: StepKey, file: StoredFile) -> FileRecord:
+    content = backend.read_small(key, description_name(file.rank))
     if content is None:
         raise BackendError(
             f"the file of rank {file.rank}, {key}, is not seen from this node: the path is not"
@@ -151,7 +151,7 @@ def _record(depot: StorageBackend, key: StepKey, file: StoredFile) -> FileRecord
     found = open_description(content)
     if found.root_hash != file.root_hash or (found.key, found.rank) != (key, file.rank):
         raise BackendError(f"the file of rank {file.rank}, {key}, is of another copy")
-    if depot.size(key, data_name(file.rank)) != found.file_bytes:
+    if backend.file_size(key, data_name(file.rank)) != found.file_bytes:
         raise BackendError(f"the file of rank {file.rank}, {key}, is not whole")
     return FileRecord(
         rank=file.rank,

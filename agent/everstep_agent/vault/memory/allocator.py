@@ -70,7 +70,7 @@ class AllocationRequest:
     after_promises: bool = False
 
     @property
-    def asker(self) -> Requester:
+    def requester(self) -> Requester:
         """Return whose demand it is."""
         return Requester(self.uid, self.job, self.after_promises or self.spare)
 
@@ -84,47 +84,47 @@ class Allocator:
 
     def __init__(
         self,
-        workers: ThreadPool,
+        threads: ThreadPool,
         gauge: MemoryGauge,
         limits: MemoryLimits,
         pages: HugePages = HugePages.TRANSPARENT,
         pool: MemoryGauge | None = None,
     ) -> None:
-        self._workers = workers
+        self._threads = threads
         self._gauge = gauge
         self._limits = limits
         self.pages = pages
         self._pool = pool or HugePagePool()
-        self._accounts = MemoryAccounting()
+        self._accounting = MemoryAccounting()
         # Given out, and still to be taken from the kernel.
         self._unfilled_bytes = 0
         # Given out and being made. Only the decisions are taken one after the other.
-        self._populating = PagePopulator(workers, pages)
+        self._populator = PagePopulator(threads, pages)
         self._one_at_a_time = asyncio.Lock()
         # Memory that is kept only in case somebody comes back, and what joining jobs were promised.
-        self.kept: EvictableMemory = NothingEvictable()
+        self.evictable: EvictableMemory = NothingEvictable()
         self.promises: Promises = NothingPromised()
 
     @property
     def used_bytes(self) -> int:
         """Return how much is given out."""
-        return self._accounts.used_bytes
+        return self._accounting.used_bytes
 
-    async def allocate(self, demand: AllocationRequest) -> list[Region]:
+    async def allocate(self, request: AllocationRequest) -> list[Region]:
         """Return pre-faulted memory. Raises MemoryShortError."""
         async with self._one_at_a_time:
-            regions = await self._granted(demand)
-            self._populating.promise(sum(map(unpopulated_bytes, regions)))
+            regions = await self._create_regions(request)
+            self._populator.expect(sum(map(unpopulated_bytes, regions)))
         try:
-            await self._populating.fill(regions)
+            await self._populator.populate(regions)
         except BaseException as error:
             _drop(regions)
             if isinstance(error, OSError):
-                raise _short(demand.pieces, demand.piece_bytes, error) from error
+                raise _short(request.pieces, request.piece_bytes, error) from error
             raise
         return regions
 
-    async def map_in(self, region: Region) -> None:
+    async def map_region(self, region: Region) -> None:
         """Map memory that is to be filled here: a page that is there costs a fault, too, if small.
 
         Raises OSError.
@@ -132,16 +132,16 @@ class Allocator:
         view = region.writable()
         for start in range(0, region.size_bytes, _MAPPED_BYTES):
             with view[start : start + _MAPPED_BYTES] as part:
-                await self._workers.run(partial(populate_view, part, self.pages))
+                await self._threads.run(partial(populate_view, part, self.pages))
 
-    async def unpopulated(self, demand: AllocationRequest) -> Region:
+    async def allocate_unpopulated(self, request: AllocationRequest) -> Region:
         """Return memory whose pages come while it is filled. Raises MemoryShortError."""
         async with self._one_at_a_time:
-            (region,) = await self._granted(demand)
+            (region,) = await self._create_regions(request)
             self._unfilled_bytes += unpopulated_bytes(region)
         return region
 
-    def populated(self, region: Region) -> None:
+    def mark_populated(self, region: Region) -> None:
         """What came of such memory is there, or will never be: nothing of it is owed any more."""
         self._unfilled_bytes -= unpopulated_bytes(region)
 
@@ -153,76 +153,78 @@ class Allocator:
                 AllocationRequest(asker.uid, 1, size, "", asker.job), Capacity.without_pool
             )
             # Counted as the user's from now on: it is not there before it is whole.
-            self._accounts.add(asker.uid, asker.job, size)
-            self._populating.promise(size)
+            self._accounting.add(asker.uid, asker.job, size)
+            self._populator.expect(size)
         try:
-            copied = await self._workers.run(
+            copied = await self._threads.run(
                 lambda: duplicate_region(source, size_bytes, "everstep-copy")
             )
         except OSError as error:
             raise _short(1, size_bytes, error) from error
         finally:
-            self._accounts.add(asker.uid, asker.job, -size)
-            self._populating.kept(size)
-        return self.account(asker, copied)
+            self._accounting.add(asker.uid, asker.job, -size)
+            self._populator.finish(size)
+        return self.account_region(asker, copied)
 
-    def account(self, asker: Requester, region: Region) -> Region:
+    def account_region(self, asker: Requester, region: Region) -> Region:
         """Count memory that exists already, until its last user drops it."""
-        add = partial(self._accounts.add, asker.uid, asker.job)
+        add = partial(self._accounting.add, asker.uid, asker.job)
         add(region.size_bytes)
         region.on_close = partial(add, -region.size_bytes)
         return region
 
-    async def refusal(self, asker: Requester, forecast: MemoryForecast) -> str | None:
+    async def forecast_refusal(self, asker: Requester, forecast: MemoryForecast) -> str | None:
         """Return why a job would not fit, and what would; frees what is kept if that helps."""
         async with self._one_at_a_time:
-            return await self._make_room(asker, partial(forecast_refusal, forecast))
+            return await self._evict_until_fits(asker, partial(forecast_refusal, forecast))
 
-    async def fits(self, demand: AllocationRequest, freed: Iterable[Region] = ()) -> bool:
+    async def fits(self, request: AllocationRequest, freed: Iterable[Region] = ()) -> bool:
         """Return whether there is room as things are, or with this of the user's given back."""
         sizes = [(region.size_bytes, unpopulated_bytes(region)) for region in freed]
         total, ordinary = (sum(column) for column in zip((0, 0), *sizes, strict=True))
-        left = await self._room(demand.asker, MemoryUse(total, total), total - ordinary)
-        return left.fits(demand.pieces, round_to_pages(demand.piece_bytes))
+        left = await self._capacity(request.requester, MemoryUse(total, total), total - ordinary)
+        return left.fits(request.pieces, round_to_pages(request.piece_bytes))
 
-    async def _granted(self, demand: AllocationRequest) -> list[Region]:
+    async def _create_regions(self, request: AllocationRequest) -> list[Region]:
         """Return new memory, counted, whose pages are still to come. Raises MemoryShortError."""
-        await self._check(demand)
+        await self._check(request)
         regions: list[Region] = []
         try:
-            for _ in range(demand.pieces):
-                regions.append(create_region(demand.piece_bytes, demand.name, self.pages))
-            await self._check_rest(demand, sum(not region.pooled for region in regions))
+            for _ in range(request.pieces):
+                regions.append(create_region(request.piece_bytes, request.name, self.pages))
+            await self._check_rest(request, sum(not region.pooled for region in regions))
         except BaseException as error:
             _drop(regions)
             if isinstance(error, OSError):
-                raise _short(demand.pieces, demand.piece_bytes, error) from error
+                raise _short(request.pieces, request.piece_bytes, error) from error
             raise
-        return [self.account(demand.asker, region) for region in regions]
+        return [self.account_region(request.requester, region) for region in regions]
 
-    async def _check_rest(self, demand: AllocationRequest, ordinary: int) -> None:
+    async def _check_rest(self, request: AllocationRequest, ordinary: int) -> None:
         """Ask of ordinary memory what the pool of huge pages did not give, whatever it had."""
         if ordinary and self.pages is HugePages.EXPLICIT:
-            await self._check(replace(demand, pieces=ordinary), Capacity.without_pool)
+            await self._check(replace(request, pieces=ordinary), Capacity.without_pool)
 
-    async def _look(self) -> NodeCapacity:
+    async def _node_capacity(self) -> NodeCapacity:
         pooled = self.pages is HugePages.EXPLICIT
-        return await self._workers.run(
+        return await self._threads.run(
             lambda: NodeCapacity(
                 self._gauge.available_bytes(), self._pool.available_bytes() if pooled else 0
             )
         )
 
-    async def _room(self, asker: Requester, freed: MemoryUse = NO_USE, pooled: int = 0) -> Capacity:
+    async def _capacity(
+        self, asker: Requester, freed: MemoryUse = NO_USE, pooled: int = 0
+    ) -> Capacity:
         """Return what is left for who asks, or would be with so much freed, so much to the pool."""
         # Before the look at the node: what is taken meanwhile is then counted twice, never not.
-        owed_bytes = self._unfilled_bytes + self._populating.owed_bytes
-        others = self._accounts.others(asker.job, self.promises.standing())
+        owed_bytes = self._unfilled_bytes + self._populator.unpopulated_bytes
+        others = self._accounting.shares_of_others(asker.job, self.promises.standing())
         theirs = promised_use(others, asker.uid) if asker.after_promises else NO_USE
-        found = await self._look()
+        found = await self._node_capacity()
         back = freed.total_bytes - pooled - owed_bytes
         node = NodeCapacity(found.ordinary_bytes + back, found.pool_bytes + pooled)
-        use = self._accounts.use(asker.uid).plus(theirs).minus(freed)
+        use = self._accounting.use_of(asker.uid).plus(theirs).minus(freed)
         return capacity_left(
             node.without(theirs.total_bytes), self._limits, use, describe_shares(others)
         )
@@ -234,36 +236,36 @@ class Allocator:
         return frozenset(one.job for one in self.promises.standing() if one.job != asker.job)
 
     async def _check(
-        self, demand: AllocationRequest, of: Callable[[Capacity], Capacity] = _all_of
+        self, request: AllocationRequest, of: Callable[[Capacity], Capacity] = _all_of
     ) -> None:
-        size = round_to_pages(demand.piece_bytes)
+        size = round_to_pages(request.piece_bytes)
 
         def problem(left: Capacity) -> str | None:
-            return capacity_refusal(demand.pieces, size, of(left))
+            return capacity_refusal(request.pieces, size, of(left))
 
         # A piece that is half made is counted twice: the last word is that of a quiet moment.
-        while (said := problem(await self._room(demand.asker))) and self._populating.busy:
-            await self._populating.wait()
-        if said and not demand.spare:
-            said = await self._make_room(demand.asker, problem)
+        while (said := problem(await self._capacity(request.requester))) and self._populator.busy:
+            await self._populator.wait_any()
+        if said and not request.spare:
+            said = await self._evict_until_fits(request.requester, problem)
         if said:
             raise MemoryShortError(said)
 
-    async def _make_room(
+    async def _evict_until_fits(
         self, asker: Requester, problem: Callable[[Capacity], str | None]
     ) -> str | None:
         """Return what is still wrong. Kept memory goes only where its going helps."""
-        while said := problem(await self._room(asker)):
+        while said := problem(await self._capacity(asker)):
             spared = self._spared(asker)
-            freed = await self._room(asker, self.kept.evictable(asker.uid, spared))
-            if problem(freed) or not self.kept.evict(spared):
+            freed = await self._capacity(asker, self.evictable.evictable(asker.uid, spared))
+            if problem(freed) or not self.evictable.evict(spared):
                 return said
         return None
 
 
 def _drop(regions: list[Region]) -> None:
     for region in regions:
-        region.drop()
+        region.release()
 
 
 def _short(count: int, size_bytes: int, error: OSError) -> MemoryShortError:

@@ -52,7 +52,7 @@ class Capacity:
     """Bytes that are left for one user, and whose words say so."""
 
     size_bytes: int
-    whose: str
+    limited_by: str
     # A piece is of ordinary memory or of huge pages, never of both.
     node: NodeCapacity
     # Who has the rest.
@@ -65,7 +65,7 @@ class Capacity:
         ordinary = (pieces - pooled) * piece_bytes
         return ordinary <= self.node.ordinary_bytes and pooled * huge + ordinary <= self.size_bytes
 
-    def largest(self, pieces: int) -> int:
+    def largest_piece(self, pieces: int) -> int:
         """Return how large so many pieces may be."""
         least, most = 0, self.size_bytes // pieces
         while least < most:
@@ -81,11 +81,11 @@ class Capacity:
         size = min(self.size_bytes, self.node.ordinary_bytes)
         return replace(self, size_bytes=size, node=replace(self.node, pool_bytes=0))
 
-    def sentence(self) -> str:
+    def describe(self) -> str:
         """Say how much it is, and who has the rest."""
         pool = self.node.pool_bytes
         huge = f" ({size_text(pool)} in the pool of huge pages)" if pool else ""
-        return f"{self.whose} {size_text(self.size_bytes)}{huge}{self.others}"
+        return f"{self.limited_by} {size_text(self.size_bytes)}{huge}{self.others}"
 
 
 def capacity_left(
@@ -110,7 +110,7 @@ def capacity_refusal(pieces: int, piece_bytes: int, left: Capacity) -> str | Non
         return None
     return (
         f"{pieces} x {size_text(piece_bytes)} of snapshot memory were asked for and "
-        f"{left.sentence()}: {pieces} x {size_text(left.largest(pieces))} would fit"
+        f"{left.describe()}: {pieces} x {size_text(left.largest_piece(pieces))} would fit"
     )
 
 
@@ -146,27 +146,27 @@ class MemoryForecast:
         slots_bytes = sum(given) + missing * self.slots * self.snapshot_bytes
         return slots_bytes * (2 if self.replicas else 1)
 
-    def copies(self, slots: int) -> int:
+    def copies_max(self, slots: int) -> int:
         """Return how many copies of one rank's state there are at most."""
         return self.processes * slots * (2 if self.replicas else 1)
 
 
 def forecast_refusal(forecast: MemoryForecast, left: Capacity) -> str | None:
     """Return None when the job fits, else a sentence with what would."""
-    if left.fits(forecast.copies(forecast.slots), forecast.snapshot_bytes):
+    if left.fits(forecast.copies_max(forecast.slots), forecast.snapshot_bytes):
         return None
     what = "slots and replicas" if forecast.replicas else "slots"
     return (
         f"snapshots of this job take {size_text(forecast.total_bytes())} on this node "
         f"({forecast.processes} ranks x {size_text(forecast.snapshot_bytes)} x {forecast.slots} "
-        f"{what}) and {left.sentence()}; {_what_fits(forecast, left)}"
+        f"{what}) and {left.describe()}; {_what_fits(forecast, left)}"
     )
 
 
 def _what_fits(forecast: MemoryForecast, left: Capacity) -> str:
-    size = size_text(left.largest(forecast.copies(forecast.slots)))
+    size = size_text(left.largest_piece(forecast.copies_max(forecast.slots)))
     smaller = f"{size} a rank would fit"
     for slots in range(forecast.slots - 1, SLOTS_MIN - 1, -1):
-        if left.fits(forecast.copies(slots), forecast.snapshot_bytes):
+        if left.fits(forecast.copies_max(slots), forecast.snapshot_bytes):
             return f"{smaller}, or {slots} slots each (jobs.slots_per_rank of the agent)"
     return f"{smaller}; save a share in each data-parallel rank, or use fewer ranks on a node"

@@ -25,28 +25,28 @@ def unpopulated_bytes(region: Region) -> int:
 class PagePopulator:
     """What is promised and not taken from the kernel yet, exact to a piece."""
 
-    def __init__(self, workers: ThreadPool, pages: HugePages) -> None:
-        self._workers = workers
+    def __init__(self, threads: ThreadPool, pages: HugePages) -> None:
+        self._threads = threads
         self._pages = pages
-        self.owed_bytes = 0
-        self._askers = 0
+        self.unpopulated_bytes = 0
+        self._requests = 0
         self._done = ChangeSignal()
 
     @property
     def busy(self) -> bool:
         """Return whether anything that is promised is being made."""
-        return self._askers > 0
+        return self._requests > 0
 
-    async def wait(self) -> None:
+    async def wait_any(self) -> None:
         """Return when some asker has all that it was promised, or has given up."""
         await self._done.wait()
 
-    def promise(self, size_bytes: int) -> None:
+    def expect(self, size_bytes: int) -> None:
         """So much will be taken: who is asked for memory meanwhile counts it as gone."""
-        self.owed_bytes += size_bytes
-        self._askers += 1
+        self.unpopulated_bytes += size_bytes
+        self._requests += 1
 
-    async def fill(self, regions: Sequence[Region]) -> None:
+    async def populate(self, regions: Sequence[Region]) -> None:
         """Fill in all pages of what was promised. Raises OSError; nothing is owed any more then."""
         left = sum(map(unpopulated_bytes, regions))
         parts = [(one, part) for one in regions for part in pieces(one.size_bytes)]
@@ -55,9 +55,9 @@ class PagePopulator:
         async def one_part(region: Region, start: int, end: int) -> None:
             nonlocal left
             async with turns:
-                await self._workers.run(partial(populate, region.fd, start, end, self._pages))
+                await self._threads.run(partial(populate, region.fd, start, end, self._pages))
             taken = 0 if region.pooled else end - start
-            self.owed_bytes -= taken
+            self.unpopulated_bytes -= taken
             left -= taken
 
         try:
@@ -67,10 +67,10 @@ class PagePopulator:
                 if result is not None:
                     raise result
         finally:
-            self.kept(left)
+            self.finish(left)
 
-    def kept(self, size_bytes: int) -> None:
+    def finish(self, size_bytes: int) -> None:
         """A promise is over, and so much of it was not taken."""
-        self.owed_bytes -= size_bytes
-        self._askers -= 1
-        self._done.ring()
+        self.unpopulated_bytes -= size_bytes
+        self._requests -= 1
+        self._done.notify()

@@ -91,12 +91,12 @@ class MemoryAccounting:
         """Return how much is given out."""
         return self._held.total()
 
-    def use(self, uid: int) -> MemoryUse:
+    def use_of(self, uid: int) -> MemoryUse:
         """Return what is given out, to all users and to this one."""
         own = sum(size for (owner, _), size in self._held.items() if owner == uid)
         return MemoryUse(self.used_bytes, own)
 
-    def others(self, job: str, promises: Sequence[Promise]) -> list[JobShare]:
+    def shares_of_others(self, job: str, promises: Sequence[Promise]) -> list[JobShare]:
         """Return the parts of all jobs but this one."""
         left = {
             (one.uid, one.job): max(0, one.size_bytes - self._held[one.uid, one.job])

@@ -49,9 +49,9 @@ class Region:
         # A descriptor went to another process, which may keep a mapping for ever.
         self.lent = False
         # A process may write to it, and may keep its mapping for as long as it likes.
-        self.given = False
+        self.lent_writable = False
         # Hash of what was found in it after it was frozen: it need not be hashed again.
-        self.proven = b""
+        self.verified_hash = b""
         # Takes over memory that nobody uses any more and no other process has seen; True if so.
         self.recycle: Callable[[Region], bool] | None = None
 
@@ -62,22 +62,22 @@ class Region:
             raise OSError(f"descriptor {fd} is not sealed against shrinking")
         return cls(fd, os.fstat(fd).st_size)
 
-    def hold(self) -> "Region":
+    def retain(self) -> "Region":
         """Keep the memory until the matching ``drop``."""
         self._users += 1
         return self
 
-    def drop(self) -> None:
+    def release(self) -> None:
         """Give up one use."""
         self._users -= 1
         if self._users == 0:
-            if self.recycle and not self.lent and not self.frozen() and self.recycle(self):
+            if self.recycle and not self.lent and not self.is_frozen() and self.recycle(self):
                 self._users = 1
                 return
             # A view that a thread still reads keeps its mapping; mapping and descriptor are apart.
             self._view = None
             self._unmap()
-            if self.given:
+            if self.lent_writable:
                 free_pages(self.fd, self.size_bytes)
             os.close(self.fd)
             if self.on_close:
@@ -122,13 +122,13 @@ class Region:
             self._writable = (mapping, memoryview(mapping))
         return self._writable[1]
 
-    def give(self) -> int:
+    def lend_writable(self) -> int:
         """Return the descriptor for a process that may write; it stays the region's.
 
         With the last ``drop`` the memory goes back to the kernel, whatever that process still has
         mapped. What it writes there then is memory of its own, counted in its own cgroup.
         """
-        self.lent = self.given = True
+        self.lent = self.lent_writable = True
         return self.fd
 
     def open_read_only(self) -> int:
@@ -146,10 +146,10 @@ class Region:
         try:
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FREEZE_SEALS)
         except OSError:
-            return self.frozen()
+            return self.is_frozen()
         return True
 
-    def frozen(self) -> bool:
+    def is_frozen(self) -> bool:
         """Return whether nobody can change the bytes any more."""
         return bool(fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE)
 
@@ -188,7 +188,7 @@ def allocate_region(size_bytes: int, name: str, kind: HugePages = HugePages.TRAN
         for start, end in pieces(region.size_bytes):
             populate(region.fd, start, end, kind)
     except OSError:
-        region.drop()
+        region.release()
         raise
     return region
 
@@ -204,6 +204,6 @@ def duplicate_region(source: Region, size_bytes: int, name: str) -> Region:
                 target[start:end] = source.read(start, end)
         region.freeze()
     except (OSError, ValueError):
-        region.drop()
+        region.release()
         raise
     return region

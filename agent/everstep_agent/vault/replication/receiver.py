@@ -35,87 +35,95 @@ _STEP_MAX = 10**18 - 1
 class ReplicaReceiver:
     """Puts of all jobs. Two of the same copy come one after the other: the first may be cut."""
 
-    def __init__(self, site: VaultContext, meetings: TransferRegistry) -> None:
-        self._site = site
-        self._meetings = meetings
+    def __init__(self, context: VaultContext, transfers: TransferRegistry) -> None:
+        self._context = context
+        self._transfers = transfers
         self._turns: defaultdict[tuple[str, CopyKey], _Turn] = defaultdict(_Turn)
 
-    async def put(self, wire: BulkConnection, vault: JobVault, put: PutCopy) -> None:
+    async def receive(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         """Take a replica, or say why not. Raises OSError."""
         key = CopyKey(put.generation, put.rank, put.step)
         turn = self._turns[vault.job, key]
         turn.waiting += 1
         try:
             async with turn.lock:
-                await self._put(wire, vault, put)
+                await self._receive_one(connection, vault, put)
         finally:
             turn.waiting -= 1
             if not turn.waiting:
                 self._turns.pop((vault.job, key), None)
 
-    async def _put(self, wire: BulkConnection, vault: JobVault, put: PutCopy) -> None:
+    async def _receive_one(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         key = CopyKey(put.generation, put.rank, put.step)
-        reason = _problem(put) or vault.refuses(key) or await _wrong_manifest(put)
+        reason = _problem(put) or vault.replica_refusal(key) or await _wrong_manifest(put)
         if reason:
-            await wire.send(Refusal(reason))
+            await connection.send(Refusal(reason))
             return
         present = vault.holdings.replicas.get(key)
-        if present is not None and present.facts.root_hash == put.root_hash:
-            await wire.send(CopyStored(put.root_hash))
+        if present is not None and present.manifest.root_hash == put.root_hash:
+            await connection.send(CopyStored(put.root_hash))
             return
         expected = CopyRef(key, put.size_bytes, put.root_hash)
         if reason := await admission_refusal(vault, expected):
-            await wire.send(Refusal(reason))
+            await connection.send(Refusal(reason))
             return
-        vault.ongoing.moving(put.generation)
-        facts = CopyManifest(key, put.size_bytes, put.root_hash, put.entries)
+        vault.tasks.track_transfer(put.generation)
+        manifest = CopyManifest(key, put.size_bytes, put.root_hash, put.entries)
         try:
-            arrival = await vault.arrivals.open(expected, f"everstep-replica-{put.rank}")
+            incoming = await vault.receive_buffers.open_copy(
+                expected, f"everstep-replica-{put.rank}"
+            )
         except MemoryShortError as error:
             if exceeds_one_member(vault, key):
                 report_shortage(vault)
-            await wire.send(Refusal(str(error)))
+            await connection.send(Refusal(str(error)))
             return
-        await wire.send(await self._receive(wire, vault, facts, arrival))
+        await connection.send(await self._receive_stripes(connection, vault, manifest, incoming))
 
-    async def _receive(
-        self, wire: BulkConnection, vault: JobVault, facts: CopyManifest, arrival: IncomingCopy
+    async def _receive_stripes(
+        self,
+        connection: BulkConnection,
+        vault: JobVault,
+        manifest: CopyManifest,
+        incoming: IncomingCopy,
     ) -> CopyStored | HashMismatch | Refusal:
         """Take the stripes of a replica; return what to answer."""
-        before = arrival.received_bytes
-        meeting = ServedTransfer(
-            vault.job, facts.key, lambda one: self._site.incoming.receive(one, arrival)
+        before = incoming.received_bytes
+        transfer = ServedTransfer(
+            vault.job, manifest.key, lambda one: self._context.incoming.receive(one, incoming)
         )
-        self._meetings.open(meeting)
+        self._transfers.open(transfer)
         try:
-            await wire.send(SendStripes(arrival.present(), meeting.nonce))
-            await meeting.run(wire)
-            if not arrival.complete():
+            await connection.send(SendStripes(incoming.received_bitmap(), transfer.nonce))
+            await transfer.run(connection)
+            if not incoming.is_complete():
                 raise BulkError("the copy was cut short")
         except BaseException:
-            vault.arrivals.put_by(arrival)
+            vault.receive_buffers.keep_partial(incoming)
             raise
         finally:
-            self._site.counts.received_bytes += arrival.received_bytes - before
-            self._meetings.close(meeting)
-        return await self._keep(vault, facts, arrival)
+            self._context.counters.received_bytes += incoming.received_bytes - before
+            self._transfers.close(transfer)
+        return await self._keep(vault, manifest, incoming)
 
     async def _keep(
-        self, vault: JobVault, facts: CopyManifest, arrival: IncomingCopy
+        self, vault: JobVault, manifest: CopyManifest, incoming: IncomingCopy
     ) -> CopyStored | HashMismatch | Refusal:
-        root_hash = arrival.root()
-        region = vault.arrivals.take(arrival)
+        root_hash = incoming.received_root_hash()
+        region = vault.receive_buffers.take_region(incoming)
         try:
-            if root_hash != facts.root_hash:
-                vault.bad(f"the replica of {facts.key} arrived changed at {self._site.node}")
+            if root_hash != manifest.root_hash:
+                vault.report_bad_copy(
+                    f"the replica of {manifest.key} arrived changed at {self._context.node}"
+                )
                 return HashMismatch(root_hash)
-            reason = vault.refuses(facts.key)
+            reason = vault.replica_refusal(manifest.key)
             if reason:
                 return Refusal(reason)
-            await vault.keep_replica(facts, region.hold())
+            await vault.keep_replica(manifest, region.retain())
             return CopyStored(root_hash)
         finally:
-            region.drop()
+            region.release()
 
 
 def _problem(put: PutCopy) -> str | None:

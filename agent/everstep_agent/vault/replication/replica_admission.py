@@ -25,13 +25,13 @@ async def admission_refusal(vault: JobVault, expected: CopyRef) -> str | None:
     """
     if vault.replicas_short or not exceeds_one_member(vault, expected.key):
         return None
-    slots = sum(region.size_bytes for memory in _slots(vault) for region in memory.held())
+    slots = sum(region.size_bytes for memory in _slots(vault) for region in memory.live_regions())
     wanted = slots + expected.size_bytes
-    demand = AllocationRequest(vault.uid, 1, wanted, "", vault.job, after_promises=True)
-    if await vault.site.allocator.fits(demand):
+    request = AllocationRequest(vault.uid, 1, wanted, "", vault.job, after_promises=True)
+    if await vault.context.allocator.fits(request):
         return None
     report_shortage(vault)
-    return f"{vault.site.node} has no memory for the replicas of more than one node"
+    return f"{vault.context.node} has no memory for the replicas of more than one node"
 
 
 def exceeds_one_member(vault: JobVault, key: CopyKey) -> bool:
@@ -49,7 +49,7 @@ def report_shortage(vault: JobVault) -> None:
     if not vault.replicas_short:
         logger.warning("job %s: memory for the replicas of one node only", vault.job)
         vault.replicas_short = True
-        vault.changed()
+        vault.notify_change()
 
 
 def _slots(vault: JobVault) -> list[RankMemory]:

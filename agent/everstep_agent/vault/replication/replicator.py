@@ -36,14 +36,18 @@ class Replicator:
     async def run(self) -> None:
         """Look at every change, until cancelled."""
         while True:
-            for key in self.due():
+            for key in self.due_copies():
                 self._busy.add(key.rank)
                 self._spawn(self._replicate(key), f"replicate {self._vault.job} {key}")
-            await self._vault.bell.wait()
+            await self._vault.change_signal.wait()
 
-    def due(self) -> list[CopyKey]:
+    def due_copies(self) -> list[CopyKey]:
         """Return the oldest step of each idle rank that still has to travel."""
-        own = {facts.key for facts, _ in self._vault.holdings.facts() if self._is_mine(facts.key)}
+        own = {
+            manifest.key
+            for manifest, _ in self._vault.holdings.manifests()
+            if self._is_mine(manifest.key)
+        }
         self._done = {done for done in self._done if done[0] in own}
         first: dict[int, CopyKey] = {}
         # Older generations sort first: until it has snapshots, a generation lives by what it began
@@ -56,10 +60,10 @@ class Replicator:
     def _is_mine(self, key: CopyKey) -> bool:
         """Return whether it is on this node to give others the copy."""
         vault = self._vault
-        if key in vault.carried.only_here:
+        if key in vault.initial_copies.only_here:
             return True
         runs = key.generation == vault.fence and key.generation > vault.stopped
-        return runs and vault.holdings.wrote(key)
+        return runs and vault.holdings.has_own(key)
 
     def _wanted(self, key: CopyKey) -> bool:
         target = self._vault.target
@@ -68,7 +72,7 @@ class Replicator:
         return not self._vault.recoverable.frees(key, replica=True)
 
     async def _replicate(self, key: CopyKey) -> None:
-        self._vault.ongoing.moving(key.generation)
+        self._vault.tasks.track_transfer(key.generation)
         mismatches = refusals = attempt = 0
         try:
             while self._wanted(key):
@@ -82,45 +86,47 @@ class Replicator:
                     mismatches += 1
                     logger.warning("%s", error)
                     if mismatches == _MISMATCHES_MAX:
-                        self._vault.bad(f"{error}, twice")
+                        self._vault.report_bad_copy(f"{error}, twice")
                         self._done.add((key, target))
                         return
                 except OSError as error:
                     refusals += isinstance(error, TransferRefusedError)
-                    self._vault.site.counts.replication_failures += 1
+                    self._vault.context.counters.replication_failures += 1
                     logger.info("replica of %s to %s: %s", key, target.node, error or "no answer")
-                    if refusals == _REFUSALS_MAX and key in self._vault.carried.only_here:
+                    if refusals == _REFUSALS_MAX and key in self._vault.initial_copies.only_here:
                         self._done.add((key, target))
                         return
                 await self._pause(key, attempt)
                 attempt += 1
         finally:
             self._busy.discard(key.rank)
-            self._vault.bell.ring()
+            self._vault.change_signal.notify()
 
     async def _attempt(self, key: CopyKey, target: ReplicaTarget) -> None:
         # The pin lasts until the hash is acknowledged: bytes that are written after sendfile has
         # returned would still be sent.
         vault = self._vault
-        held = vault.holdings.pin(key)
-        if held is None:
+        pinned = vault.holdings.pin(key)
+        if pinned is None:
             return
-        remote = vault.site.remote(target.node, target.address, vault.job, vault.transfer_key)
+        remote = vault.context.remote_agent(
+            target.node, target.address, vault.job, vault.transfer_key
+        )
         try:
-            await put_copy(remote, held.facts, held.region, vault.site.outgoing)
-            vault.site.counts.replicated += 1
-            vault.site.counts.replicated_bytes += held.facts.size_bytes
+            await put_copy(remote, pinned.manifest, pinned.region, vault.context.outgoing)
+            vault.context.counters.replicated += 1
+            vault.context.counters.replicated_bytes += pinned.manifest.size_bytes
         except MismatchError:
-            if await vault.verifier.verify_again(held):
+            if await vault.verifier.verify_again(pinned):
                 raise
         finally:
-            held.release()
+            pinned.release()
 
     async def _pause(self, key: CopyKey, attempt: int) -> None:
         delay_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
         try:
             async with asyncio.timeout(delay_s * self._jitter.uniform(0.75, 1.25)):
                 while self._wanted(key):
-                    await self._vault.bell.wait()
+                    await self._vault.change_signal.wait()
         except TimeoutError:
             return

@@ -33,60 +33,66 @@ _MANIFESTS_MAX = 4096
 class CopySender:
     """Gets of all jobs."""
 
-    def __init__(self, site: VaultContext, meetings: TransferRegistry) -> None:
-        self._site = site
-        self._meetings = meetings
+    def __init__(self, context: VaultContext, transfers: TransferRegistry) -> None:
+        self._context = context
+        self._transfers = transfers
 
-    async def manifests(self, wire: BulkConnection, vault: JobVault, request: GetManifests) -> None:
+    async def send_manifests(
+        self, connection: BulkConnection, vault: JobVault, request: GetManifests
+    ) -> None:
         """Say what is in each copy. Raises OSError."""
         for wanted in request.copies[:_MANIFESTS_MAX]:
-            facts = await self._facts(vault, _expected(wanted))
-            if facts is None:
-                await wire.send(Refusal(f"{self._site.node} has no such copy"))
+            manifest = await self._find_manifest(vault, _expected(wanted))
+            if manifest is None:
+                await connection.send(Refusal(f"{self._context.node} has no such copy"))
             else:
-                await wire.send(ManifestReply(facts.size_bytes, facts.root_hash, facts.entries))
+                await connection.send(
+                    ManifestReply(manifest.size_bytes, manifest.root_hash, manifest.entries)
+                )
 
-    async def get(self, wire: BulkConnection, vault: JobVault, get: GetCopy) -> None:
+    async def send_copy(self, connection: BulkConnection, vault: JobVault, get: GetCopy) -> None:
         """Send a copy from memory, or from this node's own disk. Raises OSError."""
         expected = _expected(get)
-        held = vault.holdings.pin(expected.key)
-        if held is not None and held.facts.root_hash != expected.root_hash:
-            held.release()
-            held = None
-        held = held or await self._loaded(vault, expected)
-        if held is None:
-            await wire.send(Refusal(f"{self._site.node} has no copy of that step"))
+        pinned = vault.holdings.pin(expected.key)
+        if pinned is not None and pinned.manifest.root_hash != expected.root_hash:
+            pinned.release()
+            pinned = None
+        pinned = pinned or await self._load_from_file(vault, expected)
+        if pinned is None:
+            await connection.send(Refusal(f"{self._context.node} has no copy of that step"))
             return
         try:
-            await self._send(wire, vault, held)
+            await self._send(connection, vault, pinned)
         finally:
-            held.release()
+            pinned.release()
 
-    async def _send(self, wire: BulkConnection, vault: JobVault, held: PinnedCopy) -> None:
-        facts, patience_s = held.facts, 4 * self._site.outgoing.timeout_s
-        departure = OutgoingCopy(held.region, StripeQueue(()))
-        meeting = ServedTransfer(
-            vault.job, facts.key, lambda one: self._site.outgoing.send(one, departure)
+    async def _send(self, connection: BulkConnection, vault: JobVault, pinned: PinnedCopy) -> None:
+        manifest, patience_s = pinned.manifest, 4 * self._context.outgoing.timeout_s
+        outgoing = OutgoingCopy(pinned.region, StripeQueue(()))
+        transfer = ServedTransfer(
+            vault.job, manifest.key, lambda one: self._context.outgoing.send(one, outgoing)
         )
-        await wire.send(CopyOffer(facts.size_bytes, facts.root_hash, facts.entries, meeting.nonce))
+        await connection.send(
+            CopyOffer(manifest.size_bytes, manifest.root_hash, manifest.entries, transfer.nonce)
+        )
         async with asyncio.timeout(patience_s):
-            accept = await wire.receive(SendStripes)  # when the other end has the memory
+            accept = await connection.receive(SendStripes)  # when the other end has the memory
         assert isinstance(accept, SendStripes)
-        departure.stripes.add(missing_stripes(accept.present, facts.size_bytes))
-        self._meetings.open(meeting)
+        outgoing.stripes.add_stripes(missing_stripes(accept.present, manifest.size_bytes))
+        self._transfers.open(transfer)
         try:
-            await meeting.run(wire)
+            await transfer.run(connection)
         finally:
-            self._meetings.close(meeting)
+            self._transfers.close(transfer)
         async with asyncio.timeout(patience_s):
-            answer = await wire.receive(CopyStored, HashMismatch)
+            answer = await connection.receive(CopyStored, HashMismatch)
         if isinstance(answer, HashMismatch):
-            await vault.verifier.verify_again(held)
+            await vault.verifier.verify_again(pinned)
 
-    async def _facts(self, vault: JobVault, expected: CopyRef) -> CopyManifest | None:
-        for facts, _ in vault.holdings.facts():
-            if (facts.key, facts.root_hash) == (expected.key, expected.root_hash):
-                return facts
+    async def _find_manifest(self, vault: JobVault, expected: CopyRef) -> CopyManifest | None:
+        for manifest, _ in vault.holdings.manifests():
+            if (manifest.key, manifest.root_hash) == (expected.key, expected.root_hash):
+                return manifest
         if vault.files is None:
             return None
         name = FileName(expected.key, expected.size_bytes, expected.root_hash)
@@ -96,17 +102,17 @@ class CopySender:
             logger.info("file of %s: %s", expected.key, error or "no answer")
             return None
 
-    async def _loaded(self, vault: JobVault, expected: CopyRef) -> PinnedCopy | None:
+    async def _load_from_file(self, vault: JobVault, expected: CopyRef) -> PinnedCopy | None:
         """Return what is in a file of this node; whoever gets it verifies it."""
-        facts = await self._facts(vault, expected)
-        if facts is None or vault.files is None:
+        manifest = await self._find_manifest(vault, expected)
+        if manifest is None or vault.files is None:
             return None
         try:
-            region = await vault.files.load(facts)
+            region = await vault.files.load(manifest)
         except (OSError, MemoryShortError) as error:
             logger.warning("file of %s: %s", expected.key, error or "no answer")
             return None
-        return PinnedCopy(facts, region, True, True, region.drop)
+        return PinnedCopy(manifest, region, True, True, region.release)
 
 
 def _expected(get: GetCopy) -> CopyRef:

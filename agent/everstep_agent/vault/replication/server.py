@@ -39,27 +39,27 @@ class ConnectionLimits:
         self._unproven: Counter[str] = Counter()
         self._proven = 0
 
-    def enter(self, host: str) -> bool:
+    def admit_unproven(self, host: str) -> bool:
         """Count a connection that has proven nothing yet; False for one too many."""
         if self._unproven.total() >= UNPROVEN_MAX or self._unproven[host] >= UNPROVEN_OF_HOST_MAX:
             return False
         self._unproven[host] += 1
         return True
 
-    def leave(self, host: str) -> None:
+    def release_unproven(self, host: str) -> None:
         """A connection that had entered has ended, or has proven itself."""
         self._unproven[host] -= 1
         if not self._unproven[host]:
             del self._unproven[host]
 
-    def admit(self) -> bool:
+    def admit_proven(self) -> bool:
         """Count a connection that has proven itself; False for one too many."""
         if self._proven >= CONNECTIONS_MAX:
             return False
         self._proven += 1
         return True
 
-    def dismiss(self) -> None:
+    def release_proven(self) -> None:
         """A connection that was admitted has ended."""
         self._proven -= 1
 
@@ -73,107 +73,113 @@ class BulkServer:
     """Serves the bulk connections of all jobs of the node."""
 
     def __init__(
-        self, site: VaultContext, vault_of: Callable[[str], JobVault | None], spawn: Spawn
+        self, context: VaultContext, vault_of: Callable[[str], JobVault | None], spawn: Spawn
     ) -> None:
-        self._site = site
+        self._context = context
         self._vault_of = vault_of
         self._spawn = spawn
-        self._door = ConnectionLimits()
+        self._limits = ConnectionLimits()
         # What was last refused to each host.
-        self._told: dict[str, str] = {}
-        self._meetings = TransferRegistry()
-        self._taking = ReplicaReceiver(site, self._meetings)
-        self._serving = CopySender(site, self._meetings)
+        self._logged: dict[str, str] = {}
+        self._transfers = TransferRegistry()
+        self._receiver = ReplicaReceiver(context, self._transfers)
+        self._sender = CopySender(context, self._transfers)
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, address = await loop.sock_accept(listener)
+                sock, address = await loop.sock_accept(listener)
             except OSError as error:  # out of descriptors: the backlog waits, nothing is lost
                 logger.warning("bulk listener: %s", error)
                 await asyncio.sleep(0.2)
                 continue
             host = str(address[0])
-            if not self._door.enter(host):
-                connection.close()
+            if not self._limits.admit_unproven(host):
+                sock.close()
                 continue
-            wire = BulkConnection(self._channel(connection))
-            self._spawn(self._serve(wire, host), "bulk connection")
+            connection = BulkConnection(self._transport(sock))
+            self._spawn(self._serve(connection, host), "bulk connection")
 
-    def _channel(self, connection: socket.socket) -> Transport:
-        secrecy = self._site.secrecy
+    def _transport(self, sock: socket.socket) -> Transport:
+        certificates = self._context.certificates
         return (
-            secrecy.of_server(connection)
-            if secrecy
-            else PlainTransport(connection, server_side=True)
+            certificates.server_transport(sock)
+            if certificates
+            else PlainTransport(sock, server_side=True)
         )
 
-    async def _serve(self, wire: BulkConnection, host: str) -> None:
+    async def _serve(self, connection: BulkConnection, host: str) -> None:
         try:
-            job, request = await self._heard(wire, host)
-            if not self._door.admit():
-                await wire.send(Refusal(f"{self._site.node} has too many transfers; try again"))
+            job, request = await self._authenticate(connection, host)
+            if not self._limits.admit_proven():
+                await connection.send(
+                    Refusal(f"{self._context.node} has too many transfers; try again")
+                )
                 return
             try:
-                await self._answer(wire, job, request)
+                await self._answer(connection, job, request)
             finally:
-                self._door.dismiss()
+                self._limits.release_proven()
         except TlsError as error:
-            self._refused(host, str(error))
+            self._log_refusal(host, str(error))
         except OSError as error:  # TimeoutError and every error of the wire among them
             logger.info("bulk connection ended: %s", error or "no answer in time")
         finally:
-            wire.close()
+            connection.close()
 
-    def _refused(self, host: str, sentence: str) -> None:
+    def _log_refusal(self, host: str, sentence: str) -> None:
         """Log what was refused to a host, once while it is the same."""
-        news = self._told.get(host) != sentence
-        if len(self._told) >= _TOLD_MAX:
-            self._told.clear()
-        self._told[host] = sentence
+        news = self._logged.get(host) != sentence
+        if len(self._logged) >= _TOLD_MAX:
+            self._logged.clear()
+        self._logged[host] = sentence
         logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
 
-    async def _heard(self, wire: BulkConnection, host: str) -> tuple[str, object]:
+    async def _authenticate(self, connection: BulkConnection, host: str) -> tuple[str, object]:
         """Return the job whose key the other end has, and what it wants. Raises OSError."""
         try:
-            async with asyncio.timeout(self._site.incoming.timeout_s):
-                job = await wire.accept(self._key_of)
-                wire.queue(self._site.rooms.incoming, f"replicas of {job}")
+            async with asyncio.timeout(self._context.incoming.timeout_s):
+                job = await connection.accept(self._key_of)
+                connection.use_memory(self._context.message_memories.incoming, f"replicas of {job}")
                 try:
-                    return job, await wire.receive(PutCopy, GetCopy, JoinTransfer, GetManifests)
+                    return job, await connection.receive(
+                        PutCopy, GetCopy, JoinTransfer, GetManifests
+                    )
                 except FrameError as error:
-                    await wire.send(Refusal(f"{self._site.node} does not understand: {error}"))
+                    await connection.send(
+                        Refusal(f"{self._context.node} does not understand: {error}")
+                    )
                     raise
         finally:
-            self._door.leave(host)
+            self._limits.release_unproven(host)
 
-    async def _answer(self, wire: BulkConnection, job: str, request: object) -> None:
+    async def _answer(self, connection: BulkConnection, job: str, request: object) -> None:
         vault = self._vault_of(job)
         if vault is None:
-            await wire.send(Refusal(f"job {job} is not here any more"))
+            await connection.send(Refusal(f"job {job} is not here any more"))
         else:
-            await self._do(wire, vault, request)
+            await self._dispatch(connection, vault, request)
 
-    async def _do(self, wire: BulkConnection, vault: JobVault, request: object) -> None:
+    async def _dispatch(self, connection: BulkConnection, vault: JobVault, request: object) -> None:
         match request:
             case PutCopy():
-                await self._taking.put(wire, vault, request)
+                await self._receiver.receive(connection, vault, request)
             case GetCopy():
-                await self._serving.get(wire, vault, request)
+                await self._sender.send_copy(connection, vault, request)
             case GetManifests():
-                await self._serving.manifests(wire, vault, request)
+                await self._sender.send_manifests(connection, vault, request)
             case JoinTransfer():
-                await self._join(wire, vault, request)
+                await self._join(connection, vault, request)
 
-    async def _join(self, wire: BulkConnection, vault: JobVault, join: JoinTransfer) -> None:
+    async def _join(self, connection: BulkConnection, vault: JobVault, join: JoinTransfer) -> None:
         try:
-            meeting = self._meetings.find(vault.job, vault.transfer_key, join)
+            transfer = self._transfers.find(vault.job, vault.transfer_key, join)
         except BulkError as error:
-            await wire.send(Refusal(str(error)))
+            await connection.send(Refusal(str(error)))
             return
-        await meeting.join(wire)
+        await transfer.join_connection(connection)
 
     def _key_of(self, job: str) -> bytes | None:
         vault = self._vault_of(job)

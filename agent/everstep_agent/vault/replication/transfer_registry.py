@@ -29,7 +29,7 @@ class ServedTransfer:
         self._seen: set[int] = set()
         self._joined: set[asyncio.Task[None]] = set()
 
-    def admit(self, job: str, transfer_key: bytes, join: JoinTransfer) -> str | None:
+    def admission_problem(self, job: str, transfer_key: bytes, join: JoinTransfer) -> str | None:
         """Return why a connection is not let in, or None; each number is let in once."""
         expected = transfer_token(transfer_key, self.job, self.key, (self.nonce, join.number))
         if job != self.job or not hmac.compare_digest(expected, join.token):
@@ -39,23 +39,23 @@ class ServedTransfer:
         self._seen.add(join.number)
         return None
 
-    async def join(self, wire: BulkConnection) -> None:
+    async def join_connection(self, connection: BulkConnection) -> None:
         """Let a connection do its part. Raises OSError."""
         # Counted before the other end may hold back a stripe for it.
-        task = asyncio.ensure_future(self._take_in(wire))
+        task = asyncio.ensure_future(self._serve_joined(connection))
         self._joined.add(task)
         try:
             await task
         finally:
             self._joined.discard(task)
 
-    async def run(self, wire: BulkConnection) -> None:
+    async def run(self, connection: BulkConnection) -> None:
         """Do the part of the first connection, and wait for the others. Raises OSError.
 
         When one fails, all end: what has come by then is there for the next attempt.
         """
         try:
-            await self._move(wire)
+            await self._move(connection)
             while self._joined:
                 done, _ = await asyncio.wait(self._joined, return_when=asyncio.FIRST_EXCEPTION)
                 for task in done:
@@ -63,9 +63,9 @@ class ServedTransfer:
         finally:
             await self._end()
 
-    async def _take_in(self, wire: BulkConnection) -> None:
-        await wire.send(TransferJoined())
-        await self._move(wire)
+    async def _serve_joined(self, connection: BulkConnection) -> None:
+        await connection.send(TransferJoined())
+        await self._move(connection)
 
     async def _end(self) -> None:
         left = [task for task in self._joined if not task.done()]
@@ -83,20 +83,20 @@ class TransferRegistry:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, meeting: ServedTransfer) -> None:
+    def open(self, transfer: ServedTransfer) -> None:
         """Let connections join a transfer."""
-        self._open[meeting.nonce] = meeting
+        self._open[transfer.nonce] = transfer
 
-    def close(self, meeting: ServedTransfer) -> None:
+    def close(self, transfer: ServedTransfer) -> None:
         """Let none join any more: its tokens are worth nothing from now on."""
-        self._open.pop(meeting.nonce, None)
+        self._open.pop(transfer.nonce, None)
 
     def find(self, job: str, transfer_key: bytes, join: JoinTransfer) -> ServedTransfer:
         """Return the transfer of a connection that may join it. Raises BulkError."""
-        meeting = self._open.get(join.nonce)
-        if meeting is None:
+        transfer = self._open.get(join.nonce)
+        if transfer is None:
             raise BulkError("the transfer is over, or never was")
-        problem = meeting.admit(job, transfer_key, join)
+        problem = transfer.admission_problem(job, transfer_key, join)
         if problem:
             raise BulkError(problem)
-        return meeting
+        return transfer

@@ -33,107 +33,111 @@ class CopyFetcher:
         self._vault = vault
         self._one_fetch: defaultdict[CopyRef, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another plan begins."""
         self._one_fetch.clear()
 
-    async def get(
+    async def fetch(
         self, source: CopySource, *, patient: bool = False
     ) -> tuple[CopyManifest, Region]:
         """Return the copy; the caller drops the region. Raises OSError and MemoryShortError.
 
         SlowSourceError for a source that brings too little, unless ``patient``.
         """
-        async with self._one_fetch[source.wanted]:
-            here = await self._held(source.wanted)
+        async with self._one_fetch[source.copy]:
+            here = await self._from_own_memory(source.copy)
             if not isinstance(here, str):
                 return here
             if source.tier is SourceTier.OWN_MEMORY:
                 raise CopyGoneError(here)
-            facts, region = await self._bring(source, patient=patient)
+            manifest, region = await self._from_elsewhere(source, patient=patient)
             try:
-                await self._vault.keep_replica(facts, region.hold())
+                await self._vault.keep_replica(manifest, region.retain())
             except BaseException:
-                region.drop()
+                region.release()
                 raise
-            return facts, region
+            return manifest, region
 
-    async def prepare(self, source: CopySource) -> None:
+    async def prefetch(self, source: CopySource) -> None:
         """Do ahead what ``get`` would do, without memory that is not needed in the end."""
         if source.tier is not SourceTier.OWN_MEMORY:
-            _, region = await self.get(source)
-            region.drop()
+            _, region = await self.fetch(source)
+            region.release()
             return
-        held = self._vault.holdings.pin(source.wanted.key)
-        if held is not None:
+        pinned = self._vault.holdings.pin(source.copy.key)
+        if pinned is not None:
             try:
-                await self._vault.verifier.freeze(held)
+                await self._vault.verifier.freeze(pinned)
             finally:
-                held.release()
+                pinned.release()
 
-    async def _held(self, wanted: CopyRef) -> tuple[CopyManifest, Region] | str:
+    async def _from_own_memory(self, wanted: CopyRef) -> tuple[CopyManifest, Region] | str:
         """Return the copy from this node's memory, own slots before replicas; or why not."""
         problem = f"the copy of {wanted.key} is not here any more"
         while True:
-            held = self._vault.holdings.pin(wanted.key)
-            if held is None:
+            pinned = self._vault.holdings.pin(wanted.key)
+            if pinned is None:
                 return problem
             try:
-                if held.facts.root_hash != wanted.root_hash:
+                if pinned.manifest.root_hash != wanted.root_hash:
                     return problem
-                region = await self._vault.verifier.immutable_region(held)
+                region = await self._vault.verifier.immutable_region(pinned)
                 if region is not None:
-                    return held.facts, region
+                    return pinned.manifest, region
             finally:
-                held.release()
+                pinned.release()
             # It is gone from here; a replica of the same step may be here as well.
             problem = f"its copy of {wanted.key} is bad"
 
-    async def _bring(self, source: CopySource, *, patient: bool) -> tuple[CopyManifest, Region]:
+    async def _from_elsewhere(
+        self, source: CopySource, *, patient: bool
+    ) -> tuple[CopyManifest, Region]:
         vault = self._vault
         if not source.address:
             return await self._from_file(source)
-        remote = vault.site.remote(source.node, source.address, vault.job, vault.transfer_key)
-        incoming = vault.site.incoming
-        mover = replace(incoming, floor=None) if patient else incoming
+        remote = vault.context.remote_agent(
+            source.node, source.address, vault.job, vault.transfer_key
+        )
+        incoming = vault.context.incoming
+        engine = replace(incoming, min_rate=None) if patient else incoming
         while True:
-            before = vault.arrivals.brought(source.wanted)
+            before = vault.receive_buffers.received_bytes(source.copy)
             try:
-                return await get_copy(remote, source.wanted, vault.arrivals, mover)
+                return await get_copy(remote, source.copy, vault.receive_buffers, engine)
             except MismatchError as error:
-                vault.bad(f"{error} from {source.node}")
+                vault.report_bad_copy(f"{error} from {source.node}")
                 raise
             except SlowSourceError:
                 raise  # it may go on for ever like this: others first
             except OSError as error:
                 # A source that was cut in the middle is asked to go on, if it brought anything.
-                if vault.arrivals.brought(source.wanted) <= before:
+                if vault.receive_buffers.received_bytes(source.copy) <= before:
                     raise
-                logger.info("%s from %s goes on after: %s", source.wanted.key, source, error)
+                logger.info("%s from %s goes on after: %s", source.copy.key, source, error)
 
     async def _from_file(self, source: CopySource) -> tuple[CopyManifest, Region]:
         vault = self._vault
         if vault.files is None:
             raise FileNotFoundError("this node has no storage for the job")
         try:
-            facts = await vault.files.manifest(file_name(source))
-            region = await vault.files.load(facts)
+            manifest = await vault.files.manifest(file_name(source))
+            region = await vault.files.load(manifest)
         except BadFileError as error:
-            vault.bad(f"{source.wanted.key} in {source} is bad: {error}")
+            vault.report_bad_copy(f"{source.copy.key} in {source} is bad: {error}")
             raise
         try:
-            await self._verify(source, facts, region)
+            await self._verify(source, manifest, region)
         except BaseException:
-            region.drop()
+            region.release()
             raise
-        return facts, region
+        return manifest, region
 
-    async def _verify(self, source: CopySource, facts: CopyManifest, region: Region) -> None:
+    async def _verify(self, source: CopySource, manifest: CopyManifest, region: Region) -> None:
         vault = self._vault
-        if not await vault.site.workers.run(region.freeze):
+        if not await vault.context.threads.run(region.freeze):
             raise BadFileError("a process still writes to the memory that the file was read into")
-        found = await hash_in_parallel(vault.site.workers, region, facts.size_bytes)
-        if found != facts.root_hash:
-            vault.bad(f"{source.wanted.key} in {source} is not what was verified before")
+        found = await hash_in_parallel(vault.context.threads, region, manifest.size_bytes)
+        if found != manifest.root_hash:
+            vault.report_bad_copy(f"{source.copy.key} in {source} is not what was verified before")
             raise BadFileError("its bytes are not what was verified before")
-        region.proven = found
+        region.verified_hash = found

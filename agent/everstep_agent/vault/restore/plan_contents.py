@@ -27,11 +27,11 @@ class PlanContents:
         self._names: dict[bytes, frozenset[str]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    def of(self, source: CopySource) -> tuple[Entry, ...] | None:
+    def entries_of(self, source: CopySource) -> tuple[Entry, ...] | None:
         """Return the shards of a source, if they are known; offsets are those of an equal copy."""
         return self._parts.get(source.part)
 
-    def names(self, source: CopySource) -> frozenset[str] | None:
+    def names_of(self, source: CopySource) -> frozenset[str] | None:
         """Return the names of a source's shards, if they are known."""
         return self._names.get(source.part)
 
@@ -39,7 +39,7 @@ class PlanContents:
         """Return those whose shards are not known."""
         return [source for source in sources if source.part not in self._names]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Another plan begins."""
         self._parts.clear()
         self._names.clear()
@@ -49,7 +49,7 @@ class PlanContents:
         problems: list[str] = []
         async with self._one_at_a_time:
             self._learn_own(sources)
-            await self._name()
+            await self._index_names()
             asked: set[CopySource] = set()
             while True:
                 first: dict[bytes, CopySource] = {}
@@ -60,14 +60,17 @@ class PlanContents:
                     return problems
                 asked.update(first.values())
                 problems += await self._ask(first.values())
-                await self._name()
+                await self._index_names()
 
     def _learn_own(self, sources: Sequence[CopySource]) -> None:
-        held = {(facts.key, facts.root_hash): facts for facts, _ in self._vault.holdings.facts()}
+        held = {
+            (manifest.key, manifest.root_hash): manifest
+            for manifest, _ in self._vault.holdings.manifests()
+        }
         for source in sources:
-            facts = held.get((source.wanted.key, source.wanted.root_hash))
-            if facts is not None:
-                self._parts[source.part] = facts.entries
+            manifest = held.get((source.copy.key, source.copy.root_hash))
+            if manifest is not None:
+                self._parts[source.part] = manifest.entries
 
     async def _ask(self, sources: Iterable[CopySource]) -> list[str]:
         """Ask every node once for all that it has; return what went wrong."""
@@ -84,34 +87,34 @@ class PlanContents:
     async def _ask_node(self, address: str, sources: list[CopySource]) -> list[str]:
         vault = self._vault
         node = sources[0].node
-        remote = vault.site.remote(node, address, vault.job, vault.transfer_key)
-        wanted = [source.wanted for source in sources]
+        remote = vault.context.remote_agent(node, address, vault.job, vault.transfer_key)
+        wanted = [source.copy for source in sources]
         try:
-            found = await get_manifests(remote, wanted, vault.site.incoming.timeout_s)
+            found = await get_manifests(remote, wanted, vault.context.incoming.timeout_s)
         except OSError as error:
             return [f"{sources[0]}: {error or 'no answer in time'}"]
         return [
-            f"{source} has no copy of {source.wanted.key}"
+            f"{source} has no copy of {source.copy.key}"
             for source in sources
-            if not self._note(source, found.get(source.wanted.key))
+            if not self._note(source, found.get(source.copy.key))
         ]
 
     async def _ask_files(self, sources: list[CopySource]) -> list[str]:
         problems = []
         for source in sources:
             try:
-                self._note(source, await self._read(source))
+                self._note(source, await self._read_manifest(source))
             except OSError as error:
                 problems.append(f"{source}: {error or 'no answer in time'}")
         return problems
 
-    async def _read(self, source: CopySource) -> CopyManifest | None:
+    async def _read_manifest(self, source: CopySource) -> CopyManifest | None:
         files = self._vault.files
         if files is None:
             raise FileNotFoundError("this node has no storage for the job")
         return await files.manifest(file_name(source))
 
-    async def _name(self) -> None:
+    async def _index_names(self) -> None:
         """What is known counts from now on."""
         for part in self._parts.keys() - self._names.keys():
             entries = self._parts[part]
@@ -120,13 +123,13 @@ class PlanContents:
             if self._parts.get(part) is entries:
                 self._names[part] = names
 
-    def _note(self, source: CopySource, facts: CopyManifest | None) -> bool:
-        if facts is not None:
-            self._parts[source.part] = facts.entries
-        return facts is not None
+    def _note(self, source: CopySource, manifest: CopyManifest | None) -> bool:
+        if manifest is not None:
+            self._parts[source.part] = manifest.entries
+        return manifest is not None
 
 
 def file_name(source: CopySource) -> FileName:
     """Return a source as the storage knows it."""
-    wanted: CopyRef = source.wanted
+    wanted: CopyRef = source.copy
     return FileName(wanted.key, wanted.size_bytes, wanted.root_hash, source.layout)

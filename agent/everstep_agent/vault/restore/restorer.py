@@ -43,7 +43,7 @@ class Restorer:
     def __init__(self, vault: JobVault) -> None:
         self._vault = vault
         self._contents = PlanContents(vault)
-        self._fetching = CopyFetcher(vault)
+        self._fetcher = CopyFetcher(vault)
 
     def prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
         """Begin to fetch and verify what the ranks of this node snapshotted themselves.
@@ -51,25 +51,25 @@ class Restorer:
         What other ranks did, a new world size may need; nobody knows before the ranks ask. Then
         make the slots that the ranks will ask for: the state comes first.
         """
-        self._contents.forget()
-        self._fetching.forget()
+        self._contents.reset()
+        self._fetcher.reset()
         if plan.restore:
-            self._vault.ongoing.ahead(self._do_ahead(plan), plan.generation)
+            self._vault.tasks.start_ahead(self._do_ahead(plan), plan.generation)
         else:
-            self._vault.release_ready()
+            self._vault.release_idle_memory()
 
-    async def fetch_early(self, wanted: fleet_pb2.SpareMemory) -> None:
+    async def prefetch_for_spare(self, wanted: fleet_pb2.SpareMemory) -> None:
         """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
         ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
         plan = fleet_pb2.StartGeneration(job=wanted.job, sources=wanted.ahead)
         sources = SourceSearch(self._vault, self._contents, plan).sources
-        await asyncio.gather(*map(self._early, best_for_ranks(ranks, sources)))
+        await asyncio.gather(*map(self._prefetch_one_early, best_for_ranks(ranks, sources)))
 
-    async def _early(self, source: CopySource) -> None:
+    async def _prefetch_one_early(self, source: CopySource) -> None:
         if await self._prepare(source):
-            counts = self._vault.site.counts
+            counts = self._vault.context.counters
             counts.early_copies += 1
-            counts.early_bytes += source.wanted.size_bytes
+            counts.early_bytes += source.copy.size_bytes
 
     async def restore(
         self, plan: fleet_pb2.StartGeneration, names: Iterable[str], rank: int
@@ -93,7 +93,7 @@ class Restorer:
                 missing = await run_in_slices(lacking_in_parts(missing, brought))
         except BaseException:
             for part in parts:
-                part.region.drop()
+                part.region.release()
             raise
         return parts
 
@@ -112,24 +112,24 @@ class Restorer:
         await self._prefetch(plan)
         vault = self._vault
         sizes = slot_sizes_of_plan(plan, vault.holdings.ranks)
-        wanted = {rank: vault.wanted(size) for rank, size in sizes.items()}
-        await vault.slots_ahead.make(plan.generation, wanted)
-        vault.arrivals.wait_no_more()
+        wanted = {rank: vault.slot_request(size) for rank, size in sizes.items()}
+        await vault.preallocated_slots.allocate_for(plan.generation, wanted)
+        vault.receive_buffers.expire_spares()
 
     async def _prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
         ranks = range(plan.first_rank, plan.first_rank + plan.processes)
         search = SourceSearch(self._vault, self._contents, plan)
         try:
-            await search.storage_if_alone()
+            await search.search_storage_if_alone()
         except OSError as error:
             logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
         await asyncio.gather(*map(self._prepare, best_for_ranks(ranks, search.sources)))
 
     async def _prepare(self, source: CopySource) -> bool:
         """Do ahead what a restore would do; return whether a copy was brought here."""
-        key = source.wanted.key
+        key = source.copy.key
         try:
-            await self._fetching.prepare(source)
+            await self._fetcher.prefetch(source)
         except (OSError, MemoryShortError) as error:  # the restore will say so, and go on
             logger.info("prefetch of %s from %s: %s", key, source, error or "no answer in time")
             return False
@@ -143,17 +143,19 @@ class Restorer:
         self, parts: list[RestoredPart], source: CopySource, missing: set[str], search: SourceSearch
     ) -> None:
         try:
-            facts, region = await self._fetching.get(source, patient=search.last_resort(source))
+            manifest, region = await self._fetcher.fetch(
+                source, patient=search.is_last_resort(source)
+            )
         except SlowSourceError as error:
-            search.slow(source, str(error))
+            search.mark_slow(source, str(error))
             return
         except (OSError, MemoryShortError) as error:
-            search.failed(source, str(error) or "no answer in time")
+            search.mark_failed(source, str(error) or "no answer in time")
             return
-        entries = await _taken(facts.entries, missing, region)
+        entries = await _taken(manifest.entries, missing, region)
         if not entries:
-            region.drop()
-            search.failed(source, "what was wanted is not in it")
+            region.release()
+            search.mark_failed(source, "what was wanted is not in it")
             return
         parts.append(RestoredPart(entries, region, str(source)))
 
@@ -162,5 +164,5 @@ async def _taken(entries: tuple[Entry, ...], names: set[str], region: Region) ->
     try:
         return await run_in_slices(chosen_in_parts(entries, names))
     except BaseException:
-        region.drop()
+        region.release()
         raise

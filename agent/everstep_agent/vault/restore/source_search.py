@@ -47,10 +47,10 @@ class SourceSearch:
         self._contents = contents
         self._plan = plan
         held = [
-            CopyRef(facts.key, facts.size_bytes, facts.root_hash)
-            for facts, _ in vault.holdings.facts()
+            CopyRef(manifest.key, manifest.size_bytes, manifest.root_hash)
+            for manifest, _ in vault.holdings.manifests()
         ]
-        self.sources = sources_of_plan(plan.sources, held, vault.site.node)
+        self.sources = sources_of_plan(plan.sources, held, vault.context.node)
         self._storage_asked = False
         self._problems: list[str] = []
         # Sources that bring little: for what nobody else has.
@@ -63,7 +63,13 @@ class SourceSearch:
         wrote, then for everything; and shared storage only for what nobody has in memory.
         """
         chosen, lacking = await self._choose(missing)
-        for widen in (self._near, self._all, self._storage, self._near, self._all):
+        for widen in (
+            self._learn_local_ranks,
+            self._learn_all,
+            self._search_storage,
+            self._learn_local_ranks,
+            self._learn_all,
+        ):
             if not lacking:
                 break
             await widen()
@@ -86,7 +92,7 @@ class SourceSearch:
                 "job %s: what rank %d saved under its names is lost; it gets what rank %d did",
                 self._vault.job,
                 rank,
-                chosen[-1].wanted.key.rank,
+                chosen[-1].copy.key.rank,
             )
         return chosen, lacking
 
@@ -96,42 +102,42 @@ class SourceSearch:
 
     async def entries(self, rank: int | None) -> tuple[Entry, ...]:
         """Return the shards of one rank's copy, or of all; each name once. Raises RestoreError."""
-        await self.storage_if_alone()
-        own = [source for source in self.sources if source.wanted.key.rank == rank]
-        return await run_in_slices(_merged(await self._learned(own or self.sources)))
+        await self.search_storage_if_alone()
+        own = [source for source in self.sources if source.copy.key.rank == rank]
+        return await run_in_slices(_merged(await self._entries_of_parts(own or self.sources)))
 
-    def failed(self, source: CopySource, reason: str) -> None:
+    def mark_failed(self, source: CopySource, reason: str) -> None:
         """Do not take this source again."""
         self.sources = [other for other in self.sources if other != source]
         self._problems.append(f"{source}: {reason}")
-        logger.warning("restore of %s from %s: %s", source.wanted.key, source, reason)
+        logger.warning("restore of %s from %s: %s", source.copy.key, source, reason)
 
-    def slow(self, source: CopySource, reason: str) -> None:
+    def mark_slow(self, source: CopySource, reason: str) -> None:
         """Take this source only for what no other one has."""
-        self.failed(source, reason)
+        self.mark_failed(source, reason)
         self._slow.append(source)
 
-    def last_resort(self, source: CopySource) -> bool:
+    def is_last_resort(self, source: CopySource) -> bool:
         """Return whether the source is slow, and there is no better one."""
         return source in self._slow
 
-    async def storage_if_alone(self) -> None:
+    async def search_storage_if_alone(self) -> None:
         """Look in shared storage when the plan names nothing else."""
         if not self.sources:
-            await self._storage()
+            await self._search_storage()
 
-    async def _near(self) -> None:
+    async def _learn_local_ranks(self) -> None:
         plan = self._plan
         ranks = range(plan.first_rank, plan.first_rank + plan.processes)
-        await self._learn([one for one in self.sources if one.wanted.key.rank in ranks])
+        await self._learn([one for one in self.sources if one.copy.key.rank in ranks])
 
-    async def _all(self) -> None:
+    async def _learn_all(self) -> None:
         await self._learn(self.sources)
 
     async def _learn(self, sources: Sequence[CopySource]) -> None:
         self._problems += await self._contents.learn(sources)
 
-    async def _storage(self) -> None:
+    async def _search_storage(self) -> None:
         files = self._vault.files
         if self._storage_asked or files is None or not self._plan.HasField("stored"):
             return
@@ -144,19 +150,19 @@ class SourceSearch:
         except OSError as error:
             self._problems.append(f"shared storage: {error or 'no answer in time'}")
             if isinstance(error, BadFileError):
-                self._vault.bad(self._problems[-1])
+                self._vault.report_bad_copy(self._problems[-1])
 
-    async def _learned(self, sources: Sequence[CopySource]) -> list[tuple[Entry, ...]]:
+    async def _entries_of_parts(self, sources: Sequence[CopySource]) -> list[tuple[Entry, ...]]:
         """Return what is in each part of these. Raises RestoreError when that of one is unknown."""
         await self._learn(sources)
         unknown = {source.part for source in self._contents.unknown(sources)}
         if unknown:
-            await self._storage()
+            await self._search_storage()
             await self._learn([one for one in self.sources if one.part in unknown])
         if not sources or self._contents.unknown(sources):
             why = "; ".join(self._problems) or "the plan names no source"
             raise RestoreError(f"what is in a part of the state is not known ({why})")
-        parts = {source.part: self._contents.of(source) or () for source in sources}
+        parts = {source.part: self._contents.entries_of(source) or () for source in sources}
         return list(parts.values())
 
     async def _choose(self, missing: Set[str]) -> tuple[list[CopySource], set[str]]:
@@ -166,7 +172,7 @@ class SourceSearch:
         known = {
             source: names
             for source in without_other_ranks(self.sources, self._own)
-            if (names := self._contents.names(source)) is not None
+            if (names := self._contents.names_of(source)) is not None
         }
         chosen = await run_in_slices(choose_in_parts(list(known.items()), missing))
         return chosen, await run_in_slices(

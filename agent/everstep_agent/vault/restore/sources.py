@@ -32,7 +32,7 @@ class CopySource:
     """One copy in one place. ``node`` and ``address`` are empty where no other agent is asked."""
 
     tier: SourceTier
-    wanted: CopyRef
+    copy: CopyRef
     layout: bytes = b""
     node: str = ""
     address: str = ""
@@ -40,7 +40,7 @@ class CopySource:
     @property
     def part(self) -> bytes:
         """Return which part of the state it is; a copy of unknown layout is a part of its own."""
-        return self.layout or str(self.wanted.key).encode()
+        return self.layout or str(self.copy.key).encode()
 
     def __str__(self) -> str:
         return f"{self.tier.value} of {self.node}" if self.node else self.tier.value
@@ -84,7 +84,7 @@ def sources_in_storage(files: Iterable[FileName]) -> list[CopySource]:
 
 def own_parts(sources: Iterable[CopySource], rank: int) -> dict[bytes, bytes]:
     """Return the parts that a rank saved itself, with the root hash of what it saved."""
-    return {one.part: one.wanted.root_hash for one in sources if one.wanted.key.rank == rank}
+    return {one.part: one.copy.root_hash for one in sources if one.copy.key.rank == rank}
 
 
 def without_other_ranks(
@@ -94,9 +94,7 @@ def without_other_ranks(
 
     Copies of one part are equal, as a rule; ranks that saved different bytes each get theirs back.
     """
-    return [
-        one for one in sources if own.get(one.part, one.wanted.root_hash) == one.wanted.root_hash
-    ]
+    return [one for one in sources if own.get(one.part, one.copy.root_hash) == one.copy.root_hash]
 
 
 def choose_in_parts(
@@ -114,7 +112,7 @@ def choose_in_parts(
             brings: dict[CopySource, int] = {}
             for source, names in rest.items():
                 brings[source] = yield from _common(names, left)
-            best = max(rest, key=lambda one: (brings[one], -one.wanted.size_bytes))
+            best = max(rest, key=lambda one: (brings[one], -one.copy.size_bytes))
             if not brings[best]:
                 break
             chosen.append(best)
@@ -156,7 +154,7 @@ def best_for_ranks(ranks: range, sources: Sequence[CopySource]) -> list[CopySour
     Where the plan names none of theirs (equal copies are named once), the only part there is.
     """
     # Ranks may have saved different bytes under the same names.
-    parts = {_bytes_of(source) for source in sources if source.wanted.key.rank in ranks}
+    parts = {_bytes_of(source) for source in sources if source.copy.key.rank in ranks}
     everything = {_bytes_of(source) for source in sources}
     if not parts and len(everything) == 1:
         parts = everything
@@ -168,4 +166,4 @@ def best_for_ranks(ranks: range, sources: Sequence[CopySource]) -> list[CopySour
 
 
 def _bytes_of(source: CopySource) -> tuple[bytes, bytes]:
-    return source.part, source.wanted.root_hash
+    return source.part, source.copy.root_hash

@@ -23,12 +23,12 @@ def prepare_spare(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMe
 
     What has come of a copy by then stays for a while, and the restore goes on from there.
     """
-    vault.ongoing.ahead(_wait(vault, restorer, wanted), vault.fence)
+    vault.tasks.start_ahead(_wait(vault, restorer, wanted), vault.fence)
 
 
 async def _wait(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMemory) -> None:
     if wanted.ahead:
-        await restorer.fetch_early(wanted)
+        await restorer.prefetch_for_spare(wanted)
     await _make(vault, wanted)
 
 
@@ -37,7 +37,9 @@ async def _make(vault: JobVault, wanted: fleet_pb2.SpareMemory) -> None:
     try:
         # The copies first: the slots can be made while the processes start.
         if not wanted.ahead:
-            await vault.arrivals.stock(ranks, wanted.copy_bytes)
-        await vault.slots_ahead.stock(vault.wanted(slot_bytes_for(wanted.copy_bytes)), ranks)
+            await vault.receive_buffers.prepare_spares(ranks, wanted.copy_bytes)
+        await vault.preallocated_slots.prepare_spare(
+            vault.slot_request(slot_bytes_for(wanted.copy_bytes)), ranks
+        )
     except (OSError, MemoryShortError) as error:
         logger.info("memory of a spare of job %s: %s", vault.job, error)

@@ -28,7 +28,7 @@ class Cadence:
     generation: int = 0
     rules: tuple[CadenceRule, ...] = (CadenceRule(),)
 
-    def told(self, generation: int, rule: CadenceRule) -> "Cadence":
+    def with_rule(self, generation: int, rule: CadenceRule) -> "Cadence":
         """Return the cadence with a rule that replaces every other from its first step on."""
         known = self.rules if generation == self.generation else Cadence().rules
         older = tuple(one for one in known if one.start < rule.start)
@@ -56,7 +56,7 @@ class StepHold:
     generation: int
     after_step: int
 
-    def wants(self, generation: int, step: int) -> bool:
+    def is_last_step(self, generation: int, step: int) -> bool:
         """Return whether this very step is to be restored after the restart."""
         return (generation, step) == (self.generation, self.after_step)
 
@@ -104,7 +104,7 @@ class PollPace:
     at_s: float = 0.0
     ahead: int = 1
 
-    def asked(self, step: int, at_s: float) -> "PollPace":
+    def after_question(self, step: int, at_s: float) -> "PollPace":
         """Return the pace after a question; ``ahead`` says in how many steps to ask again."""
         steps, seconds = step - self.step, at_s - self.at_s
         fits = steps * _ASK_EVERY_S / seconds if seconds > 0 else 1.0

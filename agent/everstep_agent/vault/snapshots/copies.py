@@ -93,21 +93,21 @@ class LayoutCache:
         self._known: dict[tuple[CopyKey, bytes], Layout] = {}
         self._recent: dict[int, tuple[tuple[Entry, ...], Layout]] = {}
 
-    def of(self, facts: CopyManifest) -> Layout:
+    def layout_of(self, manifest: CopyManifest) -> Layout:
         """Return the layout of a copy; long manifests are learned before."""
-        return finish(self.learn(facts))
+        return finish(self.learn_layout(manifest))
 
-    def learn(self, facts: CopyManifest) -> Parts[Layout]:
+    def learn_layout(self, manifest: CopyManifest) -> Parts[Layout]:
         """Return the layout of a copy, in parts."""
-        layout = self._known.get((facts.key, facts.root_hash))
+        layout = self._known.get((manifest.key, manifest.root_hash))
         if layout is None:
             if len(self._known) >= self._KEPT_MAX:
                 self._known.clear()
-            layout = yield from self._of(facts.entries)
-            self._known[facts.key, facts.root_hash] = layout
+            layout = yield from self._of(manifest.entries)
+            self._known[manifest.key, manifest.root_hash] = layout
         return layout
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The job is over."""
         self._recent.clear()
 

@@ -56,13 +56,13 @@ class StoredRegion:
     # Written by another node's rank, or fetched: never given out for writing.
     replica: bool = False
     # Process that may write it; 0 for a replica.
-    holder: int = 0
+    writer_pid: int = 0
     # How many slots were made together with it; 0 from an agent that did not write it down.
-    slots: int = 0
+    slots_made: int = 0
     # The same for all slots that were made together, higher for later ones.
-    lot: int = 0
+    allocation: int = 0
     # Where the entries are instead, when they are many.
-    manifest: int = 0
+    manifest_number: int = 0
 
 
 class RegionStore:
@@ -74,23 +74,23 @@ class RegionStore:
         self._db = database
         self._db.execute(self._SCHEMA)
         self._manifests = ManifestStore(database)
-        self._keeper = keeper
+        self._descriptors = keeper
 
-    async def keep(self, entries: tuple[Entry, ...]) -> None:
+    async def save_manifest(self, entries: tuple[Entry, ...]) -> None:
         """Write a manifest down before memory that has it is shelved or changed."""
-        await run_in_slices(self._manifests.keep(entries))
+        await run_in_slices(self._manifests.save(entries))
 
-    async def put(self, fd: int, memory: StoredRegion, workers: ThreadPool) -> str:
+    async def add(self, fd: int, memory: StoredRegion, threads: ThreadPool) -> str:
         """Shelve new memory; return the name to change or remove it by."""
         name = f"vault-{secrets.token_hex(8)}"
-        await workers.run(lambda: self._keeper.store(name, fd))
+        await threads.run(lambda: self._descriptors.store(name, fd))
         self.update(name, memory)
         return name
 
     def update(self, name: str, memory: StoredRegion) -> None:
         """Change what is known of the memory."""
         if manifest := self._manifests.refer(name, memory.entries):
-            memory = replace(memory, entries=(), manifest=manifest)
+            memory = replace(memory, entries=(), manifest_number=manifest)
         body = json.dumps(to_json(memory), separators=(",", ":"))
         write_row(self._db, "INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
 
@@ -98,7 +98,7 @@ class RegionStore:
         """Forget the memory, and let its descriptor be closed."""
         write_row(self._db, "DELETE FROM memory WHERE name = ?", (name,))
         self._manifests.refer(name, ())
-        self._keeper.remove(name)
+        self._descriptors.remove(name)
 
     def load(self) -> dict[str, StoredRegion]:
         """Return everything that is shelved; rows that cannot be read are dropped."""
@@ -106,11 +106,11 @@ class RegionStore:
         for name, body in self._db.execute("SELECT name, body FROM memory").fetchall():
             try:
                 memory = from_json(StoredRegion, json.loads(body))
-                if memory.manifest:
-                    entries = self._manifests.load(name, memory.manifest)
-                    memory = replace(memory, entries=entries, manifest=0)
+                if memory.manifest_number:
+                    entries = self._manifests.load(name, memory.manifest_number)
+                    memory = replace(memory, entries=entries, manifest_number=0)
                 known[name] = memory
             except (CodecError, ValueError):
                 self.remove(name)
-        self._manifests.clean()
+        self._manifests.remove_unused()
         return known

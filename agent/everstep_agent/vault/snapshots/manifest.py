@@ -103,7 +103,7 @@ class ManifestCheckCache:
             ManifestCheck("nothing was checked"),
         )
 
-    def of(self, entries: tuple[Entry, ...], limit_bytes: int) -> Parts[ManifestCheck]:
+    def check(self, entries: tuple[Entry, ...], limit_bytes: int) -> Parts[ManifestCheck]:
         """Return whether a manifest is sound."""
         last, limit, checked = self._last
         if not (entries and last is entries and limit == limit_bytes):

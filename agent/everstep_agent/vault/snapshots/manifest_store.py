@@ -32,7 +32,7 @@ class ManifestStore:
         self._users: dict[int, set[str]] = {}
         self._used_by: dict[str, int] = {}
 
-    def keep(self, entries: tuple[Entry, ...]) -> Parts[None]:
+    def save(self, entries: tuple[Entry, ...]) -> Parts[None]:
         """Write a manifest that is not written yet; a short one needs no rows of its own."""
         if len(entries) <= _PART or id(entries) in self._ids:
             return
@@ -64,7 +64,7 @@ class ManifestStore:
         self.refer(name, entries)
         return entries
 
-    def clean(self) -> None:
+    def remove_unused(self) -> None:
         """Remove what nothing refers to: its memory did not outlive the last agent."""
         for (number,) in self._db.execute("SELECT DISTINCT id FROM manifest").fetchall():
             if not self._users.get(number):

@@ -95,14 +95,14 @@ class SlotTable:
         self.slots = slots
         self._next_epoch = next_epoch
 
-    def key(self, slot: SnapshotSlot) -> CopyKey:
+    def copy_key(self, slot: SnapshotSlot) -> CopyKey:
         """Return the name of what is in a slot."""
         return CopyKey(self.generation, self.rank, slot.step)
 
-    def begin(self, step: int, recoverable: Recoverable) -> Grant | None:
+    def begin_step(self, step: int, recoverable: Recoverable) -> Grant | None:
         """Give out a slot for a step; None while every slot is needed or in use."""
         self.abandon()
-        free = [slot for slot in self.slots if self.reusable(slot, recoverable)]
+        free = [slot for slot in self.slots if self.is_reusable(slot, recoverable)]
         if not free:
             return None
         chosen = min(free, key=lambda slot: (slot.state is not SlotState.EMPTY, slot.step))
@@ -112,22 +112,22 @@ class SlotTable:
         chosen.entries, chosen.extent_bytes, chosen.root_hash = (), 0, b""
         return Grant(chosen.index, chosen.epoch)
 
-    def reusable(self, slot: SnapshotSlot, recoverable: Recoverable) -> bool:
+    def is_reusable(self, slot: SnapshotSlot, recoverable: Recoverable) -> bool:
         """Return whether nobody reads the slot and the job can do without what is in it."""
         if slot.pins:
             return False
         if slot.state is SlotState.EMPTY:
             return True
-        return slot.state is SlotState.VERIFIED and recoverable.frees(self.key(slot))
+        return slot.state is SlotState.VERIFIED and recoverable.frees(self.copy_key(slot))
 
-    def holds(self, step: int) -> bool:
+    def has_step(self, step: int) -> bool:
         """Return whether the step was committed here already."""
         return any(
             slot.step == step and slot.state in (SlotState.COMMITTED, SlotState.VERIFIED)
             for slot in self.slots
         )
 
-    def occupancy(self, recoverable: Recoverable) -> str:
+    def describe_occupancy(self, recoverable: Recoverable) -> str:
         """Say why no slot is free."""
         held = ", ".join(f"step {slot.step} {slot.state.value}" for slot in self.slots)
         newest = "none" if recoverable.step is None else recoverable.step
@@ -155,13 +155,13 @@ class SlotTable:
         for slot in self.slots:
             slot.apply(SlotEvent.ABANDONED)
 
-    def verified(self, slot: SnapshotSlot, epoch: int, root_hash: bytes) -> bool:
+    def mark_verified(self, slot: SnapshotSlot, epoch: int, root_hash: bytes) -> bool:
         """The copy that was committed with this epoch has this hash."""
         if slot.epoch != epoch or not slot.apply(SlotEvent.HASHED):
             return False
         slot.root_hash = root_hash
         return True
 
-    def facts(self, slot: SnapshotSlot) -> CopyManifest:
+    def manifest_of(self, slot: SnapshotSlot) -> CopyManifest:
         """Return what is known of a verified copy."""
-        return CopyManifest(self.key(slot), slot.extent_bytes, slot.root_hash, slot.entries)
+        return CopyManifest(self.copy_key(slot), slot.extent_bytes, slot.root_hash, slot.entries)

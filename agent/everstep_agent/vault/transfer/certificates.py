@@ -43,27 +43,27 @@ class TlsCertificates:
         self._settings = settings
         self._node = node
         try:
-            self._marks = _marks(settings)
+            self._file_stamps = _marks(settings)
             self._ends = _checked(settings, node)
         except OSError as error:
             raise ConfigError([_useless(error)]) from error
 
-    def to(self, node: str, connection: socket.socket) -> TlsTransport:
+    def client_transport(self, node: str, sock: socket.socket) -> TlsTransport:
         """Return the client's end of a connection to the agent of a node ("": of any node)."""
-        return TlsTransport(connection, self._now().client, partial(_problem, node))
+        return TlsTransport(sock, self._current().client, partial(_problem, node))
 
-    def of_server(self, connection: socket.socket) -> TlsTransport:
+    def server_transport(self, sock: socket.socket) -> TlsTransport:
         """Return the server's end of a connection from any agent."""
-        return TlsTransport(connection, self._now().server, partial(_problem, ""), server_side=True)
+        return TlsTransport(sock, self._current().server, partial(_problem, ""), server_side=True)
 
-    def _now(self) -> _Ends:
+    def _current(self) -> _Ends:
         try:
             marks = _marks(self._settings)
         except OSError:  # they are being replaced
             return self._ends
-        if marks != self._marks:
+        if marks != self._file_stamps:
             # Not looked at again until they change again; they do, if they were half written.
-            self._marks = marks
+            self._file_stamps = marks
             try:
                 self._ends = _checked(self._settings, self._node)
                 logger.info("transfers: the certificate of [tls] was read again")

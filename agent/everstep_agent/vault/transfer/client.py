@@ -46,12 +46,12 @@ class TransferStreams:
     """The connections of one transfer."""
 
     def __init__(
-        self, remote: RemoteAgent, key: CopyKey, nonce: bytes, mover: TransferEngine
+        self, remote: RemoteAgent, key: CopyKey, nonce: bytes, engine: TransferEngine
     ) -> None:
         self._remote = remote
         self._key = key
         self._nonce = nonce
-        self._mover = mover
+        self._mover = engine
 
     async def run(self, first: BulkConnection, size_bytes: int, move: MoveStripes) -> None:
         """Move a copy over the first connection and more. Raises OSError when any is cut."""
@@ -62,30 +62,30 @@ class TransferStreams:
 
     async def _joined(self, number: int, move: MoveStripes) -> None:
         try:
-            wire = await self._join(number)
+            connection = await self._join(number)
         except OSError as error:  # the others carry everything
             logger.info("stream %d to %s: %s", number, self._remote.address, error or "no answer")
             return
         try:
-            await move(wire)
+            await move(connection)
         finally:
-            wire.close()
+            connection.close()
 
     async def _join(self, number: int) -> BulkConnection:
         remote, join = self._remote, (self._nonce, number)
-        wire = await connect(remote, self._mover.timeout_s)
+        connection = await connect(remote, self._mover.timeout_s)
         try:
             token = transfer_token(remote.transfer_key, remote.job, self._key, join)
-            await wire.send(JoinTransfer(self._nonce, number, token))
-            await receive_answer(wire, self._mover.timeout_s, TransferJoined)
+            await connection.send(JoinTransfer(self._nonce, number, token))
+            await receive_answer(connection, self._mover.timeout_s, TransferJoined)
         except BaseException:
-            wire.close()
+            connection.close()
             raise
-        return wire
+        return connection
 
 
-async def _only(move: MoveStripes, wire: BulkConnection) -> None:
-    await move(wire)
+async def _only(move: MoveStripes, connection: BulkConnection) -> None:
+    await move(connection)
 
 
 async def _all_of(works: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -108,98 +108,111 @@ class MismatchError(BulkError):
 
 
 async def put_copy(
-    remote: RemoteAgent, facts: CopyManifest, region: Region, mover: TransferEngine
+    remote: RemoteAgent, manifest: CopyManifest, region: Region, engine: TransferEngine
 ) -> None:
     """Store a replica; returns when the other agent has acknowledged the hash. Raises OSError.
 
     TransferRefusedError when it is not wanted there, MismatchError when the bytes arrived changed.
     What a cut attempt has brought is not sent again by the next one.
     """
-    wire = await connect(remote, mover.timeout_s)
+    connection = await connect(remote, engine.timeout_s)
     try:
-        key, size = facts.key, facts.size_bytes
-        await wire.send(
+        key, size = manifest.key, manifest.size_bytes
+        await connection.send(
             PutCopy(
-                key.generation, key.rank, key.step, size, facts.root_hash, facts.entries, PROTOCOL
+                key.generation,
+                key.rank,
+                key.step,
+                size,
+                manifest.root_hash,
+                manifest.entries,
+                PROTOCOL,
             )
         )
-        said = await receive_answer(wire, _PATIENCE * mover.timeout_s, SendStripes, CopyStored)
+        said = await receive_answer(
+            connection, _PATIENCE * engine.timeout_s, SendStripes, CopyStored
+        )
         if isinstance(said, SendStripes):
-            departure = OutgoingCopy(region, StripeQueue(missing_stripes(said.present, size)))
-            streams = TransferStreams(remote, key, said.nonce, mover)
-            await streams.run(wire, size, lambda one: mover.send(one, departure))
-            said = await receive_answer(wire, _PATIENCE * mover.timeout_s, CopyStored, HashMismatch)
-        if not isinstance(said, CopyStored) or said.root_hash != facts.root_hash:
-            raise MismatchError(f"{facts.key} arrived changed at {remote.address}")
+            outgoing = OutgoingCopy(region, StripeQueue(missing_stripes(said.present, size)))
+            streams = TransferStreams(remote, key, said.nonce, engine)
+            await streams.run(connection, size, lambda one: engine.send(one, outgoing))
+            said = await receive_answer(
+                connection, _PATIENCE * engine.timeout_s, CopyStored, HashMismatch
+            )
+        if not isinstance(said, CopyStored) or said.root_hash != manifest.root_hash:
+            raise MismatchError(f"{manifest.key} arrived changed at {remote.address}")
     finally:
-        wire.close()
+        connection.close()
 
 
 async def get_copy(
-    remote: RemoteAgent, expected: CopyRef, arrivals: ReceiveBuffers, mover: TransferEngine
+    remote: RemoteAgent, expected: CopyRef, buffers: ReceiveBuffers, engine: TransferEngine
 ) -> tuple[CopyManifest, Region]:
     """Fetch a copy, verified and frozen. Raises OSError, and MemoryShortError.
 
     MismatchError for one whose bytes are wrong, SlowSourceError below the mover's floor. What a cut
     attempt has brought is not fetched again by the next one, from whomever.
     """
-    wire = await connect(remote, mover.timeout_s)
+    connection = await connect(remote, engine.timeout_s)
     try:
-        await wire.send(_get(expected))
-        offer = await receive_answer(wire, _PATIENCE * mover.timeout_s, CopyOffer)
+        await connection.send(_get(expected))
+        offer = await receive_answer(connection, _PATIENCE * engine.timeout_s, CopyOffer)
         assert isinstance(offer, CopyOffer)
-        facts = await _checked(
+        manifest = await _checked(
             ManifestReply(offer.size_bytes, offer.root_hash, offer.entries), expected
         )
-        arrival = await arrivals.open(expected, f"everstep-fetched-{expected.key.rank}")
-        arrival.watch = mover.floor.watch() if mover.floor else None
+        incoming = await buffers.open_copy(expected, f"everstep-fetched-{expected.key.rank}")
+        incoming.watch = engine.min_rate.start_watch() if engine.min_rate else None
         try:
-            await wire.send(SendStripes(arrival.present()))
-            streams = TransferStreams(remote, expected.key, offer.nonce, mover)
+            await connection.send(SendStripes(incoming.received_bitmap()))
+            streams = TransferStreams(remote, expected.key, offer.nonce, engine)
             size = expected.size_bytes
-            await streams.run(wire, size, lambda one: mover.receive(one, arrival))
-            if not arrival.complete():
+            await streams.run(connection, size, lambda one: engine.receive(one, incoming))
+            if not incoming.is_complete():
                 raise BulkError("the copy was cut short")
         except BaseException:
-            arrivals.put_by(arrival)
+            buffers.keep_partial(incoming)
             raise
-        return facts, await _proven(wire, arrival, arrivals, mover)
+        return manifest, await _proven(connection, incoming, buffers, engine)
     finally:
-        wire.close()
+        connection.close()
 
 
 async def get_manifests(
     remote: RemoteAgent, copies: Sequence[CopyRef], timeout_s: float
 ) -> dict[CopyKey, CopyManifest]:
     """Return what is in those of the copies that the other agent has. Raises OSError."""
-    wire = await connect(remote, timeout_s)
+    connection = await connect(remote, timeout_s)
     found = {}
     try:
-        await wire.send(GetManifests(tuple(map(_get, copies))))
+        await connection.send(GetManifests(tuple(map(_get, copies))))
         for expected in copies:
             async with asyncio.timeout(_PATIENCE * timeout_s):
-                said = await wire.receive(ManifestReply, Refusal)
+                said = await connection.receive(ManifestReply, Refusal)
             if isinstance(said, ManifestReply):
                 found[expected.key] = await _checked(said, expected)
     finally:
-        wire.close()
+        connection.close()
     return found
 
 
 async def _proven(
-    wire: BulkConnection, arrival: IncomingCopy, arrivals: ReceiveBuffers, mover: TransferEngine
+    connection: BulkConnection,
+    incoming: IncomingCopy,
+    buffers: ReceiveBuffers,
+    engine: TransferEngine,
 ) -> Region:
-    root_hash = arrival.root()
-    region = arrivals.take(arrival)
+    root_hash = incoming.received_root_hash()
+    region = buffers.take_region(incoming)
     try:
-        if root_hash != arrival.root_hash:
-            await wire.send(HashMismatch(root_hash))
-            raise MismatchError(f"{arrival.key} arrived changed")
-        await wire.send(CopyStored(root_hash))
-        await mover.workers.run(region.freeze)  # the kernel looks at every page
-        region.proven = root_hash
+        if root_hash != incoming.root_hash:
+            await connection.send(HashMismatch(root_hash))
+            raise MismatchError(f"{incoming.key} arrived changed")
+        await connection.send(CopyStored(root_hash))
+        await engine.threads.run(region.freeze)  # the kernel looks at every page
+        region.verified_hash = root_hash
     except BaseException:
-        region.drop()
+        region.release()
         raise
     return region
 

@@ -72,22 +72,22 @@ class BulkConnection:
     ``send_s``: how long the other end may take to make room for a frame.
     """
 
-    def __init__(self, channel: Transport, send_s: float = _SEND_S) -> None:
+    def __init__(self, transport: Transport, send_s: float = _SEND_S) -> None:
         self._send_s = send_s
-        self.channel = channel
+        self.transport = transport
         self._key = b""
         self._sent = self._received = 0
-        self._room: MessageMemory | None = None
+        self._memory: MessageMemory | None = None
         self._owner = ""
         self._send_role = self._receive_role = b""
 
-    def queue(self, room: MessageMemory, owner: str) -> None:
+    def use_memory(self, memory: MessageMemory, owner: str) -> None:
         """Have long messages that come wait for their turn among the owner's and all others'."""
-        self._room, self._owner = room, owner
+        self._memory, self._owner = memory, owner
 
     def close(self) -> None:
         """End the connection."""
-        self.channel.socket.close()
+        self.transport.socket.close()
 
     async def send(self, message: object) -> None:
         """Send a message. Raises OSError."""
@@ -97,22 +97,22 @@ class BulkConnection:
             frame.append(await run_in_slices(self._tag(self._send_role, self._sent, body)))
             self._sent += 1
         # One that reads no more, because it is stopped or means harm, must not hold this one.
-        turns = LoopYielder()
+        yielder = LoopYielder()
         async with asyncio.timeout(self._send_s):
             for part in frame if len(frame) > _SENT_AT_ONCE else [b"".join(frame)]:
-                await self.channel.write(part)
-                await turns.moved(len(part))
+                await self.transport.write(part)
+                await yielder.count_bytes(len(part))
 
     async def receive(self, *known: type) -> object:
         """Return the next message, which must be one of ``known``. Raises OSError."""
         length = frames.body_length(bytes(await self._exactly(frames.HEADER_BYTES)))
         if not self._key and length > _UNPROVEN_BYTES_MAX:
             raise BulkError(f"a first frame of {length} bytes")
-        turn = await self._room.turn(self._owner, length) if self._room else no_lease()
+        lease = await self._memory.acquire(self._owner, length) if self._memory else no_lease()
         try:
             return await self._body(length, {kind.__name__: kind for kind in known})
         finally:
-            turn.end()
+            lease.release()
 
     async def _body(self, length: int, known: Mapping[str, type]) -> object:
         payload = await self._exactly(length)
@@ -130,7 +130,7 @@ class BulkConnection:
 
     async def connect(self, job: str, key: bytes) -> None:
         """Authenticate as the client. Raises OSError."""
-        await self.channel.open()
+        await self.transport.handshake()
         nonce = secrets.token_bytes(32)
         await self.send(Hello(job, nonce))
         answer = await self.receive(Challenge, TlsMismatch)
@@ -145,7 +145,7 @@ class BulkConnection:
 
     async def accept(self, key_of: Callable[[str], bytes | None]) -> str:
         """Authenticate as the server; return the job. Raises OSError."""
-        await self.channel.open()
+        await self.transport.handshake()
         hello = await self.receive(Hello)
         assert isinstance(hello, Hello)
         nonce = secrets.token_bytes(32)
@@ -171,14 +171,14 @@ class BulkConnection:
         return code.digest()
 
     async def _exactly(self, count: int) -> memoryview:
-        found, at, turns = buffer_for(count), 0, LoopYielder()
+        found, at, yielder = buffer_for(count), 0, LoopYielder()
         while at < count:
-            data = await self.channel.read(min(count - at, 1 << 20))
+            data = await self.transport.read(min(count - at, 1 << 20))
             if not data:
                 raise BulkError("the other agent closed the connection")
             found[at : at + len(data)] = data
             at += len(data)
-            await turns.moved(len(data))
+            await yielder.count_bytes(len(data))
         return found
 
 

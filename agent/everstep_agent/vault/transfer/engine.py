@@ -42,12 +42,12 @@ class StripeQueue:
         self._stripes: Iterator[Stripe] = iter(stripes)
         self._lock = Lock()
 
-    def add(self, stripes: Iterable[Stripe]) -> None:
+    def add_stripes(self, stripes: Iterable[Stripe]) -> None:
         """Let these travel, too."""
         with self._lock:
             self._stripes = chain(self._stripes, stripes)
 
-    def take(self) -> Stripe | None:
+    def next_stripe(self) -> Stripe | None:
         """Return the next one, or None when all are under way."""
         with self._lock:
             return next(self._stripes, None)
@@ -65,90 +65,90 @@ class OutgoingCopy:
 class TransferEngine:
     """Moves copies with a deadline on every wait, each over up to ``streams`` connections."""
 
-    workers: ThreadPool
+    threads: ThreadPool
     timeout_s: float
-    pace: RateLimiter
+    rate_limiter: RateLimiter
     streams: int = 2
-    floor: MinRate | None = None
+    min_rate: MinRate | None = None
 
-    async def send(self, wire: BulkConnection, departure: OutgoingCopy) -> None:
+    async def send(self, connection: BulkConnection, outgoing: OutgoingCopy) -> None:
         """Send stripes until none is left. Raises OSError."""
-        await self._in_thread(wire, lambda: self._send(wire.channel, departure))
+        await self._in_thread(connection, lambda: self._send(connection.transport, outgoing))
 
-    async def receive(self, wire: BulkConnection, arrival: IncomingCopy) -> None:
+    async def receive(self, connection: BulkConnection, incoming: IncomingCopy) -> None:
         """Take stripes until the other end has no more. Raises OSError."""
-        await self._in_thread(wire, lambda: _receive(wire.channel, arrival))
+        await self._in_thread(connection, lambda: _receive(connection.transport, incoming))
 
-    async def _in_thread(self, wire: BulkConnection, work: Callable[[], None]) -> None:
+    async def _in_thread(self, connection: BulkConnection, work: Callable[[], None]) -> None:
         def timed() -> None:
-            with _blocking(wire.channel.socket, self.timeout_s):
+            with _blocking(connection.transport.socket, self.timeout_s):
                 work()
 
         try:
-            await self.workers.run(timed, abort=lambda: _shut(wire.channel.socket))
+            await self.threads.run(timed, abort=lambda: _shut(connection.transport.socket))
         except BlockingIOError as error:  # what the kernel calls its own timeout
             raise TimeoutError(f"no byte came or went for {self.timeout_s:g} s") from error
 
-    def _send(self, channel: Transport, departure: OutgoingCopy) -> None:
-        while (stripe := departure.stripes.take()) is not None:
-            channel.give(_INDEX.pack(stripe.index), more=True)
-            self._send_stripe(channel, departure.region, stripe)
-        channel.give(_INDEX.pack(_END))
+    def _send(self, transport: Transport, outgoing: OutgoingCopy) -> None:
+        while (stripe := outgoing.stripes.next_stripe()) is not None:
+            transport.send_bytes(_INDEX.pack(stripe.index), more=True)
+            self._send_stripe(transport, outgoing.region, stripe)
+        transport.send_bytes(_INDEX.pack(_END))
 
-    def _send_stripe(self, channel: Transport, region: Region, stripe: Stripe) -> None:
+    def _send_stripe(self, transport: Transport, region: Region, stripe: Stripe) -> None:
         at, end = stripe.start, stripe.start + stripe.size_bytes
         while at < end:
-            count = min(self.pace.piece_bytes or end - at, end - at)
-            self.pace.wait(count)
-            sent = channel.give_memory(region, at, count)
+            count = min(self.rate_limiter.piece_bytes or end - at, end - at)
+            self.rate_limiter.wait_for(count)
+            sent = transport.send_region(region, at, count)
             if not sent:
                 raise BulkError("the memory of the copy is shorter than its manifest")
             at += sent
 
 
-def _receive(channel: Transport, arrival: IncomingCopy) -> None:
+def _receive(transport: Transport, incoming: IncomingCopy) -> None:
     number = bytearray(_INDEX.size)
-    view = arrival.region.writable()
+    view = incoming.region.writable()
     while True:
-        _fill(channel, memoryview(number), arrival.watch)
+        _fill(transport, memoryview(number), incoming.watch)
         (index,) = _INDEX.unpack(number)
         if index == _END:
             return
-        stripe, digest = arrival.claim(index), None
+        stripe, digest = incoming.claim_stripe(index), None
         try:
-            digest = _receive_stripe(channel, arrival, view, stripe)
+            digest = _receive_stripe(transport, incoming, view, stripe)
         finally:
-            arrival.settle(stripe, digest)
+            incoming.settle_stripe(stripe, digest)
 
 
 def _receive_stripe(
-    channel: Transport, arrival: IncomingCopy, view: memoryview, stripe: Stripe
+    transport: Transport, incoming: IncomingCopy, view: memoryview, stripe: Stripe
 ) -> bytes:
     chunk, end = ChunkHash(), stripe.start + stripe.size_bytes
     for start in range(stripe.start, end, _BLOCK_BYTES):
-        if arrival.pages is not None and start % _POPULATED_BYTES == 0:
+        if incoming.pages is not None and start % _POPULATED_BYTES == 0:
             with view[start : min(start + _POPULATED_BYTES, end)] as part:
-                populate_view(part, arrival.pages)
+                populate_view(part, incoming.pages)
         with view[start : min(start + _BLOCK_BYTES, end)] as block:
-            _fill(channel, block, arrival.watch)
+            _fill(transport, block, incoming.watch)
             chunk.add(block)
     return chunk.digest()
 
 
-def _fill(channel: Transport, block: memoryview, watch: RateWatch | None) -> None:
+def _fill(transport: Transport, block: memoryview, watch: RateWatch | None) -> None:
     filled = 0
     while filled < len(block):
         with block[filled:] as rest:
-            count = channel.take(rest)
+            count = transport.receive_into(rest)
         if not count:
             raise BulkError("the copy was cut short")
         filled += count
         if watch is not None:
-            watch.came(count)
+            watch.count_bytes(count)
 
 
 @contextmanager
-def _blocking(connection: socket.socket, timeout_s: float) -> Iterator[None]:
+def _blocking(sock: socket.socket, timeout_s: float) -> Iterator[None]:
     """Let the kernel wait, for so long at a time: one call for a block instead of one per packet.
 
     A call that has moved some bytes by then returns them, so a slow peer is borne with. The buffers
@@ -156,16 +156,16 @@ def _blocking(connection: socket.socket, timeout_s: float) -> Iterator[None]:
     """
     timeout = struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6))
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        connection.setsockopt(socket.SOL_SOCKET, option, timeout)
-    connection.setblocking(True)
+        sock.setsockopt(socket.SOL_SOCKET, option, timeout)
+    sock.setblocking(True)
     try:
         yield
     finally:
-        connection.setblocking(False)
+        sock.setblocking(False)
 
 
-def _shut(connection: socket.socket) -> None:
+def _shut(sock: socket.socket) -> None:
     try:
-        connection.shutdown(socket.SHUT_RDWR)
+        sock.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # it is closed already, which is what was wanted

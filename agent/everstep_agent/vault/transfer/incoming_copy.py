@@ -34,7 +34,7 @@ class IncomingCopy:
         self._claimed: set[int] = set()
         self._lock = Lock()
 
-    def present(self) -> bytes:
+    def received_bitmap(self) -> bytes:
         """Return which stripes need not be sent any more, as a bitmap."""
         with self._lock:
             return stripe_bitmap(self._digests, len(self._stripes))
@@ -45,7 +45,7 @@ class IncomingCopy:
         with self._lock:
             return sum(self._stripes[index].size_bytes for index in self._digests)
 
-    def claim(self, index: int) -> Stripe:
+    def claim_stripe(self, index: int) -> Stripe:
         """Return the stripe that the other end announces. Raises BulkError for one not awaited."""
         with self._lock:
             known = index < len(self._stripes)
@@ -54,19 +54,19 @@ class IncomingCopy:
             self._claimed.add(index)
         return self._stripes[index]
 
-    def settle(self, stripe: Stripe, digest: bytes | None) -> None:
+    def settle_stripe(self, stripe: Stripe, digest: bytes | None) -> None:
         """A claimed stripe is here and has this hash, or (None) did not come."""
         with self._lock:
             self._claimed.discard(stripe.index)
             if digest is not None:
                 self._digests[stripe.index] = digest
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether every stripe is here."""
         with self._lock:
             return len(self._digests) == len(self._stripes)
 
-    def root(self) -> bytes:
+    def received_root_hash(self) -> bytes:
         """Return the root hash of the complete copy."""
         with self._lock:
             digests = [self._digests[stripe.index] for stripe in self._stripes]

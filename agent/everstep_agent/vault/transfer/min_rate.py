@@ -20,7 +20,7 @@ class RateWindow:
         self._began_ns = now_ns
         self._came_bytes = 0
 
-    def came(self, count: int, now_ns: int) -> bool:
+    def count_bytes(self, count: int, now_ns: int) -> bool:
         """Count bytes; False at the end of a window in which there were too few."""
         self._came_bytes += count
         passed_ns = now_ns - self._began_ns
@@ -35,15 +35,15 @@ class RateWatch:
     """One transfer's, for the threads of all its streams together."""
 
     def __init__(self, floor: "MinRate") -> None:
-        self._floor = floor
+        self._min_rate = floor
         self._window = RateWindow(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
         self._lock = Lock()
 
-    def came(self, count: int) -> None:
+    def count_bytes(self, count: int) -> None:
         """Count bytes. Raises SlowSourceError when too few came for too long."""
         with self._lock:
-            if not self._window.came(count, self._floor.now_ns()):
-                least = self._floor.bytes_per_s_min
+            if not self._window.count_bytes(count, self._min_rate.now_ns()):
+                least = self._min_rate.bytes_per_s_min
                 raise SlowSourceError(f"it brought less than {least} bytes/s for a while")
 
 
@@ -55,6 +55,6 @@ class MinRate:
     window_ns: int
     now_ns: Callable[[], int]
 
-    def watch(self) -> RateWatch:
+    def start_watch(self) -> RateWatch:
         """Return what watches a transfer that begins now."""
         return RateWatch(self)

@@ -21,7 +21,7 @@ class TokenBucket:
         # When all that was taken so far has been paid for.
         self._paid_ns = now_ns
 
-    def take(self, count: int, now_ns: int) -> int:
+    def reserve(self, count: int, now_ns: int) -> int:
         """Take the bytes, and return how many nanoseconds to wait before they are sent.
 
         Whoever comes later waits behind: nobody is starved.
@@ -44,11 +44,11 @@ class RateLimiter:
             piece = bytes_per_s_max // _PIECES_PER_S
             self.piece_bytes = min(max(piece, _PIECE_BYTES_MIN), _PIECE_BYTES_MAX)
 
-    def wait(self, count: int) -> None:
+    def wait_for(self, count: int) -> None:
         """Return when so many bytes may be sent."""
         if self._bucket is None:
             return
         with self._lock:
-            wait_ns = self._bucket.take(count, self._now_ns())
+            wait_ns = self._bucket.reserve(count, self._now_ns())
         if wait_ns:
             Event().wait(wait_ns / _SECOND_NS)

@@ -32,148 +32,150 @@ class ReceiveBuffers:
     Only memory that no other process has ever seen goes from one replica to the next: see Region.
     """
 
-    def __init__(self, allocator: Allocator, asker: Callable[[], Requester], kept_s: float) -> None:
+    def __init__(
+        self, allocator: Allocator, requester: Callable[[], Requester], kept_s: float
+    ) -> None:
         self._allocator = allocator
-        self._asker = asker
+        self._requester = requester
         self._kept_s = kept_s
-        self._cut: dict[CopyRef, tuple[IncomingCopy, asyncio.TimerHandle]] = {}
-        self._spares: list[Region] = []
+        self._partial: dict[CopyRef, tuple[IncomingCopy, asyncio.TimerHandle]] = {}
+        self._recycled: list[Region] = []
         # Made while this node waits as a spare: nothing has ever come into it.
-        self._blank: list[Region] = []
+        self._spares: list[Region] = []
         # How often all was given back.
         self._released = 0
-        self._over = False
+        self._closed = False
 
-    async def stock(self, count: int, size_bytes: int) -> None:
+    async def prepare_spares(self, count: int, size_bytes: int) -> None:
         """Have memory for so many copies of at most this size. Raises MemoryShortError."""
-        enough = [region for region in self._blank if region.size_bytes >= size_bytes]
-        for region in self._blank:
+        enough = [region for region in self._spares if region.size_bytes >= size_bytes]
+        for region in self._spares:
             if region not in enough[:count]:
                 _close(region)
-        self._blank = enough[:count]
-        missing = count - len(self._blank)
+        self._spares = enough[:count]
+        missing = count - len(self._spares)
         if missing > 0:
-            asker = self._asker()
-            named = ("everstep-spare", asker.job)
-            demand = AllocationRequest(asker.uid, missing, size_bytes, *named, spare=True)
-            await self._map(await self._allocator.allocate(demand))
+            requester = self._requester()
+            named = ("everstep-spare", requester.job)
+            request = AllocationRequest(requester.uid, missing, size_bytes, *named, spare=True)
+            await self._map_spares(await self._allocator.allocate(request))
 
-    async def _map(self, regions: list[Region]) -> None:
+    async def _map_spares(self, regions: list[Region]) -> None:
         released = self._released
         try:
             for region in regions:
-                await self._allocator.map_in(region)
+                await self._allocator.map_region(region)
         finally:
             if self._released == released:
-                self._blank += regions
+                self._spares += regions
             else:
                 for region in regions:
                     _close(region)
 
-    def wait_no_more(self) -> None:
+    def expire_spares(self) -> None:
         """The node has its place: what was made meanwhile and is not filled soon goes back."""
-        for region in self._blank:
-            asyncio.get_running_loop().call_later(self._kept_s, self._tire, region)
+        for region in self._spares:
+            asyncio.get_running_loop().call_later(self._kept_s, self._expire_idle, region)
 
-    async def open(self, expected: CopyRef, name: str) -> IncomingCopy:
+    async def open_copy(self, expected: CopyRef, name: str) -> IncomingCopy:
         """Return where to receive a copy, with what came before a cut. Raises MemoryShortError."""
-        kept = self._cut.pop(expected, None)
+        kept = self._partial.pop(expected, None)
         if kept is not None:
-            arrival, timer = kept
+            incoming, timer = kept
             timer.cancel()
-            return arrival
-        region = self._spare(expected.size_bytes)
+            return incoming
+        region = self._reuse(expected.size_bytes)
         used = region is not None
         if region is None:
-            asker = self._asker()
-            demand = AllocationRequest(asker.uid, 1, expected.size_bytes, name, asker.job)
-            region = await self._allocator.unpopulated(demand)
-        arrival = IncomingCopy(expected.key, expected.root_hash, expected.size_bytes, region)
-        arrival.pages = None if used else self._allocator.pages
-        arrival.recycle = self._recycle
-        return arrival
+            requester = self._requester()
+            request = AllocationRequest(requester.uid, 1, expected.size_bytes, name, requester.job)
+            region = await self._allocator.allocate_unpopulated(request)
+        incoming = IncomingCopy(expected.key, expected.root_hash, expected.size_bytes, region)
+        incoming.pages = None if used else self._allocator.pages
+        incoming.recycle = self._recycle
+        return incoming
 
-    def take(self, arrival: IncomingCopy) -> Region:
+    def take_region(self, incoming: IncomingCopy) -> Region:
         """Return the memory of an arrival that is over; the caller drops it."""
-        if arrival.pages is not None:
-            arrival.pages = None
-            self._allocator.populated(arrival.region)
-        arrival.region.recycle = arrival.recycle
-        return arrival.region
+        if incoming.pages is not None:
+            incoming.pages = None
+            self._allocator.mark_populated(incoming.region)
+        incoming.region.recycle = incoming.recycle
+        return incoming.region
 
-    def put_by(self, arrival: IncomingCopy) -> None:
+    def keep_partial(self, incoming: IncomingCopy) -> None:
         """The connection was cut: keep what came for the next attempt, for a while."""
-        if not arrival.received_bytes:
-            self.take(arrival).drop()
+        if not incoming.received_bytes:
+            self.take_region(incoming).release()
             return
-        expected = CopyRef(arrival.key, arrival.size_bytes, arrival.root_hash)
-        timer = asyncio.get_running_loop().call_later(self._kept_s, self._expire, expected)
-        self._cut[expected] = (arrival, timer)
+        expected = CopyRef(incoming.key, incoming.size_bytes, incoming.root_hash)
+        timer = asyncio.get_running_loop().call_later(self._kept_s, self._expire_partial, expected)
+        self._partial[expected] = (incoming, timer)
 
-    def brought(self, expected: CopyRef) -> int:
+    def received_bytes(self, expected: CopyRef) -> int:
         """Return how much of a copy has come before a cut."""
-        kept = self._cut.get(expected)
+        kept = self._partial.get(expected)
         return kept[0].received_bytes if kept else 0
 
     @property
-    def waiting_bytes(self) -> int:
+    def idle_bytes(self) -> int:
         """Return how much ``release`` would give back."""
-        cut = sum(arrival.region.size_bytes for arrival, _ in self._cut.values())
-        return cut + sum(region.size_bytes for region in self._spares + self._blank)
+        cut = sum(incoming.region.size_bytes for incoming, _ in self._partial.values())
+        return cut + sum(region.size_bytes for region in self._recycled + self._spares)
 
-    def prune(self, freed: Callable[[CopyKey], bool]) -> None:
+    def drop_partial(self, freed: Callable[[CopyKey], bool]) -> None:
         """Give back cut copies that nobody needs any more."""
-        for expected in [expected for expected in self._cut if freed(expected.key)]:
-            self._cut[expected][1].cancel()
-            self._expire(expected)
+        for expected in [expected for expected in self._partial if freed(expected.key)]:
+            self._partial[expected][1].cancel()
+            self._expire_partial(expected)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """The job is another one: what is still read somewhere is not used again either."""
-        self._over = True
-        self.release()
+        self._closed = True
+        self.release_idle()
 
-    def release(self) -> bool:
+    def release_idle(self) -> bool:
         """Give back all that only waits for a use; False when there was nothing."""
-        found = self.waiting_bytes > 0
+        found = self.idle_bytes > 0
         self._released += 1
-        self.prune(lambda _: True)
-        waiting, self._spares, self._blank = self._spares + self._blank, [], []
+        self.drop_partial(lambda _: True)
+        waiting, self._recycled, self._spares = self._recycled + self._spares, [], []
         for region in waiting:
             _close(region)
         return found
 
-    def _expire(self, expected: CopyRef) -> None:
-        arrival, _ = self._cut.pop(expected)
-        region = self.take(arrival)
+    def _expire_partial(self, expected: CopyRef) -> None:
+        incoming, _ = self._partial.pop(expected)
+        region = self.take_region(incoming)
         region.recycle = None
-        region.drop()
+        region.release()
 
-    def _spare(self, size_bytes: int) -> Region | None:
-        for region in self._spares:
+    def _reuse(self, size_bytes: int) -> Region | None:
+        for region in self._recycled:
             # Of the same job and part of the state, as a rule: then the size is nearly the same.
             if 0 <= region.size_bytes - size_bytes <= _REST_BYTES_MAX:
-                self._spares.remove(region)
+                self._recycled.remove(region)
                 # What is not received is not from before either: all of it will be handed out.
                 rest = region.size_bytes - size_bytes
                 region.writable()[size_bytes:] = bytes(rest)
                 return region
-        fitting = [region for region in self._blank if region.size_bytes >= size_bytes]
+        fitting = [region for region in self._spares if region.size_bytes >= size_bytes]
         if not fitting:
             return None
         region = min(fitting, key=lambda one: one.size_bytes)
-        self._blank.remove(region)
+        self._spares.remove(region)
         return region
 
     def _recycle(self, region: Region) -> bool:
-        if self._over or len(self._spares) >= _SPARES_MAX:
+        if self._closed or len(self._recycled) >= _SPARES_MAX:
             return False
-        region.proven = b""
-        self._spares.append(region)
-        asyncio.get_running_loop().call_later(self._kept_s, self._tire, region)
+        region.verified_hash = b""
+        self._recycled.append(region)
+        asyncio.get_running_loop().call_later(self._kept_s, self._expire_idle, region)
         return True
 
-    def _tire(self, region: Region) -> None:
-        for waiting in (self._spares, self._blank):
+    def _expire_idle(self, region: Region) -> None:
+        for waiting in (self._recycled, self._spares):
             if region in waiting:
                 waiting.remove(region)
                 _close(region)
@@ -181,4 +183,4 @@ class ReceiveBuffers:
 
 def _close(region: Region) -> None:
     region.recycle = None
-    region.drop()
+    region.release()

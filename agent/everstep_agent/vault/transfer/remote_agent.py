@@ -29,14 +29,14 @@ class RemoteAgent:
     job: str
     transfer_key: bytes
     node: str = ""
-    secrecy: TlsCertificates | None = None
+    certificates: TlsCertificates | None = None
     refusals: RefusalWatch = field(default_factory=RefusalWatch, compare=False)
 
-    def channel(self, connection: socket.socket) -> Transport:
+    def open_transport(self, sock: socket.socket) -> Transport:
         """Return what speaks over a connection to it, which it owns from now on."""
-        if self.secrecy is None:
-            return PlainTransport(connection)
-        return self.secrecy.to(self.node, connection)
+        if self.certificates is None:
+            return PlainTransport(sock)
+        return self.certificates.client_transport(self.node, sock)
 
 
 async def connect(remote: RemoteAgent, timeout_s: float) -> BulkConnection:
@@ -44,13 +44,13 @@ async def connect(remote: RemoteAgent, timeout_s: float) -> BulkConnection:
     name = remote.node or remote.address
     try:
         async with asyncio.timeout(timeout_s):
-            wire = await _connected(remote)
+            connection = await _connected(remote)
     except TlsError as error:
         if remote.refusals.refused(name, str(error)):
             logger.warning("no transfer with %s: %s", name, error)
         raise
     remote.refusals.worked(name)
-    return wire
+    return connection
 
 
 async def _connected(remote: RemoteAgent) -> BulkConnection:
@@ -60,25 +60,25 @@ async def _connected(remote: RemoteAgent) -> BulkConnection:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
-    connection = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+    sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
     try:
-        connection.setblocking(False)
-        await loop.sock_connect(connection, address)
-        wire = BulkConnection(remote.channel(connection))
-        await wire.connect(remote.job, remote.transfer_key)
+        sock.setblocking(False)
+        await loop.sock_connect(sock, address)
+        connection = BulkConnection(remote.open_transport(sock))
+        await connection.connect(remote.job, remote.transfer_key)
     except BaseException:
-        connection.close()
+        sock.close()
         raise
-    return wire
+    return connection
 
 
-async def receive_answer(wire: BulkConnection, timeout_s: float, *known: type) -> object:
+async def receive_answer(connection: BulkConnection, timeout_s: float, *known: type) -> object:
     """Return the next message, one of ``known``. Raises OSError.
 
     TransferRefusedError for a Refusal.
     """
     async with asyncio.timeout(timeout_s):
-        said = await wire.receive(*known, Refusal)
+        said = await connection.receive(*known, Refusal)
     if isinstance(said, Refusal):
         raise TransferRefusedError(said.reason)
     return said

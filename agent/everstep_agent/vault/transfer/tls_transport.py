@@ -34,14 +34,14 @@ class TlsTransport:
 
     def __init__(
         self,
-        connection: socket.socket,
+        sock: socket.socket,
         context: ssl.SSLContext,
         problem: Callable[[ssl.SSLObject], str],
         *,
         server_side: bool = False,
     ) -> None:
-        self.socket = prepare_socket(connection)
-        self._peer = peer_address(connection)
+        self.socket = prepare_socket(sock)
+        self._peer = peer_address(sock)
         self._server_side = server_side
         # Says what is wrong with the certificate of the other end; "" for nothing.
         self._problem = problem
@@ -50,9 +50,9 @@ class TlsTransport:
         self._heard = False
         self._buffer = bytearray()
 
-    async def open(self) -> None:
+    async def handshake(self) -> None:
         """See Transport."""
-        while not await self._shaken():
+        while not await self._advance_handshake():
             if not await self._feed():
                 raise ConnectionError(
                     f"{self._peer} ended the connection in the TLS handshake; "
@@ -81,13 +81,13 @@ class TlsTransport:
             self._tls.write(view[at : at + _PIECE_BYTES])
             await self._flush()
 
-    def give(self, data: bytes, *, more: bool = False) -> None:
+    def send_bytes(self, data: bytes, *, more: bool = False) -> None:
         """See Transport."""
         self._tls.write(data)
         if not more:
             self.socket.sendall(self._outgoing.read())
 
-    def give_memory(self, region: Region, at: int, count: int) -> int:
+    def send_region(self, region: Region, at: int, count: int) -> int:
         """See Transport."""
         end = min(at + count, region.size_bytes)
         for start in range(at, end, _PIECE_BYTES):
@@ -95,7 +95,7 @@ class TlsTransport:
             self.socket.sendall(self._outgoing.read())
         return end - at
 
-    def take(self, block: memoryview) -> int:
+    def receive_into(self, block: memoryview) -> int:
         """See Transport."""
         while True:
             try:
@@ -109,7 +109,7 @@ class TlsTransport:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    async def _shaken(self) -> bool:
+    async def _advance_handshake(self) -> bool:
         """Go on with the handshake; return whether it is over. Raises OSError."""
         try:
             self._tls.do_handshake()
@@ -127,12 +127,12 @@ class TlsTransport:
         """Take what comes; False at the end. Raises OSError."""
         data = await asyncio.get_running_loop().sock_recv(self.socket, _PIECE_BYTES)
         if data and not self._heard and data[0] not in (TLS_HANDSHAKE, _ALERT):
-            await self._differ()
+            await self._raise_mismatch()
         self._heard = True
         self._incoming.write(data)
         return bool(data)
 
-    async def _differ(self) -> None:
+    async def _raise_mismatch(self) -> None:
         """Raise TlsError: the other end speaks without TLS. A client is told so."""
         if self._server_side:
             await send_and_drain(self.socket, TLS_MISMATCH_FRAME)

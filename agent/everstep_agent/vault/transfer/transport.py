@@ -44,7 +44,7 @@ class Transport(Protocol):
         """Return the connection itself, to set, shut and close it."""
         ...
 
-    async def open(self) -> None:
+    async def handshake(self) -> None:
         """Agree with the other end on how to speak. Raises OSError."""
         ...
 
@@ -56,15 +56,15 @@ class Transport(Protocol):
         """Send all of it. Raises OSError."""
         ...
 
-    def give(self, data: bytes, *, more: bool = False) -> None:
+    def send_bytes(self, data: bytes, *, more: bool = False) -> None:
         """Send all of it; ``more`` follows at once. Raises OSError."""
         ...
 
-    def give_memory(self, region: Region, at: int, count: int) -> int:
+    def send_region(self, region: Region, at: int, count: int) -> int:
         """Send bytes of a region; return how many, 0 where it has none. Raises OSError."""
         ...
 
-    def take(self, block: memoryview) -> int:
+    def receive_into(self, block: memoryview) -> int:
         """Fill a block, or its beginning; return how far, 0 at the end. Raises OSError."""
         ...
 
@@ -75,13 +75,13 @@ class PlainTransport:
     A server looks at the first byte that comes: who speaks TLS is told that this end does not.
     """
 
-    def __init__(self, connection: socket.socket, *, server_side: bool = False) -> None:
-        self.socket = prepare_socket(connection)
-        self._peer = peer_address(connection)
+    def __init__(self, sock: socket.socket, *, server_side: bool = False) -> None:
+        self.socket = prepare_socket(sock)
+        self._peer = peer_address(sock)
         self._server_side = server_side
         self._ahead = b""
 
-    async def open(self) -> None:
+    async def handshake(self) -> None:
         """See Transport."""
         if not self._server_side:
             return
@@ -104,11 +104,11 @@ class PlainTransport:
         """See Transport."""
         await asyncio.get_running_loop().sock_sendall(self.socket, data)
 
-    def give(self, data: bytes, *, more: bool = False) -> None:
+    def send_bytes(self, data: bytes, *, more: bool = False) -> None:
         """See Transport."""
         self.socket.sendall(data, socket.MSG_MORE if more else 0)
 
-    def give_memory(self, region: Region, at: int, count: int) -> int:
+    def send_region(self, region: Region, at: int, count: int) -> int:
         """See Transport."""
         try:
             # With the offset given, the descriptor's own, which a trainer shares, is not used.
@@ -119,36 +119,36 @@ class PlainTransport:
         # Explicit huge pages cannot be sent as a file; this is a copy more.
         return self.socket.send(region.read(at, at + min(count, _READ_BYTES)))
 
-    def take(self, block: memoryview) -> int:
+    def receive_into(self, block: memoryview) -> int:
         """See Transport."""
         return self.socket.recv_into(block, len(block), socket.MSG_WAITALL)
 
 
-def prepare_socket(connection: socket.socket) -> socket.socket:
+def prepare_socket(sock: socket.socket) -> socket.socket:
     """Return the connection as the event loop wants it."""
-    connection.setblocking(False)
-    if connection.family in (socket.AF_INET, socket.AF_INET6):
+    sock.setblocking(False)
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
         # Frames are small and answered: each would wait for the acknowledgement of the last.
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
-def peer_address(connection: socket.socket) -> str:
+def peer_address(sock: socket.socket) -> str:
     """Return the address of the other end, for sentences."""
     try:
-        host = connection.getpeername()
+        host = sock.getpeername()
     except OSError:  # it has hung up
         return "the other end"
     return str(host[0]) if isinstance(host, tuple) else "the other end"
 
 
-async def send_and_drain(connection: socket.socket, words: bytes) -> None:
+async def send_and_drain(sock: socket.socket, words: bytes) -> None:
     """Say a last word: were it closed with bytes unread, the other end might not hear it."""
     loop = asyncio.get_running_loop()
     with suppress(OSError):  # TimeoutError among them
         async with asyncio.timeout(_FAREWELL_S):
-            await loop.sock_sendall(connection, words)
-            connection.shutdown(socket.SHUT_WR)
+            await loop.sock_sendall(sock, words)
+            sock.shutdown(socket.SHUT_WR)
             left = _UNHEARD_BYTES_MAX
-            while left > 0 and (unheard := await loop.sock_recv(connection, 4096)):
+            while left > 0 and (unheard := await loop.sock_recv(sock, 4096)):
                 left -= len(unheard)
