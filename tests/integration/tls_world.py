@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.detectors.judgement import Faulty
 from everstep_agent.detectors.transfers import REFUSED
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.vault.job_vault import JobVault
@@ -16,6 +15,7 @@ from everstep_agent.vault.snapshots.hashing import hash_region
 from everstep_agent.vault.transfer.client import put_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.judging.judgement import Faulty
 from everstep_common.trainer_messages import Entry
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority
