@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.messaging.message_memory import SMALL_BYTES_MAX, MessageMemories
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX, MessageMemories
 from everstep_common import frames
 from everstep_common.trainer_messages import (
     TO_TRAINER,

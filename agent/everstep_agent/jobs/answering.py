@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 
 from everstep_agent.concurrency.thread_pool import wait_ended
-from everstep_agent.messaging.connection import Connection
+from everstep_agent.ipc.connection import Connection
 
 
 class Answering:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from everstep_agent.messaging.connection import Connection
+from everstep_agent.ipc.connection import Connection
 from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_common.frames import FDS_MAX

@@ -1,8 +1,8 @@
 """Which job of its name a launcher is of: one that comes back after its job's end is told so."""
 
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.messaging.peer import Peer
 from everstep_common.trainer_messages import Identified, Join
 from everstep_proto.generated import fleet_pb2
 

@@ -1,12 +1,12 @@
 """A launcher comes, or comes back: it is taken in, and told what it has missed."""
 
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs import identity
 from everstep_agent.jobs.facts import token_hash
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.parties import Launcher
 from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.records import joined_again_record, start_messages
-from everstep_agent.messaging.peer import Peer
 from everstep_common import trainer_messages as messages
 
 

@@ -3,14 +3,14 @@
 import asyncio
 import logging
 
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.jobs.ending import hear_out, settle, stopped
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.leaving import release_launcher
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import exited_record, finished_record, left_record
 from everstep_agent.jobs.seen_steps import step_seen
-from everstep_agent.messaging.connection import Connection
-from everstep_agent.messaging.message_memory import SMALL_BYTES_MAX
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 

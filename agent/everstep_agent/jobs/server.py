@@ -6,6 +6,9 @@ import socket
 from collections import Counter
 from typing import Protocol
 
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.peer import peer_of
 from everstep_agent.jobs.admission import begun, forecast_of, memory_refusal
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import attach_refusal, join_refusal
@@ -17,9 +20,6 @@ from everstep_agent.jobs.leaving import release_launcher
 from everstep_agent.jobs.processes import alive
 from everstep_agent.jobs.records import left_record
 from everstep_agent.jobs.trainer_session import TrainerSession
-from everstep_agent.messaging.connection import Connection
-from everstep_agent.messaging.message_memory import SMALL_BYTES_MAX
-from everstep_agent.messaging.peer import peer_of
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 

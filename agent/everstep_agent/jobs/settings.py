@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN
 from everstep_agent.listening import is_wildcard
-from everstep_agent.messaging.message_memory import MESSAGE_MEMORY_BYTES_MIN
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.config import setting
 

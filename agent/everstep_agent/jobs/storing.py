@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.processes import umask_of
 from everstep_agent.jobs.records import joined_record
-from everstep_agent.messaging.peer import Peer
 from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
 from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault

@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 
 from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.ipc.connection import Connection
 from everstep_agent.jobs.answering import Answering
 from everstep_agent.jobs.handing_over import HandingOver
 from everstep_agent.jobs.job import NodeJob
@@ -11,7 +12,6 @@ from everstep_agent.jobs.processes import identify
 from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import rollback_record, skipped
 from everstep_agent.jobs.slot_session import SlotSession
-from everstep_agent.messaging.connection import Connection
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from everstep_agent.messaging.connection import Connection
-from everstep_agent.messaging.peer import Peer
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.probes.line_process import where_it_waits
 from everstep_agent.storage.worker import messages
 from everstep_common.frames import FrameError

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from everstep_agent.messaging.connection import Connection
-from everstep_agent.messaging.message_memory import MESSAGE_MEMORY_BYTES_MIN, message_memories
-from everstep_agent.messaging.peer import Peer
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN, message_memories
+from everstep_agent.ipc.peer import Peer
 from everstep_common.frames import FrameError
 from everstep_common.trainer_messages import Described, Entry, Skip
 from fakes.jumping_loop import simulate

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.messaging.message_memory import (
+from everstep_agent.ipc.message_memory import (
     SMALL_BYTES_MAX,
     FairShares,
     LeaseRequest,

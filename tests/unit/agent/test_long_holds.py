@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically, mark_all_old
-from everstep_agent.messaging.connection import Connection
-from everstep_agent.messaging.message_memory import (
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import (
     MESSAGE_MEMORY_BYTES_MIN,
     SMALL_BYTES_MAX,
     buffer_for,
     message_memories,
 )
-from everstep_agent.messaging.peer import Peer
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.vault.snapshots.manifest import ManifestCheck, check_in_parts, dropped_in_parts
 from everstep_agent.vault.snapshots.manifest_store import ManifestStore
 from everstep_common.long_frames import encode_in_parts, finish

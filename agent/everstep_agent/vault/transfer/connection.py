@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from everstep_agent.concurrency.cycle_collector import mark_all_old
 from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
-from everstep_agent.messaging.message_memory import (
+from everstep_agent.ipc.message_memory import (
     SMALL_BYTES_MAX,
     MessageMemory,
     buffer_for,

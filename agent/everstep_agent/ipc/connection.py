@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from everstep_agent.concurrency.cycle_collector import mark_all_old
 from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
-from everstep_agent.messaging.message_memory import (
+from everstep_agent.ipc.message_memory import (
     SMALL_BYTES_MAX,
     MemoryLease,
     MessageMemories,
@@ -20,7 +20,7 @@ from everstep_agent.messaging.message_memory import (
     may_be_long,
     no_lease,
 )
-from everstep_agent.messaging.peer import Peer
+from everstep_agent.ipc.peer import Peer
 from everstep_common import frames
 from everstep_common.long_frames import decode_in_parts, encode_in_parts
 

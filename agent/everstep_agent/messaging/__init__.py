@@ -1,1 +1,0 @@
-"""Messages between the agent and the processes of its node: framed, with bounded memory."""
