@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.verification import hash_in_parallel
 from everstep_common.trainer_messages import Start
@@ -151,7 +151,7 @@ class Commands:
 async def main(folder: Path, name: str, slots: int, certificates: str) -> None:
     """Serve until standard input ends."""
     chosen = settings(folder, slots_per_rank=slots, bulk_tls=bool(certificates))
-    world = Surroundings(stored_fds={}, keeper=Kept(), tls=_tls(Path(certificates), name))
+    world = Environment(stored_fds={}, keeper=Kept(), tls=_tls(Path(certificates), name))
     async with (
         running(chosen, name, world) as node,
         launcher(node) as control,

@@ -17,8 +17,8 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.node_watch import Memory, NodeWatch
@@ -101,7 +101,7 @@ class Daemon:
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
-        around = Surroundings(
+        around = Environment(
             tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.processes import alive, identify
+from everstep_agent.ipc.processes import alive, identify
 from everstep_agent.storage.worker.messages import (
     CopyFilled,
     CopyWritten,

@@ -10,7 +10,7 @@ import pytest
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.joining import take_in
+from everstep_agent.jobs.launcher import take_in
 from everstep_agent.vault.transfer.messages import PutCopy, Refusal
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_common.trainer_messages import (

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.transfers import REFUSED
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region, allocate_region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
@@ -37,7 +37,7 @@ async def node(
 ) -> AsyncIterator[Node]:
     """A node that knows the job; ``tls`` None: with bulk_tls off."""
     chosen = settings(folder / name, bulk_tls=tls is not None, **values)
-    world = Surroundings(stored_fds={}, keeper=Kept(), tls=tls or TlsSettings())
+    world = Environment(stored_fds={}, keeper=Kept(), tls=tls or TlsSettings())
     async with running(chosen, name, world) as one:
         one.direct(1)
         yield one

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.vault.memory.gauges import HugePagePool
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.trainer_messages import Refused, Reserve
@@ -100,7 +100,7 @@ class _Bytes:
 @lived
 async def test_slots_of_the_pool_ask_for_no_ordinary_memory(tmp_path: Path) -> None:
     chosen, pool = settings(tmp_path, huge_pages=HugePages.EXPLICIT), HugePagePool()
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Bytes(0))
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=_Bytes(0))
     before = pool.available_bytes()
     async with running(chosen, world=world) as node, training(node) as rank:
         # Three slots: out of the pool once, and counted once.
@@ -120,7 +120,7 @@ async def test_slots_of_the_pool_ask_for_no_ordinary_memory(tmp_path: Path) -> N
 async def test_slots_that_the_pool_has_no_room_for_are_owed_by_ordinary_memory(
     tmp_path: Path,
 ) -> None:
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Bytes(24 * _MIB))
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=_Bytes(24 * _MIB))
     chosen = settings(tmp_path, huge_pages=HugePages.EXPLICIT)
     async with running(chosen, world=world) as node, training(node) as rank:
         # Of 16 huge pages three are slots; 20 MiB are one more slot of huge pages, and two are not.

@@ -5,19 +5,18 @@ import logging
 from collections.abc import Callable, Iterable
 
 from everstep_agent.concurrency.change_signal import ChangeSignal
-from everstep_agent.jobs.alone import Alone, Hands
-from everstep_agent.jobs.alone_rules import OwnFacts
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.autonomous_restart import AutonomousRestart, JobControl
+from everstep_agent.jobs.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.freshness import Freshness
-from everstep_agent.jobs.lessons import Lessons
 from everstep_agent.jobs.local_processes import LocalProcesses
-from everstep_agent.jobs.parties import Launcher, Rank
+from everstep_agent.jobs.peers import Launcher, Rank
+from everstep_agent.jobs.progress import Freshness
 from everstep_agent.jobs.progress_flow import ProgressFlow
 from everstep_agent.jobs.records import start_messages
 from everstep_agent.jobs.report import Reporter, vault_report
-from everstep_agent.jobs.storing import Storing
-from everstep_agent.jobs.waiting import Waiting
+from everstep_agent.jobs.spare import LessonRelay, SpareDuty
+from everstep_agent.jobs.storage_lifecycle import StorageLifecycle
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
@@ -39,17 +38,21 @@ logger = logging.getLogger(__name__)
 class NodeJob:
     """What holds a job together here: facts, vault, launcher, processes."""
 
-    def __init__(self, facts: JobFacts, desk: Desk) -> None:
+    def __init__(self, facts: JobFacts, context: JobContext) -> None:
         self.facts = facts
-        self.desk = desk
-        gather_s = desk.settings.report_gather_s
-        self.reporter = Reporter(desk.outlet, gather_s, self._state_of_things)
-        self.lessons = Lessons(facts, self.reporter.soon)
-        self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
-        self.alone = Alone(facts, self.vault, desk, Hands(self._tell, self._stop, self._begin))
+        self.context = context
+        gather_s = context.settings.report_gather_s
+        self.reporter = Reporter(context.outlet, gather_s, self._state_of_things)
+        self.lessons = LessonRelay(facts, self.reporter.soon)
+        self.vault = JobVault(context.site, facts.job, context.spawn, self._vault_changed)
+        self.alone = AutonomousRestart(
+            facts, self.vault, context, JobControl(self._tell, self._stop, self._begin)
+        )
         self.restorer = Restorer(self.vault)
-        self.waiting = Waiting(facts, self.vault, self.restorer, lambda: self.launcher is not None)
-        self.processes = LocalProcesses(facts, desk)
+        self.waiting = SpareDuty(
+            facts, self.vault, self.restorer, lambda: self.launcher is not None
+        )
+        self.processes = LocalProcesses(facts, context)
         # Sees to it that a generation ends, whatever its launcher does.
         self.insist: Callable[[int], None] = lambda _: None
         self.launcher: Launcher | None = None
@@ -57,7 +60,7 @@ class NodeJob:
         self.request: messages.Join | None = None
         # What it has waiting for the next generation.
         self.standbys: messages.Standbys | None = None
-        self.progress = ProgressFlow(facts.plan, desk.outlet, self._settled)
+        self.progress = ProgressFlow(facts.plan, context.outlet, self._settled)
         self.freshness = Freshness()
         # Watches a launcher that is away.
         self.absence: asyncio.Task[None] | None = None
@@ -69,10 +72,10 @@ class NodeJob:
         # Training processes that are connected, and of which job of this name they are.
         self.ranks: set[Rank] = set()
         self.life = 0
-        self.storage = Storing(facts, self.vault, desk)
+        self.storage = StorageLifecycle(facts, self.vault, context)
         self._adopt_facts()
-        replicator = Replicator(self.vault, desk.spawn, desk.jitter)
-        self.replication = desk.spawn(replicator.run(), f"replicator {facts.job}")
+        replicator = Replicator(self.vault, context.spawn, context.jitter)
+        self.replication = context.spawn(replicator.run(), f"replicator {facts.job}")
 
     def _adopt_facts(self) -> None:
         facts, vault = self.facts, self.vault
@@ -87,17 +90,17 @@ class NodeJob:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
 
     def _carried(self, sources: Iterable[fleet_pb2.ShardSource]) -> InitialCopies:
-        return carried_from_wire(sources, self.desk.site.node)
+        return carried_from_wire(sources, self.context.site.node)
 
     def _expect(self, plan: fleet_pb2.StartGeneration) -> None:
         self.processes.expect(plan)
         self.storage.files.world_size = self.reporter.ranks = plan.world_size
         self.progress.close()
-        self.progress = ProgressFlow(plan, self.desk.outlet, self._settled)
+        self.progress = ProgressFlow(plan, self.context.outlet, self._settled)
 
     def save(self) -> None:
         """Keep the facts over a restart of the agent."""
-        self.desk.store.save(self.facts)
+        self.context.store.save(self.facts)
 
     # --- what the controller orders ------------------------------------------------------------
 
@@ -111,7 +114,7 @@ class NodeJob:
         if facts.past and not plan.restore:
             # It begins anew: nobody will ask for what is kept of the job before it.
             self.vault.close()
-        facts.own = OwnFacts(planned=plan.generation)
+        facts.own = Autonomy(planned=plan.generation)
         self._begin(plan, reason)
 
     def _begin(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
@@ -195,7 +198,7 @@ class NodeJob:
         self.vault.apply_directive(recoverable, target_from_wire(directive))
         if directive.sources:
             self.vault.begin_generation(directive.generation, self._carried(directive.sources))
-        self.freshness.told(recoverable, self.desk.boot_ns())
+        self.freshness.told(recoverable, self.context.boot_ns())
 
     # --- what becomes of its launcher ------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class NodeJob:
         self.progress.close()
         self.vault.close()
         self.report()
-        self.desk.store.forget(self.facts.job)
+        self.context.store.forget(self.facts.job)
 
     def report(self) -> None:
         """Tell the controller all copies."""
@@ -246,5 +249,17 @@ class NodeJob:
             rank.hang_up()
         facts = self.facts
         facts.start, facts.directive, facts.stopped, facts.stop_ordered = b"", b"", 0, 0
-        facts.cadence, facts.own = Cadence(), OwnFacts()
+        facts.cadence, facts.own = Cadence(), Autonomy()
         facts.transfer_key = self.vault.transfer_key = b""
+
+
+def job_on_node(job: NodeJob) -> fleet_pb2.JobOnNode:
+    """Return how far the job is here, and whether its launcher is."""
+    facts, here = job.facts, job.launcher is not None
+    return fleet_pb2.JobOnNode(
+        job=facts.job,
+        generation=max(job.vault.fence, facts.stopped),
+        launcher=here,
+        planned_generation=facts.own.planned,
+        job_id=facts.job_id if here else 0,
+    )

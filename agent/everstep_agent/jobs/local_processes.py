@@ -1,10 +1,10 @@
-"""The processes of a job's newest generation here, and how far all of them have come."""
+"""Local processes of a job's newest generation, and how far all of them have come."""
 
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.ipc.pid_namespaces import named_processes, number_for
+from everstep_agent.ipc.processes import ProcessIdentity, alive
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.phases import PhaseCount
-from everstep_agent.jobs.pid_namespaces import named_processes, number_for
-from everstep_agent.jobs.processes import ProcessIdentity, alive
+from everstep_agent.jobs.progress import PhaseCount
 from everstep_agent.jobs.records import phase_record
 from everstep_common.trainer_messages import Started
 from everstep_proto.generated import fleet_pb2
@@ -13,9 +13,9 @@ from everstep_proto.generated import fleet_pb2
 class LocalProcesses:
     """Launcher and ranks, as the facts have them."""
 
-    def __init__(self, facts: JobFacts, desk: Desk) -> None:
+    def __init__(self, facts: JobFacts, context: JobContext) -> None:
         self._facts = facts
-        self._desk = desk
+        self._context = context
         self._phases = PhaseCount(0)
 
     def expect(self, plan: fleet_pb2.StartGeneration) -> None:
@@ -37,16 +37,16 @@ class LocalProcesses:
         """Count a process among those that must be dead before the generation is."""
         if process not in self._facts.processes:
             self._facts.processes = (*filter(alive, self._facts.processes), process)
-            self._desk.store.save(self._facts)
+            self._context.store.save(self._facts)
 
     def reach(self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int) -> None:
         """A rank (None: all of them) reached a phase; told once all local ranks have."""
-        reached_ns = self._phases.reach(phase, rank, min(at_boot_ns, self._desk.boot_ns()))
+        reached_ns = self._phases.reach(phase, rank, min(at_boot_ns, self._context.boot_ns()))
         if reached_ns is None:
             return
         self._facts.phases += (phase,)
-        self._desk.store.save(self._facts)
-        self._desk.outlet.record(phase_record(self._facts, phase, reached_ns))
+        self._context.store.save(self._facts)
+        self._context.outlet.record(phase_record(self._facts, phase, reached_ns))
 
     def give_up(self, numbers: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end, as their launcher counts them."""
@@ -56,7 +56,7 @@ class LocalProcesses:
         held = tuple(one for one in facts.processes if known[one] in numbers)
         facts.processes = tuple(one for one in facts.processes if one not in held)
         facts.held = (*filter(alive, facts.held), *held)
-        self._desk.store.save(facts)
+        self._context.store.save(facts)
 
     def held(self) -> list[int]:
         """Return the ranks that were given up and are not gone yet."""

@@ -1,4 +1,4 @@
-"""Sends a generation's progress at once, but not more often than five times a second."""
+"""Progress flow: a generation's progress is sent at once, but at most five times a second."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""What a launcher said as the controller journals it, and a plan as a launcher hears it."""
+"""Records: what a launcher said, as the controller journals it; plans, as a launcher hears them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from everstep_agent.jobs.alone_rules import origin
+from everstep_agent.jobs.autonomous_restart_policy import origin
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.storage.formats.records import LatestPointer
 from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire

@@ -1,4 +1,4 @@
-"""What the controller is told of a job's copies."""
+"""Vault report: what the controller is told of a job's copies."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The Unix socket of the agent: lets launchers and trainers in, or says why not."""
+"""Job server: the Unix socket that lets launchers and trainers in, or says why not."""
 
 import asyncio
 import logging
@@ -9,17 +9,21 @@ from typing import Protocol
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.ipc.peer import peer_of
-from everstep_agent.jobs.admission import begun, forecast_of, memory_refusal
-from everstep_agent.jobs.desk import Desk
-from everstep_agent.jobs.facts import attach_refusal, join_refusal
-from everstep_agent.jobs.identity import late_refusal
+from everstep_agent.ipc.processes import alive
+from everstep_agent.jobs.admission import (
+    attach_refusal,
+    begun,
+    forecast_of,
+    join_refusal,
+    late_refusal,
+    memory_refusal,
+)
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.joining import take_in
-from everstep_agent.jobs.launcher_session import LauncherSession
-from everstep_agent.jobs.leaving import release_launcher
-from everstep_agent.jobs.processes import alive
+from everstep_agent.jobs.launcher import LauncherSession, take_in
 from everstep_agent.jobs.records import left_record
-from everstep_agent.jobs.trainer_session import TrainerSession
+from everstep_agent.jobs.stopping import release_launcher
+from everstep_agent.jobs.trainer import TrainerSession
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -59,8 +63,8 @@ class Jobs(Protocol):
 class JobServer:
     """Accepts connections; what they mean is in the sessions."""
 
-    def __init__(self, desk: Desk, jobs: Jobs) -> None:
-        self._desk = desk
+    def __init__(self, context: JobContext, jobs: Jobs) -> None:
+        self._context = context
         self._jobs = jobs
         self.connections: Counter[int] = Counter()
 
@@ -79,13 +83,13 @@ class JobServer:
             except OSError:  # it is gone already
                 accepted.close()
                 continue
-            self._desk.spawn(self._serve(connection), "job connection")
+            self._context.spawn(self._serve(connection), "job connection")
 
     async def _serve(self, connection: Connection) -> None:
         uid = connection.peer.uid
         self.connections[uid] += 1
         try:
-            if self.connections[uid] > self._desk.settings.connections_per_user_max:
+            if self.connections[uid] > self._context.settings.connections_per_user_max:
                 reason = "this user has too many connections to the agent; end some processes"
                 await connection.send(messages.Refused(reason))
                 return
@@ -122,7 +126,7 @@ class JobServer:
             return
         job.attached[place] = connection.peer.pid
         job.ranks.add(connection)
-        connection.use_memory(self._desk.site.message_memories, attach.job)
+        connection.use_memory(self._context.site.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:
@@ -140,14 +144,14 @@ class JobServer:
             reason = reason or await _other_launcher(known, peer.pid)
         begins = not begun(known, join, peer.uid)
         if begins:
-            reason = reason or await memory_refusal(self._desk, known, join, peer.uid)
+            reason = reason or await memory_refusal(self._context, known, join, peer.uid)
         if reason:
             await connection.send(messages.Refused(reason))
             return
         job = self._jobs.known_or_new(join.job)
         if begins:
             # With no turn of the loop since it was found to fit, so nobody can come between.
-            job.facts.promised = forecast_of(self._desk, join)
+            job.facts.promised = forecast_of(self._context, join)
         session = LauncherSession(connection, job)
         take_in(job, join, peer, session)
         if away := self._jobs.controller_away():
@@ -165,7 +169,9 @@ class JobServer:
         job.launcher = None
         if job.facts.ended:
             if not session.leaving:
-                self._desk.outlet.record(left_record(job.facts, "its job is over", by_user=False))
+                self._context.outlet.record(
+                    left_record(job.facts, "its job is over", by_user=False)
+                )
             release_launcher(job)
             self._jobs.forget_if_over(job)
             return

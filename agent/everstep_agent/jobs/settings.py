@@ -1,12 +1,12 @@
-"""What an operator may set about jobs and their snapshots: the table ``[jobs]`` of the agent."""
+"""Settings of jobs and their snapshots: the table ``[jobs]`` of the agent's configuration."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_agent.ipc.listeners import is_wildcard
 from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN
-from everstep_agent.listening import is_wildcard
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.config import setting
 

@@ -1,4 +1,4 @@
-"""Numbers and names in what a job says that can be worked with; anybody may say anything. Pure."""
+"""Validation of numbers and names that a job sends; anybody may send anything. Pure."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Who is connected for a job, as far as the job has to know."""
+"""Peers of a job: who is connected for it, as far as the job has to know."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What a training process asks of its slots: memory, a slot for a step, a commit."""
+"""Slot session: what a training process asks of its slots: memory, a slot for a step, a commit."""
 
 import asyncio
 import math
@@ -91,7 +91,7 @@ class SlotSession:
             return
         job = self._job
         job.progress.skipped(self._owner.rank)
-        job.desk.skips.skipped(job.facts.job, job.desk.boot_ns())
+        job.context.skips.skipped(job.facts.job, job.context.boot_ns())
         await self._connection.send(messages.Skip(answer))
 
     async def _held(self, memory: RankMemory, message: messages.Begin) -> bool:
@@ -112,12 +112,12 @@ class SlotSession:
         return last is not None and step > last
 
     def _wait_s(self, message: messages.Begin) -> float:
-        settings = self._job.desk.settings
+        settings = self._job.context.settings
         return patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
 
     def _restart_wait_s(self, message: messages.Begin) -> float:
         """Return how long to wait around a planned restart, also for who never waits for a slot."""
-        return max(self._wait_s(message), self._job.desk.settings.begin_wait_s)
+        return max(self._wait_s(message), self._job.context.settings.begin_wait_s)
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""
@@ -127,7 +127,7 @@ class SlotSession:
         if problem:
             await self._connection.send(messages.Refused(problem))
             return
-        self._job.desk.skips.saved(self._job.facts.job)
+        self._job.context.skips.saved(self._job.facts.job)
         await self._connection.send(messages.Committed(message.step))
 
     async def _take_over(self, message: messages.Commit) -> str | None:
@@ -145,7 +145,7 @@ class SlotSession:
         # Only a newer recoverable step frees slots. While the controller is away none comes, and
         # training must not wait for it, whatever bound the trainer has set.
         vault, clock = self._job.vault, asyncio.get_running_loop().time
-        away_s = self._job.desk.away_s
+        away_s = self._job.context.away_s
         starved_by, reason = self._starved
         hold = vault.step_hold
         last = hold is not None and hold.is_last_step(self._owner.generation, message.step)

@@ -1,13 +1,13 @@
-"""What a job's storage has to do with its launcher: opened when it joins, waited for at the end."""
+"""Storage lifecycle: a job's storage is opened when its launcher joins, awaited at its end."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 from everstep_agent.ipc.peer import Peer
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.ipc.processes import umask_of
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.processes import umask_of
 from everstep_agent.jobs.records import joined_record
 from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
 from everstep_agent.storage.worker_process import JobUser
@@ -19,22 +19,22 @@ _ENVIRONMENT_MAX = 64
 _LOOK_AGAIN_S = 2.0
 
 
-class Storing:
+class StorageLifecycle:
     """The storage of one job, in the life of the job. Event loop only."""
 
-    def __init__(self, facts: JobFacts, vault: JobVault, desk: Desk) -> None:
-        settings = desk.settings
+    def __init__(self, facts: JobFacts, vault: JobVault, context: JobContext) -> None:
+        settings = context.settings
         patience = StorageDeadlines(
             settings.storage_silence_s, settings.storage_look_s, settings.storage_processes
         )
-        self.files = JobStorage(vault, desk.spawn, desk.jitter, patience)
+        self.files = JobStorage(vault, context.spawn, context.jitter, patience)
         # It has ended, and its newest step is still on its way.
         self.ending = False
         self._facts = facts
-        self._desk = desk
+        self._context = context
         if facts.storage is not None:
             self._open(facts.storage)
-        self._task = desk.spawn(self.files.run(), f"storage {facts.job}")
+        self._task = context.spawn(self.files.run(), f"storage {facts.job}")
         self._looking: asyncio.Task[None] | None = None
 
     def join(
@@ -46,24 +46,24 @@ class Storing:
         # Whoever can read the agent's files need not learn a user's credentials.
         facts.storage = replace(storage, environment={}) if storage else None
         if storage is None:
-            self._desk.outlet.record(joined_record(request, facts))
+            self._context.outlet.record(joined_record(request, facts))
             return
         self._open(storage)
         if request.running_generation:  # it runs: nobody waits to hear where it could go on from
-            self._desk.outlet.record(joined_record(request, facts))
+            self._context.outlet.record(joined_record(request, facts))
         tells = None if request.running_generation else request
         if self._looking is not None:
             self._looking.cancel()
-        self._looking = self._desk.spawn(self._look(tells, still, tell), f"look {facts.job}")
+        self._looking = self._context.spawn(self._look(tells, still, tell), f"look {facts.job}")
 
     def when_done(self, then: Callable[[], None], tell: Callable[[str], None]) -> None:
         """Go on when everything has reached storage, or has had its time."""
         if not self.files.pending:
-            self._desk.spawn(self.files.release_workers(), f"end storage of {self._facts.job}")
+            self._context.spawn(self.files.release_workers(), f"end storage of {self._facts.job}")
             then()
         elif not self.ending:
             self.ending = True
-            self._desk.spawn(self._finish(then, tell), f"store the end of {self._facts.job}")
+            self._context.spawn(self._finish(then, tell), f"store the end of {self._facts.job}")
 
     def busy_for_another(self, uid: int) -> str | None:
         """Return why a user has to wait for what is still done for the one before, or None."""
@@ -88,7 +88,7 @@ class Storing:
                 task.cancel()
 
     async def _finish(self, then: Callable[[], None], tell: Callable[[str], None]) -> None:
-        await self.files.drain(self._desk.settings.storage_end_s, tell)
+        await self.files.drain(self._context.settings.storage_end_s, tell)
         self.ending = False
         await self.files.release_workers()
         then()
@@ -103,7 +103,7 @@ class Storing:
             await asyncio.sleep(_LOOK_AGAIN_S)
             await self.files.refresh_steps()
         if joined is not None and still():
-            self._desk.outlet.record(joined_record(joined, self._facts, self.files.listing))
+            self._context.outlet.record(joined_record(joined, self._facts, self.files.listing))
         await self.files.poll_steps(lambda: still() and not self._runs())
 
     def _runs(self) -> bool:

@@ -1,4 +1,4 @@
-"""What an agent may decide about a job while the controller is away. Pure."""
+"""Autonomous restart policy: what an agent decides while the controller is away. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnFacts:
+class Autonomy:
     """What is kept over a restart of the agent of what it does in the controller's place."""
 
     # Generation of the controller's newest plan.
@@ -53,7 +53,7 @@ class OwnFacts:
     left: int = 0
     failures: tuple[Failure, ...] = ()
 
-    def with_failure(self, failure: Failure) -> "OwnFacts":
+    def with_failure(self, failure: Failure) -> "Autonomy":
         """Return the facts with one more failure; what a launcher tells again is known."""
         known = {(one.generation, one.rank) for one in self.failures}
         if (failure.generation, failure.rank) in known:
@@ -87,7 +87,7 @@ class Decision:
     sentence: str
 
 
-def decide(plan: fleet_pb2.StartGeneration, own: OwnFacts, *, restorable: bool) -> Decision | None:
+def decide(plan: fleet_pb2.StartGeneration, own: Autonomy, *, restorable: bool) -> Decision | None:
     """Return what to do about how the newest generation fails; None while no rank has failed.
 
     ``restorable``: this node alone can give back a state that is as new as any.
@@ -117,7 +117,7 @@ def decide(plan: fleet_pb2.StartGeneration, own: OwnFacts, *, restorable: bool) 
     )
 
 
-def _foreign(plan: fleet_pb2.StartGeneration, own: OwnFacts, cause: Failure) -> str:
+def _foreign(plan: fleet_pb2.StartGeneration, own: Autonomy, cause: Failure) -> str:
     """Return why this is not an agent's affair; '' when it is."""
     used = plan.generation - own.planned
     if plan.node_count > 1:
@@ -131,7 +131,7 @@ def _foreign(plan: fleet_pb2.StartGeneration, own: OwnFacts, cause: Failure) -> 
     return ""
 
 
-def _poison(own: OwnFacts, cause: Failure) -> bool:
+def _poison(own: Autonomy, cause: Failure) -> bool:
     """Return whether the program failed before in this very way at this very step."""
     earlier = {one.generation for one in own.failures if one.generation < cause.generation}
     causes = [own.cause(generation) for generation in earlier]

@@ -4,15 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.facts import (
-    JobFacts,
-    JobStore,
-    attach_refusal,
-    join_refusal,
-    open_database,
-    token_hash,
-)
-from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_agent.ipc.processes import ProcessIdentity
+from everstep_agent.jobs.admission import attach_refusal, join_refusal
+from everstep_agent.jobs.facts import JobFacts, token_hash
+from everstep_agent.jobs.store import JobStore, open_database
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2

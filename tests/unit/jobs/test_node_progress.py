@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.jobs.phases import PhaseCount
-from everstep_agent.jobs.progress import ProgressCombiner, StepRun
+from everstep_agent.jobs.progress import PhaseCount, ProgressCombiner, StepRun
 from everstep_common.trainer_messages import Progress
 
 

@@ -1,4 +1,4 @@
-"""Knows processes for certain: a pid together with when it started, watched through a pidfd."""
+"""Processes, known for certain: a pid and when it started, watched through a pidfd."""
 
 import asyncio
 import os

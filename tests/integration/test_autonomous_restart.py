@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     Begin,
@@ -41,9 +41,9 @@ class Absence:
 
     away_s: float = 0.0
 
-    def world(self, kept: Kept | None = None) -> Surroundings:
+    def world(self, kept: Kept | None = None) -> Environment:
         keeper = kept or Kept()
-        return Surroundings(
+        return Environment(
             stored_fds=keeper.hand_over(), keeper=keeper, controller_away_s=lambda: self.away_s
         )
 

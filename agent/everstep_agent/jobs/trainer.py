@@ -1,23 +1,27 @@
-"""A training process's connection: restore, slots, commits, progress; fenced by its generation."""
+"""Trainer session: one training process, fenced by its generation: restore, slots, progress."""
 
+import asyncio
 import logging
+import os
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 
+from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.ipc.connection import Connection
-from everstep_agent.jobs.answering import Answering
-from everstep_agent.jobs.handing_over import HandingOver
+from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.processes import identify
-from everstep_agent.jobs.ranges import number_problem
 from everstep_agent.jobs.records import rollback_record, skipped
-from everstep_agent.jobs.slot_session import SlotSession
+from everstep_agent.jobs.slots import SlotSession
+from everstep_agent.jobs.validation import number_problem
+from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
-from everstep_common.frames import FrameError
+from everstep_common.frames import FDS_MAX, FrameError
 from everstep_common.job_limits import range_problem
+from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -37,7 +41,7 @@ class TrainerSession:
         self._answering = Answering(connection)
         # What a rank that asks for a part after the other is being told.
         self._described: tuple[messages.Entry, ...] = ()
-        self._handing_over = HandingOver(connection)
+        self._transfer = RestoreTransfer(connection)
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -47,8 +51,8 @@ class TrainerSession:
             job.processes.watch(process)
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
-        await self._connection.send(messages.Attached(job.desk.site.node, step))
-        job.processes.reach(fleet_pb2.PHASE_ATTACHED, rank, job.desk.boot_ns())
+        await self._connection.send(messages.Attached(job.context.site.node, step))
+        job.processes.reach(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
         try:
             while True:
                 await self._serve_next()
@@ -58,7 +62,7 @@ class TrainerSession:
             raise
         finally:
             await self._answering.give_up()
-            self._handing_over.end()
+            self._transfer.end()
             self._slots.end()
 
     async def _serve_next(self) -> None:
@@ -105,7 +109,7 @@ class TrainerSession:
     async def _recover(self, message: messages.Describe | messages.Restore) -> None:
         plan = self._job.facts.plan
         if over := self._slots.over():
-            self._handing_over.end()
+            self._transfer.end()
             await self._connection.send(messages.RestoreFailed(over))
             return
         if not plan.restore:
@@ -143,9 +147,9 @@ class TrainerSession:
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
     async def _restore(self, plan: fleet_pb2.StartGeneration, message: messages.Restore) -> None:
-        if not self._handing_over.goes_on(message):
+        if not self._transfer.goes_on(message):
             parts = await self._job.restorer.restore(plan, message.names, self._owner.rank)
-            self._handing_over.take_over(message, plan.restore_step, parts)
+            self._transfer.take_over(message, plan.restore_step, parts)
             logger.info(
                 "job %s: generation %d: rank %d restored step %d from %s",
                 self._job.facts.job,
@@ -154,7 +158,7 @@ class TrainerSession:
                 plan.restore_step,
                 ", ".join(sorted({part.origin for part in parts})),
             )
-        await self._handing_over.give()
+        await self._transfer.give()
 
     def _ready(self, message: messages.Ready) -> None:
         if not self._slots.over():
@@ -169,20 +173,134 @@ class TrainerSession:
             return
         # The steps before it come first: the controller counts from them.
         job.progress.close()
-        at_boot_ns = min(message.at_boot_ns, job.desk.boot_ns())
+        at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
         told = replace(message, at_boot_ns=at_boot_ns)
-        job.desk.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
+        job.context.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
         job.alone.spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:
         job = self._job
         if self._slots.over():
             return
-        at_boot_ns = min(message.at_boot_ns, job.desk.boot_ns())
+        at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
         progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
         job.progress.add(self._owner.rank, progress)
         job.freshness.reached(progress.step)
 
 
+class Answering:
+    """The question that is being answered. A process that asks two at once waits for the first."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._current: asyncio.Task[None] | None = None
+
+    async def begin(self, answer: Coroutine[None, None, None]) -> None:
+        """Begin to answer, when the question before has been. Raises OSError if that went wrong."""
+        turn = self._connection.take_lease()
+        try:
+            await self.over()
+        except BaseException:
+            answer.close()
+            turn.release()
+            raise
+        self._current = asyncio.create_task(self._answer(answer), name="answer to a rank")
+        # Also of one that is cancelled before it has begun.
+        self._current.add_done_callback(lambda _: turn.release())
+
+    async def over(self) -> None:
+        """Return when the last question is answered. Raises OSError when it could not be."""
+        if self._current is not None:
+            await asyncio.shield(self._current)
+            self._current = None
+
+    async def give_up(self) -> None:
+        """Answer nothing any more."""
+        current, self._current = self._current, None
+        if current is not None:
+            current.cancel()
+            await wait_ended([current])
+            if not current.cancelled():
+                current.exception()  # the connection has ended for a reason that is known
+
+    async def _answer(self, answer: Coroutine[None, None, None]) -> None:
+        try:
+            await answer
+        except BaseException:
+            # Whoever waits for the next message sees the end of the connection, and then asks why.
+            self._connection.hang_up()
+            raise
+
+
+class RestoreTransfer:
+    """What one connection is being given: kept until the last of it has been sent.
+
+    The rank asks for each message: descriptors go only to one that reads its answers.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._asked = Restore(())
+        self._step = 0
+        self._parts: Sequence[RestoredPart] = ()
+        self._given = 0
+
+    def goes_on(self, asked: Restore) -> bool:
+        """Return whether a question is for what follows the message before."""
+        return 0 < self._given == asked.begin and asked.names == self._asked.names
+
+    def take_over(self, asked: Restore, step: int, parts: Sequence[RestoredPart]) -> None:
+        """Own what is to be given, in place of what was not asked for to its end."""
+        self.end()
+        self._asked, self._step, self._parts = asked, step, parts
+
+    async def give(self) -> None:
+        """Send what comes next. Raises OSError, RestoreError."""
+        if self._asked.begin is None:
+            await self._give_all()
+            return
+        begin, end = self._given, self._given + FDS_MAX
+        copies, left = _copies(self._parts[begin:end]), max(0, len(self._parts) - end)
+        message = RestoredCopies(self._step, copies, begin, left)
+        await self._send(message, self._parts[begin:end])
+        self._given = end
+        if not left:
+            self.end()
+
+    async def _give_all(self) -> None:
+        """Do as those know who ask for everything at once."""
+        try:
+            if len(self._parts) > FDS_MAX:
+                raise RestoreError(
+                    f"the state is in {len(self._parts)} copies, more than {FDS_MAX} at once; "
+                    "upgrade everstep in the training image"
+                )
+            await self._send(Restored(self._step, _copies(self._parts)), self._parts)
+        finally:
+            self.end()
+
+    async def _send(
+        self, message: Restored | RestoredCopies, parts: Sequence[RestoredPart]
+    ) -> None:
+        fds: list[int] = []
+        try:
+            for part in parts:
+                fds.append(part.region.open_read_only())
+            await self._connection.send(message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def end(self) -> None:
+        """Give back what is left of it."""
+        parts, self._parts, self._given = self._parts, (), 0
+        for part in parts:
+            part.region.release()
+
+
 def _skip_problem(skip: messages.DataRange) -> str | None:
     return number_problem(skip) or range_problem(skip.first, skip.last)
+
+
+def _copies(parts: Sequence[RestoredPart]) -> tuple[RestoredCopy, ...]:
+    return tuple(RestoredCopy(part.entries, part.region.size_bytes) for part in parts)

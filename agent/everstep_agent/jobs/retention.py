@@ -1,10 +1,11 @@
-"""Jobs that have ended: what they keep for a while, and who may have it before that is over."""
+"""Retention: what jobs that have ended keep on this node, and what joining jobs were promised."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.vault.memory.capacity import MemoryUse
+from everstep_agent.vault.memory.quota import Promise
 
 _LOOK_AGAIN_S = 0.2
 
@@ -85,3 +86,26 @@ class EndedJobs:
 def _reapable(job: NodeJob) -> bool:
     facts = job.facts
     return facts.ended and not facts.wanted and not job.storage.ending
+
+
+class JobPromises:
+    """The promises of the jobs of a node (Promises of the allocator).
+
+    A promise is one of a job's facts, so it outlives the agent, and goes with whatever ends it.
+    """
+
+    def __init__(self, jobs: Mapping[str, NodeJob]) -> None:
+        self._jobs = jobs
+
+    def standing(self) -> Sequence[Promise]:
+        """See Promises."""
+        found = (_standing(job) for job in self._jobs.values())
+        return [one for one in found if one is not None]
+
+
+def _standing(job: NodeJob) -> Promise | None:
+    forecast = job.facts.promised
+    if forecast is None:
+        return None
+    needed = forecast.total_bytes(job.vault.holdings.slot_bytes_by_rank())
+    return Promise(job.facts.job, job.facts.uid, needed)

@@ -1,4 +1,4 @@
-"""A job whose ranks are all on this node goes on while the controller is away, if its plan allows.
+"""Autonomous restart: a job whose ranks are all here goes on while the controller is away.
 
 The agent stops the generation and begins the next one under a number that the plan left to it. Any
 word of the controller about the generation ends that at every moment before the new one has begun.
@@ -9,16 +9,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from everstep_agent.jobs.alone_rules import (
+from everstep_agent.jobs.autonomous_restart_policy import (
+    Autonomy,
     Decision,
     Failure,
-    OwnFacts,
     Remedy,
     decide,
     newest_whole,
     next_plan,
 )
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.records import restarted_record
 from everstep_agent.jobs.report import copies_of
@@ -32,7 +32,7 @@ _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class JobControl:
     """What is done with the job: tell its launcher, if one is there; stop; begin a generation."""
 
     tell: Callable[[object], bool]
@@ -40,14 +40,16 @@ class Hands:
     begin: Callable[[fleet_pb2.StartGeneration, str], None]
 
 
-class Alone:
+class AutonomousRestart:
     """What one job does without the controller. Event loop only."""
 
-    def __init__(self, facts: JobFacts, vault: JobVault, desk: Desk, hands: Hands) -> None:
+    def __init__(
+        self, facts: JobFacts, vault: JobVault, context: JobContext, control: JobControl
+    ) -> None:
         self._facts = facts
         self._vault = vault
-        self._desk = desk
-        self._hands = hands
+        self._context = context
+        self._control = control
         self._watch: asyncio.Task[None] | None = None
         self._freeing: asyncio.Handle | None = None
 
@@ -68,7 +70,7 @@ class Alone:
         )
         self._keep(facts.own.with_failure(failure))
         if self._watch is None or self._watch.done():
-            self._watch = self._desk.spawn(self._wait(), f"alone {facts.job}")
+            self._watch = self._context.spawn(self._wait(), f"alone {facts.job}")
 
     def spoiled(self, generation: int) -> None:
         """A rank called its state bad: where to go back to, the controller knows."""
@@ -88,7 +90,7 @@ class Alone:
         """The launcher is here again: it may have missed a word."""
         own = self._facts.own
         if own.stopping > self._facts.stopped:
-            self._hands.tell(messages.Stop(own.stopping, 0.0, "stopped while it was away"))
+            self._control.tell(messages.Stop(own.stopping, 0.0, "stopped while it was away"))
 
     def close(self) -> None:
         """Forget the job."""
@@ -102,9 +104,9 @@ class Alone:
     async def _wait(self) -> None:
         """Wait until the controller acts, or has been away for long enough."""
         generation = self._facts.plan.generation
-        grace_s = self._desk.settings.controller_grace_s
+        grace_s = self._context.settings.controller_grace_s
         while self._open(generation):
-            away_s = self._desk.away_s()
+            away_s = self._context.away_s()
             if away_s >= grace_s:
                 self._act()
                 return
@@ -122,10 +124,10 @@ class Alone:
         self._say(decision.sentence)
         if decision.remedy is Remedy.HOLD:
             return
-        generation, now_ns = facts.plan.generation, self._desk.boot_ns()
+        generation, now_ns = facts.plan.generation, self._context.boot_ns()
         if decision.remedy is Remedy.RESTART:
             self._keep(replace(facts.own, stopping=generation, decided_boot_ns=now_ns))
-        self._hands.stop(generation, decision.sentence)
+        self._control.stop(generation, decision.sentence)
 
     def _decide(self) -> Decision | None:
         facts = self._facts
@@ -139,23 +141,23 @@ class Alone:
             return False
         self.overruled(generation)
         decision = self._decide()
-        mine = facts.stop_ordered < generation and not facts.ended and self._desk.away_s() > 0
+        mine = facts.stop_ordered < generation and not facts.ended and self._context.away_s() > 0
         if decision is None or not mine:
             return False
         if decision.remedy is not Remedy.RESTART:
             self._say(decision.sentence)
             return False
         copies = newest_whole(copies_of(self._vault), plan)
-        following = next_plan(plan, copies, self._desk.site.node, facts.free_port)
+        following = next_plan(plan, copies, self._context.site.node, facts.free_port)
         after = f"after step {following.restore_step}" if following.restore else "from the start"
         reason = f"generation {following.generation} (in place) {after}: {decision.sentence}"
         decided_ns = own.decided_boot_ns
         # Told before anything of the new generation, so that the controller adopts it in order.
-        now_ns = self._desk.boot_ns()
-        self._desk.outlet.record(
+        now_ns = self._context.boot_ns()
+        self._context.outlet.record(
             restarted_record(following, plan.generation, reason, (decided_ns, now_ns))
         )
-        self._hands.begin(following, reason)
+        self._control.begin(following, reason)
         return True
 
     def _can_restore(self) -> bool:
@@ -172,14 +174,14 @@ class Alone:
         Otherwise all slots would be taken a few steps after it went, and the newest step that
         could be restored would stay the one from then.
         """
-        if self._freeing is None and self._desk.away_s() > 0:
+        if self._freeing is None and self._context.away_s() > 0:
             self._freeing = asyncio.get_running_loop().call_soon(self._free)
 
     def _free(self) -> None:
         self._freeing = None
         plan, own = self._facts.plan, self._facts.own
         allowed = plan.own_restarts or own.planned != plan.generation
-        if not allowed or plan.node_count != 1 or self._desk.away_s() <= 0:
+        if not allowed or plan.node_count != 1 or self._context.away_s() <= 0:
             return
         whole = newest_whole(copies_of(self._vault), plan)
         known = self._vault.recoverable
@@ -193,9 +195,9 @@ class Alone:
 
     def _say(self, sentence: str) -> None:
         logger.warning("job %s: %s", self._facts.job, sentence)
-        self._hands.tell(messages.Notice(sentence))
+        self._control.tell(messages.Notice(sentence))
 
-    def _keep(self, own: OwnFacts) -> None:
+    def _keep(self, own: Autonomy) -> None:
         if own != self._facts.own:
             self._facts.own = own
-            self._desk.store.save(self._facts)
+            self._context.store.save(self._facts)

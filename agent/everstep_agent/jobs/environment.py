@@ -1,4 +1,4 @@
-"""What of the world the jobs of a node touch, so that a test can bring its own."""
+"""Environment: what of the world the jobs of a node touch, so that a test can bring its own."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ def _not_away() -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Environment:
     """What of the world the jobs of a node touch; the defaults are the real one."""
 
     # Descriptors that outlived the agent's restart; None asks the service manager.

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import ProcessIdentity
+from everstep_agent.jobs.admission import comes_back, is_meant, late_refusal
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.identity import comes_back, is_meant, late_refusal
-from everstep_agent.jobs.processes import ProcessIdentity
-from everstep_agent.jobs.ranges import number_problem
+from everstep_agent.jobs.validation import number_problem
 from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2

@@ -1,11 +1,10 @@
-"""How generations end on a node, also where a launcher is gone, or there and does not answer."""
+"""Stopping of generations on a node, also where a launcher is gone or does not answer."""
 
 import asyncio
 import logging
 
+from everstep_agent.ipc.processes import ProcessIdentity, alive, kill, wait_dead
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.leaving import vacate
-from everstep_agent.jobs.processes import ProcessIdentity, alive, kill, wait_dead
 from everstep_agent.jobs.records import left_record, stopped_record
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
@@ -20,14 +19,14 @@ def stop(job: NodeJob, order: fleet_pb2.StopGeneration, reason: str) -> None:
     generation = order.generation
     job.alone.overruled(generation)
     if generation <= job.facts.stopped:
-        job.desk.outlet.record(stopped_record(job.facts, generation, job.desk.boot_ns()))
+        job.context.outlet.record(stopped_record(job.facts, generation, job.context.boot_ns()))
         return
     job.facts.stop_ordered = max(job.facts.stop_ordered, generation)
     job.save()
     if job.launcher:
         job.launcher.tell(messages.Stop(generation, order.grace_ns / 1e9, reason))
     elif not job.processes.running():
-        job.desk.spawn(stopped(job, generation, job.desk.boot_ns()), "stopped")
+        job.context.spawn(stopped(job, generation, job.context.boot_ns()), "stopped")
 
 
 async def stopped(job: NodeJob, generation: int, at_boot_ns: int) -> None:
@@ -36,14 +35,14 @@ async def stopped(job: NodeJob, generation: int, at_boot_ns: int) -> None:
     if job.launcher is not None and not job.reproach and job.alone.go_on(generation):
         return
     job.alone.overruled(generation)
-    at_boot_ns = min(at_boot_ns, job.desk.boot_ns())
-    job.desk.outlet.record(stopped_record(job.facts, generation, at_boot_ns))
+    at_boot_ns = min(at_boot_ns, job.context.boot_ns())
+    job.context.outlet.record(stopped_record(job.facts, generation, at_boot_ns))
 
 
 async def settle(job: NodeJob, generation: int) -> None:
     """Take nothing more of the generation, and report its copies as final."""
     await hear_out(job, generation)
-    await job.vault.settle(generation, job.desk.settings.settle_timeout_s)
+    await job.vault.settle(generation, job.context.settings.settle_timeout_s)
     job.facts.stopped = max(job.facts.stopped, generation)
     if job.facts.plan.generation <= job.facts.stopped:
         job.facts.processes = ()
@@ -74,12 +73,12 @@ async def watch_absence(job: NodeJob, grace_s: float, *, told: bool) -> None:
     generation = max(job.facts.plan.generation, job.facts.stop_ordered)
     owes_stop = job.facts.stop_ordered > job.facts.stopped
     if owes_stop:
-        await stopped(job, generation, job.desk.boot_ns())
+        await stopped(job, generation, job.context.boot_ns())
     else:
         await settle(job, generation)
     vacate(job)
     if not told:
-        job.desk.outlet.record(left_record(job.facts, reason, by_user=False))
+        job.context.outlet.record(left_record(job.facts, reason, by_user=False))
 
 
 async def _away_for_good(job: NodeJob, launcher: ProcessIdentity, grace_s: float) -> str:
@@ -109,7 +108,7 @@ async def overrule(job: NodeJob, generation: int, patience_s: float) -> None:
         job.reproach,
         ", ".join(str(rank.pid) for rank in ranks) or "none",
     )
-    job.desk.tally.launchers_overruled += 1
+    job.context.stop_counts.launchers_overruled += 1
     for rank in ranks:
         try:
             kill(rank)
@@ -118,7 +117,31 @@ async def overrule(job: NodeJob, generation: int, patience_s: float) -> None:
     for rank in ranks:
         await wait_dead(rank)
     if job.facts.stopped < generation:
-        await stopped(job, generation, job.desk.boot_ns())
+        await stopped(job, generation, job.context.boot_ns())
     if job.launcher is not None and job.reproach:
         # If it goes on one day, it has to join anew.
         job.launcher.hang_up()
+
+
+def release_launcher(job: NodeJob) -> None:
+    """The launcher went as it was told: whoever comes next may be another user."""
+    facts = job.facts
+    job.launcher = None
+    facts.launcher = facts.promised = None
+    job.stand_by(None)
+    if facts.past:  # nothing has come of its job: what is kept is of the one before
+        facts.ended, facts.past = True, False
+    if job.over:
+        vacate(job)
+    job.save()
+
+
+def vacate(job: NodeJob) -> None:
+    """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
+    facts = job.facts
+    facts.launcher, facts.processes, facts.promised = None, (), None
+    job.waiting.over()
+    job.stand_by(None)
+    job.vault.release_idle_memory()
+    facts.uid, facts.token_sha256 = -1, ""
+    job.save()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.pid_namespaces import named_processes, number_for
-from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_agent.ipc.pid_namespaces import named_processes, number_for
+from everstep_agent.ipc.processes import ProcessIdentity
 
 _USER, _OTHER = 1000, 1001
 _LAUNCHER = ProcessIdentity(500, 500)

@@ -1,44 +1,11 @@
-"""The agent's runtime folder: one agent at a time, and nobody else reads its database."""
+"""Listeners: sockets that the agent listens on, and what is said when it cannot."""
 
-import fcntl
+import ipaddress
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-
-from everstep_agent.listening import cannot_listen
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeFolder:
-    """A folder that this agent has to itself, until it is closed."""
-
-    path: Path
-    _lock: int
-
-    @classmethod
-    def open(cls, path: Path) -> "RuntimeFolder":
-        """Take the folder. Raises OSError, when another agent has it among other reasons."""
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise OSError(error.errno, "another agent uses this folder", os.fspath(path)) from error
-        return cls(path, lock)
-
-    def database(self) -> str:
-        """Return the path of the runtime database, which holds transfer keys: private."""
-        path = self.path / "jobs.sqlite"
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        return os.fspath(path)
-
-    def close(self) -> None:
-        """Let another agent have it."""
-        os.close(self._lock)
 
 
 @contextmanager
@@ -95,3 +62,17 @@ def listen_tcp(host: str, port: int) -> socket.socket:
         raise cannot_listen("jobs.bulk_host and bulk_port", f"{host}:{port}", error) from error
     listener.setblocking(False)
     return listener
+
+
+def cannot_listen(key: str, address: str, error: OSError) -> OSError:
+    """Return the error with the key of the configuration that is to be changed."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return OSError(f"{key}: {address} cannot be listened on ({reason}); choose another there")
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether a host stands for all addresses of this node, and so names none."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return host == ""

@@ -1,18 +1,28 @@
-"""A launcher's connection: what it says becomes records, what is ordered goes out."""
+"""Launcher session: one launcher from its Join to the end of its connection."""
 
 import asyncio
 import logging
 
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
-from everstep_agent.jobs.ending import hear_out, settle, stopped
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import identify
+from everstep_agent.jobs.admission import comes_back, tell
+from everstep_agent.jobs.facts import token_hash
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.leaving import release_launcher
-from everstep_agent.jobs.ranges import number_problem
-from everstep_agent.jobs.records import exited_record, finished_record, left_record
-from everstep_agent.jobs.seen_steps import step_seen
+from everstep_agent.jobs.peers import Launcher
+from everstep_agent.jobs.records import (
+    exited_record,
+    finished_record,
+    joined_again_record,
+    left_record,
+    start_messages,
+)
+from everstep_agent.jobs.stopping import hear_out, release_launcher, settle, stopped
+from everstep_agent.jobs.validation import number_problem
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
+from everstep_common.trainer_messages import Progress, StepSeen
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +70,7 @@ class LauncherSession:
                 if isinstance(message, messages.End) and not self.leaving:
                     # Its next launcher begins another job; the controller cannot tell them apart.
                     over = left_record(self._job.facts, "its job is over", by_user=False)
-                    self._job.desk.outlet.record(over)
+                    self._job.context.outlet.record(over)
         except OSError as error:  # the receiving side sees the end as well
             logger.info("launcher of job %s: %s", self._job.facts.job, error)
 
@@ -78,22 +88,22 @@ class LauncherSession:
                 # Its last steps come before its end.
                 await hear_out(job, message.generation, message.rank)
                 step = job.progress.last(message.generation, message.rank)
-                job.desk.outlet.record(exited_record(job.facts, message, step))
+                job.context.outlet.record(exited_record(job.facts, message, step))
                 job.alone.failed(message, step)
             case messages.StepSeen():
                 step_seen(job, message)
             case messages.Stopped():
                 self._give_up(message.abandoned)
                 job.facts.free_port = message.free_port
-                job.desk.spawn(self._stopped(message), f"stopped {job.facts.job}")
+                job.context.spawn(self._stopped(message), f"stopped {job.facts.job}")
             case messages.Standbys() | messages.Lesson():
                 self._of_standbys(message)
             case messages.Finished():
-                job.desk.spawn(self._finished(message), f"finished {job.facts.job}")
+                job.context.spawn(self._finished(message), f"finished {job.facts.job}")
             case messages.Leave():
                 self.leaving = True
                 job.alone.left()
-                job.desk.outlet.record(left_record(job.facts, message.reason, by_user=True))
+                job.context.outlet.record(left_record(job.facts, message.reason, by_user=True))
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)
 
@@ -110,7 +120,7 @@ class LauncherSession:
         if job.facts.storage is not None:
             # The last one goes to storage: once this is told, no newer one is still verified.
             await settle(job, min(message.generation, job.facts.plan.generation))
-        job.desk.outlet.record(finished_record(job.facts, message))
+        job.context.outlet.record(finished_record(job.facts, message))
 
     def _give_up(self, pids: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end; the fence keeps them out."""
@@ -131,3 +141,65 @@ class LauncherSession:
             # The order may have been about a generation that this node never started.
             generation = max(generation, facts.stop_ordered)
         await stopped(self._job, generation, message.at_boot_ns)
+
+
+def take_in(job: NodeJob, request: messages.Join, peer: Peer, launcher: Launcher) -> None:
+    """Have a launcher that may for the job's."""
+    facts = job.facts
+    if not comes_back(facts, request, peer):
+        facts.job_id = request.job_id or 0
+        if facts.ended:
+            facts.ended, facts.past = False, True
+            job.lessons.forget()  # the next job of the name may run another script
+    if facts.owner not in (-1, peer.uid):
+        # Nothing of one user's job may reach the next one's, whatever its generations are.
+        job.forget_past()
+        job.storage.forget()
+    facts.uid = facts.owner = peer.uid
+    facts.token_sha256 = token_hash(request.token)
+    facts.free_port, facts.launcher = request.free_port, identify(peer.pid)
+    job.vault.uid = peer.uid
+    job.vault.spare_slots = int(request.storage is not None)
+    job.launcher, job.request, job.reproach = launcher, request, ""
+    job.save()
+    launcher.tell(messages.Joined(job.context.site.node))
+    if facts.ended:
+        reason = facts.end_reason or "no reason was told"
+        sentence = f"it ended while this launcher was away ({reason})"
+        launcher.tell(messages.End(facts.succeeded, sentence))
+        return
+    tell(job)
+    job.storage.join(request, peer, lambda: job.launcher is launcher, job.notice)
+    job.waiting.go_on()
+    job.lessons.tell(launcher, request)
+    _tell_missed(job, request, launcher)
+
+
+def _tell_missed(job: NodeJob, request: messages.Join, launcher: Launcher) -> None:
+    facts, plan = job.facts, job.facts.plan
+    if facts.stop_ordered > facts.stopped:
+        launcher.tell(messages.Stop(facts.stop_ordered, 0.0, "ordered while it was away"))
+    elif plan.generation > max(request.running_generation, facts.stopped):
+        for message in start_messages(plan, "ordered while the launcher was away", request):
+            launcher.tell(message)
+    else:
+        job.alone.back()
+
+
+def join_again(job: NodeJob) -> None:
+    """Say once more that the launcher takes part: the controller has forgotten it."""
+    if job.launcher and job.request and not job.facts.ended:
+        seen = job.storage.files.listing
+        job.context.outlet.record(joined_again_record(job.request, job.facts, seen))
+
+
+def step_seen(job: NodeJob, message: StepSeen) -> None:
+    """Count a step of the whole job; ranks that have called in tell their steps themselves."""
+    generation = message.generation
+    if generation != job.facts.plan.generation or generation <= job.facts.stopped:
+        return
+    if any(attached == generation for attached, _ in job.attached):
+        return
+    at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
+    job.progress.seen(Progress(message.step, at_boot_ns, stall_ns=0))
+    job.freshness.reached(message.step)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from everstep_agent.jobs.processes import ProcessIdentity, descends, identify
+from everstep_agent.ipc.processes import ProcessIdentity, descends, identify
 
 _PROC = Path("/proc")
 # Ranks are children of their launcher, or grandchildren; breadth first they come before all else.

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.alone_rules import (
+from everstep_agent.jobs.autonomous_restart_policy import (
+    Autonomy,
     Decision,
     Failure,
-    OwnFacts,
     Remedy,
     decide,
     newest_whole,
@@ -40,7 +40,7 @@ def _plan(**values: object) -> fleet_pb2.StartGeneration:
 
 
 def _decided(*failures: Failure, restorable: bool = True, spoiled: int = 0) -> Decision:
-    own = OwnFacts(planned=3, failures=failures, spoiled=spoiled)
+    own = Autonomy(planned=3, failures=failures, spoiled=spoiled)
     decision = decide(_plan(), own, restorable=restorable)
     assert decision is not None
     return decision
@@ -62,7 +62,7 @@ def test_a_job_that_is_all_here_is_restarted() -> None:
 
 def test_without_a_failure_there_is_nothing_to_decide() -> None:
     older = replace(KILLED, generation=3)
-    assert decide(_plan(), OwnFacts(planned=3, failures=(older,)), restorable=True) is None
+    assert decide(_plan(), Autonomy(planned=3, failures=(older,)), restorable=True) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_without_a_failure_there_is_nothing_to_decide() -> None:
 def test_what_is_not_the_agents_affair_waits(
     failure: Failure, values: dict[str, object], why: str
 ) -> None:
-    own = OwnFacts(planned=3, failures=(failure,))
+    own = Autonomy(planned=3, failures=(failure,))
     decision = decide(_plan(**values), own, restorable=True)
     assert decision is not None
     assert decision.remedy is Remedy.HOLD
@@ -86,7 +86,7 @@ def test_what_is_not_the_agents_affair_waits(
 
 
 def test_a_job_waits_when_its_restarts_are_used_up_or_a_rank_called_its_state_bad() -> None:
-    own = OwnFacts(planned=2, failures=(KILLED,))
+    own = Autonomy(planned=2, failures=(KILLED,))
     plan = _plan()
     plan.own_restarts = 0
     used = decide(plan, own, restorable=True)
@@ -119,7 +119,7 @@ def test_what_only_follows_from_another_death_is_not_the_cause() -> None:
 
 
 def test_a_failure_that_is_told_again_counts_once() -> None:
-    own = OwnFacts().with_failure(KILLED).with_failure(replace(KILLED, at_boot_ns=9))
+    own = Autonomy().with_failure(KILLED).with_failure(replace(KILLED, at_boot_ns=9))
     assert own.failures == (KILLED,)
 
 
