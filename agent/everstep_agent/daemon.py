@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
+from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config import AgentConfig
-from everstep_agent.cycle_collector import look_at_all
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
@@ -156,7 +156,7 @@ class Daemon:
                 ("health-check", health.nvhcd),
                 ("metrics", self._serve_metrics),
                 ("watchdog", feed_watchdog),
-                ("cycles", look_at_all),
+                ("cycles", collect_all_periodically),
             ):
                 running = keep_running(name, work, self._findings.report)
                 tasks.append(group.create_task(running, name=name))

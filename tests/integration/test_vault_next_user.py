@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.ipc.processes import Peer
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher import admit_launcher
-from everstep_agent.vault.bulk.dialing import Remote, connect
-from everstep_agent.vault.bulk.messages import Put, Sorry
+from everstep_agent.vault.transfer.messages import PutCopy, Refusal
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_common.trainer_messages import (
     TO_TRAINER,
     Attached,
@@ -153,22 +153,22 @@ async def test_what_a_user_writes_into_latest_ends_no_agent(
 async def test_an_absurd_request_of_a_peer_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node:
         node.direct(1)
-        remote = Remote(node.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
         for absurd in (
-            Put(1, 0, 5, 0, b"", (), 2),
-            Put(1, -1, 5, 1, b"", (Entry("w", 0, 1),), 2),
-            Put(1, 0, -5, 1, b"", (Entry("w", 0, 1),), 2),
-            Put(1, 0, 5, 2**62, b"", (Entry("w", 0, 1),), 2),
+            PutCopy(1, 0, 5, 0, b"", (), 2),
+            PutCopy(1, -1, 5, 1, b"", (Entry("w", 0, 1),), 2),
+            PutCopy(1, 0, -5, 1, b"", (Entry("w", 0, 1),), 2),
+            PutCopy(1, 0, 5, 2**62, b"", (Entry("w", 0, 1),), 2),
             # An agent of an older version: it would take the numbers of stripes for bytes.
-            Put(1, 0, 5, 1, b"", (Entry("w", 0, 1),)),
+            PutCopy(1, 0, 5, 1, b"", (Entry("w", 0, 1),)),
         ):
             wire = await connect(remote, TIMEOUT_S)
             await wire.send(absurd)
-            assert isinstance(await wire.receive(Sorry), Sorry)
+            assert isinstance(await wire.receive(Refusal), Refusal)
             wire.close()
         wire = await connect(remote, TIMEOUT_S)
         await wire.send(Entry("not a request", 0, 0))
-        said = await wire.receive(Sorry)
-        assert isinstance(said, Sorry)
+        said = await wire.receive(Refusal)
+        assert isinstance(said, Refusal)
         assert "does not understand" in said.reason
         wire.close()

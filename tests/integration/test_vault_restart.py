@@ -11,8 +11,8 @@ import xxhash
 
 from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.store import open_database
-from everstep_agent.vault.memory import allocate
-from everstep_agent.vault.shelf import Shelf, ShelvedMemory
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
 from everstep_common.trainer_messages import Commit, Entry, Notice, Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_killed import environ, killable
@@ -176,14 +176,14 @@ async def test_a_replica_whose_row_has_no_shards_is_given_up_and_not_the_agent(
     kept = Kept()
     async with running(settings(tmp_path), world=Environment(stored_fds={}, keeper=kept)) as node:
         node.direct(1)
-    region = allocate(4096, "everstep-test")
+    region = allocate_region(4096, "everstep-test")
     kept.store("vault-absurd", region.fd)
-    region.drop()
-    absurd = ShelvedMemory(
+    region.release()
+    absurd = StoredRegion(
         job="demo", generation=1, rank=0, slot=-1, state="verified", step=1, replica=True
     )
     with contextlib.closing(open_database(str(tmp_path / "jobs.sqlite"))) as database:
-        Shelf(database, kept).update("vault-absurd", absurd)
+        RegionStore(database, kept).update("vault-absurd", absurd)
     world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(settings(tmp_path), world=world) as node:
         await node.outlet.until(lambda: node.outlet.bad)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.jobs.environment import Environment
-from everstep_agent.vault.budget import HugePagePool
-from everstep_agent.vault.pages import HugePages
+from everstep_agent.vault.memory.gauges import HugePagePool
+from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.trainer_messages import Refused, Reserve
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Kept, Node, lived, running, settings, training
@@ -23,23 +23,23 @@ _PAGES = 16
 # The process of an agent: a hole, and a pool that has no page left to fill it with.
 _HOLE = """
 import ctypes, mmap, sys
-from everstep_agent.vault.hashing import hash_bytes, hash_region
-from everstep_agent.vault.memory import allocate, duplicate
-from everstep_agent.vault.pages import HUGE_PAGE_BYTES, HugePages, free_pages
+from everstep_agent.vault.snapshots.hashing import hash_bytes, hash_region
+from everstep_agent.vault.memory.region import allocate_region, duplicate_region
+from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, HugePages, free_pages
 
-region = allocate(2 * HUGE_PAGE_BYTES, "job", HugePages.EXPLICIT)
+region = allocate_region(2 * HUGE_PAGE_BYTES, "job", HugePages.EXPLICIT)
 assert region.pooled, "no page of the pool"
 view = region.view()
 with mmap.mmap(region.give(), region.size_bytes) as memory:
     memory[:] = b"x" * region.size_bytes
     free_pages(region.fd, HUGE_PAGE_BYTES)
 rest = []
-while (taken := allocate(HUGE_PAGE_BYTES, "others", HugePages.EXPLICIT)).pooled:
+while (taken := allocate_region(HUGE_PAGE_BYTES, "others", HugePages.EXPLICIT)).pooled:
     rest.append(taken)
 expected = bytes(HUGE_PAGE_BYTES) + b"x" * HUGE_PAGE_BYTES
 if sys.argv[1] == "read":
     assert hash_region(region, region.size_bytes) == hash_bytes(memoryview(expected))
-    copy = duplicate(region, region.size_bytes, "copy")
+    copy = duplicate_region(region, region.size_bytes, "copy")
     assert hash_region(copy, region.size_bytes) == hash_bytes(memoryview(expected))
 else:
     print(view[0])

@@ -9,18 +9,18 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from everstep_agent.cycle_collector import take_for_old
-from everstep_agent.ipc.processes import Peer
-from everstep_agent.long_frames import (
+from everstep_agent.concurrency.cycle_collector import mark_all_old
+from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
+from everstep_agent.ipc.message_memory import (
     SMALL_BYTES_MAX,
-    Room,
-    Rooms,
-    Turn,
+    MemoryLease,
+    MessageMemories,
+    MessageMemory,
+    buffer_for,
     may_be_long,
-    no_turn,
-    space_for,
+    no_lease,
 )
-from everstep_agent.slices import Turns, slowly
+from everstep_agent.ipc.peer import Peer
 from everstep_common import frames
 from everstep_common.long_frames import decode_in_parts, encode_in_parts
 
@@ -40,24 +40,24 @@ class Connection:
         self.peer = peer
         self._socket = connection
         self._buffer = bytearray()
-        self._rooms: Rooms | None = None
+        self._memories: MessageMemories | None = None
         self._owner = ""
         # What the message that came last takes of the room.
-        self._turn = no_turn()
+        self._lease = no_lease()
 
-    def queue(self, rooms: Rooms, owner: str) -> None:
+    def use_memory(self, memories: MessageMemories, owner: str) -> None:
         """Have long messages wait for their turn among the owner's and all others'."""
-        self._rooms, self._owner = rooms, owner
+        self._memories, self._owner = memories, owner
 
     def close(self) -> None:
         """End the connection."""
-        self._turn.end()
+        self._lease.release()
         self._socket.close()
 
-    def take_turn(self) -> Turn:
+    def take_lease(self) -> MemoryLease:
         """Return the room of the message that came last; the caller ends it with the message."""
-        turn, self._turn = self._turn, no_turn()
-        return turn
+        lease, self._lease = self._lease, no_lease()
+        return lease
 
     def hang_up(self) -> None:
         """Let whoever receives see the end of the connection."""
@@ -72,16 +72,20 @@ class Connection:
         length = frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
         if length > most_bytes:
             raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
-        self._turn.end()
-        if self._rooms is None or length <= SMALL_BYTES_MAX:
+        self._lease.release()
+        if self._memories is None or length <= SMALL_BYTES_MAX:
             payload = await self._body(length)
         else:
-            self._turn = await self._rooms.incoming.turn(self._owner, length)
-            async with _in_time(self._rooms.incoming, f"a message of {length} bytes did not come"):
+            self._lease = await self._memories.incoming.acquire(self._owner, length)
+            async with _in_time(
+                self._memories.incoming, f"a message of {length} bytes did not come"
+            ):
                 payload = await self._body(length)
-        message = await slowly(decode_in_parts(payload, {kind.__name__: kind for kind in known}))
+        message = await run_in_slices(
+            decode_in_parts(payload, {kind.__name__: kind for kind in known})
+        )
         if length > SMALL_BYTES_MAX:
-            take_for_old()
+            mark_all_old()
         return message
 
     async def send(self, message: object, fds: Sequence[int] = ()) -> None:
@@ -89,27 +93,27 @@ class Connection:
         if fds and self._unread():
             # Descriptors on their way count against all that the agent may send, to anybody.
             raise frames.FrameError("descriptors go only to one that reads its answers")
-        if self._rooms is None:
-            await self._send(await slowly(encode_in_parts(message)), fds)
+        if self._memories is None:
+            await self._send(await run_in_slices(encode_in_parts(message)), fds)
             return
         # How long it is is known when it is there.
-        room, long = self._rooms.outgoing, may_be_long(message)
-        turn = await room.turn(self._owner, frames.FRAME_BYTES_MAX) if long else no_turn()
+        memory, long = self._memories.outgoing, may_be_long(message)
+        lease = await memory.acquire(self._owner, frames.FRAME_BYTES_MAX) if long else no_lease()
         try:
-            parts = await slowly(encode_in_parts(message))
-            turn.shrink(sum(map(len, parts)))
+            parts = await run_in_slices(encode_in_parts(message))
+            lease.shrink(sum(map(len, parts)))
             # A short one, too: a long question that came after it holds room until it is taken.
-            async with _in_time(room, "an answer was not taken"):
+            async with _in_time(memory, "an answer was not taken"):
                 await self._send(parts, fds)
         finally:
-            turn.end()
+            lease.release()
 
     async def _send(self, parts: list[bytes], fds: Sequence[int]) -> None:
         first, *others = parts
-        sent, turns = await self._send_first(first, fds) if fds else 0, Turns()
+        sent, yielder = await self._send_first(first, fds) if fds else 0, LoopYielder()
         for part in (first[sent:], *others):
             await asyncio.get_running_loop().sock_sendall(self._socket, part)
-            await turns.moved(len(part))
+            await yielder.count_bytes(len(part))
 
     def _unread(self) -> int:
         """Return how much of what was sent the other side has not taken yet."""
@@ -126,7 +130,7 @@ class Connection:
 
     async def _body(self, length: int) -> memoryview:
         """Return what follows a header that is in the buffer."""
-        body, loop, turns = space_for(length), asyncio.get_running_loop(), Turns()
+        body, loop, yielder = buffer_for(length), asyncio.get_running_loop(), LoopYielder()
         begun = self._buffer[frames.HEADER_BYTES : frames.HEADER_BYTES + length]
         del self._buffer[: frames.HEADER_BYTES + length]
         at = len(begun)
@@ -136,7 +140,7 @@ class Connection:
             if not count:
                 raise ConnectionError("closed by the other side")
             at += count
-            await turns.moved(count)
+            await yielder.count_bytes(count)
         return body
 
     async def _send_first(self, frame: bytes, fds: Sequence[int]) -> int:
@@ -160,10 +164,10 @@ class Connection:
 
 
 @contextlib.asynccontextmanager
-async def _in_time(room: Room, what: str) -> AsyncIterator[None]:
+async def _in_time(memory: MessageMemory, what: str) -> AsyncIterator[None]:
     """Others wait for the room. Raises FrameError when the time is over."""
     try:
-        async with asyncio.timeout(room.patience_s):
+        async with asyncio.timeout(memory.timeout_s):
             yield
     except TimeoutError as error:
-        raise frames.FrameError(f"{what} within {room.patience_s:g} s") from error
+        raise frames.FrameError(f"{what} within {memory.timeout_s:g} s") from error

@@ -2,13 +2,13 @@
 
 import hmac
 
-from everstep_agent.ipc.processes import Peer
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.validation import job_problem, number_problem
-from everstep_agent.vault.allocator import Asker
-from everstep_agent.vault.forecast import Forecast
+from everstep_agent.vault.memory.allocator import Requester
+from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common import job_limits
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
@@ -115,11 +115,11 @@ def has_memory(known: NodeJob | None, join: Join, uid: int) -> bool:
     return known is not None and (not known.facts.idle or goes_on(known.facts, join, uid))
 
 
-def forecast_of(context: JobContext, join: Join) -> Forecast | None:
+def forecast_of(context: JobContext, join: Join) -> MemoryForecast | None:
     """Return what a job will need on this node, if it said how large its state is."""
     if join.snapshot_bytes <= 0:
         return None
-    return Forecast(
+    return MemoryForecast(
         processes=join.processes_per_node,
         snapshot_bytes=join.snapshot_bytes,
         slots=context.site.slots_per_rank + int(join.storage is not None),
@@ -137,8 +137,8 @@ async def memory_refusal(
     forecast = forecast_of(context, join)
     if forecast is None or (known is not None and known.facts.promised == forecast):
         return None
-    asker = Asker(uid, join.job, after_promises=True)
-    return await context.site.allocator.refusal(asker, forecast)
+    asker = Requester(uid, join.job, after_promises=True)
+    return await context.site.allocator.forecast_refusal(asker, forecast)
 
 
 def late_refusal(facts: JobFacts, request: Join) -> str | None:

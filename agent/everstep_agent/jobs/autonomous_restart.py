@@ -153,14 +153,14 @@ class AutonomousRestart:
     def _held_copies(self) -> list[HeldCopy]:
         return [
             HeldCopy(
-                generation=facts.key.generation,
-                rank=facts.key.rank,
-                step=facts.key.step,
-                root_hash=facts.root_hash,
-                size_bytes=facts.size_bytes,
-                layout=self._vault.layouts.of(facts).whole,
+                generation=manifest.key.generation,
+                rank=manifest.key.rank,
+                step=manifest.key.step,
+                root_hash=manifest.root_hash,
+                size_bytes=manifest.size_bytes,
+                layout=self._vault.layouts.layout_of(manifest).whole,
             )
-            for facts, _ in self._vault.holdings.facts()
+            for manifest, _ in self._vault.holdings.manifests()
         ]
 
     def free_soon(self) -> None:
@@ -186,7 +186,7 @@ class AutonomousRestart:
             dead = known.dead_steps if same else frozenset[int]()
             step = whole[0].step
             mine = replace(known, generation=plan.generation, step=step, dead_steps=dead)
-            self._vault.direct(mine, self._vault.target)
+            self._vault.apply_directive(mine, self._vault.target)
 
     def _announce(self, sentence: str) -> None:
         logger.warning("job %s: %s", self._record.facts.job, sentence)

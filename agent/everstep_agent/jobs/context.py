@@ -8,24 +8,24 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.jobs import SkipWatch
+from everstep_agent.ipc.message_memory import message_memories
 from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.store import JobStore
-from everstep_agent.long_frames import rooms_of
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.accounts import Kept, Promises
-from everstep_agent.vault.allocator import Allocator
-from everstep_agent.vault.bulk.floor import Floor
-from everstep_agent.vault.bulk.pace import Pace
-from everstep_agent.vault.bulk.secrecy import Secrecy
-from everstep_agent.vault.bulk.stripes import STREAMS, streams_for
-from everstep_agent.vault.bulk.transfer import Mover
-from everstep_agent.vault.ongoing import Spawn
-from everstep_agent.vault.room import Limits
-from everstep_agent.vault.shelf import Shelf
-from everstep_agent.vault.site import Site
-from everstep_agent.vault.workers import Workers
+from everstep_agent.vault.memory.allocator import Allocator
+from everstep_agent.vault.memory.capacity import MemoryLimits
+from everstep_agent.vault.memory.quota import EvictableMemory, Promises
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.engine import TransferEngine
+from everstep_agent.vault.transfer.min_rate import MinRate
+from everstep_agent.vault.transfer.rate_limit import RateLimiter
+from everstep_agent.vault.transfer.stripes import STREAMS_DEFAULT, streams_for
+from everstep_agent.vault.vault_context import VaultContext
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class JobContext:
 
     settings: JobsSettings
     outlet: Outlet
-    site: Site
+    site: VaultContext
     store: JobStore
     spawn: Spawn
     boot_ns: Callable[[], int]
@@ -61,7 +61,7 @@ class ContextParts:
     node: str
     world: Environment
     spawn: Spawn
-    kept: Kept
+    kept: EvictableMemory
     promises: Promises
     stack: ExitStack
 
@@ -85,41 +85,43 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
     )
 
 
-def _make_site(parts: ContextParts, database: sqlite3.Connection, incarnation: int) -> Site:
+def _make_site(parts: ContextParts, database: sqlite3.Connection, incarnation: int) -> VaultContext:
     settings, world, stack = parts.settings, parts.world, parts.stack
     workers = _pool("vault-work", settings.worker_threads, stack)
     outgoing = _pool("vault-out", settings.transfers_max, stack)
     incoming = _pool("vault-in", settings.transfers_max, stack)
-    limits = Limits(
+    limits = MemoryLimits(
         settings.memory_reserve_bytes,
         settings.memory_bytes_max,
         settings.memory_per_user_bytes_max,
     )
     allocator = Allocator(workers, world.gauge, limits, settings.huge_pages, world.pool)
-    allocator.kept, allocator.promises = parts.kept, parts.promises
+    allocator.evictable, allocator.promises = parts.kept, parts.promises
     timeout_s = settings.transfer_timeout_s
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
     least = settings.transfer_bytes_per_s_min
-    floor = Floor(least, int(timeout_s * 1e9), world.boot_ns) if least else None
-    pace = Pace(settings.replicate_bytes_per_s_max, world.boot_ns)
-    return Site(
+    min_rate = MinRate(least, int(timeout_s * 1e9), world.boot_ns) if least else None
+    rate_limiter = RateLimiter(settings.replicate_bytes_per_s_max, world.boot_ns)
+    return VaultContext(
         node=parts.node,
         slots_per_rank=settings.slots_per_rank,
-        workers=workers,
-        outgoing=Mover(outgoing, timeout_s, pace, for_replicas),
-        incoming=Mover(incoming, timeout_s, Pace(0, world.boot_ns), asked or STREAMS, floor),
+        threads=workers,
+        outgoing=TransferEngine(outgoing, timeout_s, rate_limiter, for_replicas),
+        incoming=TransferEngine(
+            incoming, timeout_s, RateLimiter(0, world.boot_ns), asked or STREAMS_DEFAULT, min_rate
+        ),
         allocator=allocator,
-        shelf=Shelf(database, world.keeper),
+        region_store=RegionStore(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
-        rooms=rooms_of(settings.long_frames_bytes_max, settings.long_frame_s),
-        cut_kept_s=settings.transfer_kept_s,
-        secrecy=Secrecy(world.tls, parts.node) if settings.bulk_tls else None,
+        message_memories=message_memories(settings.long_frames_bytes_max, settings.long_frame_s),
+        partial_kept_s=settings.transfer_kept_s,
+        certificates=TlsCertificates(world.tls, parts.node) if settings.bulk_tls else None,
     )
 
 
-def _pool(name: str, threads: int, stack: ExitStack) -> Workers:
-    workers = Workers(name, threads)
+def _pool(name: str, threads: int, stack: ExitStack) -> ThreadPool:
+    workers = ThreadPool(name, threads)
     stack.callback(workers.close)
     return workers

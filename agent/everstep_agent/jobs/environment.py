@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from everstep_agent.vault.budget import HugePagePool, MemoryGauge, NodeMemory
-from everstep_agent.vault.shelf import DescriptorStore, ServiceManager
+from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory
+from everstep_agent.vault.snapshots.descriptor_store import DescriptorStore, SystemdDescriptorStore
 from everstep_common import clock
 from everstep_proto.tls import TlsSettings
 
@@ -24,7 +24,7 @@ class Environment:
 
     # Descriptors that outlived the agent's restart; None asks the service manager.
     stored_fds: Mapping[str, int] | None = None
-    keeper: DescriptorStore = field(default_factory=ServiceManager)
+    keeper: DescriptorStore = field(default_factory=SystemdDescriptorStore)
     gauge: MemoryGauge = field(default_factory=NodeMemory)
     pool: MemoryGauge = field(default_factory=HugePagePool)
     boot_ns: Callable[[], int] = clock.boot_ns

@@ -10,8 +10,8 @@ from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.autonomous_restart_policy import Autonomy
 from everstep_agent.jobs.lifecycle import JobState
 from everstep_agent.jobs.plan import Plan
-from everstep_agent.vault.cadence import Cadence
-from everstep_agent.vault.forecast import Forecast
+from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_agent.vault.snapshots.cadence import Cadence
 from everstep_common.trainer_messages import Storage
 
 # A user that is not known: -1 is no user of Linux.
@@ -107,7 +107,7 @@ class JobFacts:
     cadence: Cadence = field(default_factory=Cadence)
     autonomy: Autonomy = field(default_factory=Autonomy)
     # Memory that the launcher was told will be there for the ranks of its first generation here.
-    promised: Forecast | None = None
+    promised: MemoryForecast | None = None
 
     @property
     def ended(self) -> bool:

@@ -19,17 +19,17 @@ from everstep_agent.jobs.report import Reporter, vault_report
 from everstep_agent.jobs.spare import LessonRelay, SpareDuty
 from everstep_agent.jobs.stopping import GenerationStopper, RunningParts
 from everstep_agent.jobs.storage_lifecycle import StorageLifecycle
-from everstep_agent.vault.copies import Carried
-from everstep_agent.vault.directions import (
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.replicator import Replicator
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.snapshots.copies import InitialCopies
+from everstep_agent.vault.wire import (
     cadence_from_wire,
     carried_from_wire,
     hold_from_wire,
     recoverable_from_wire,
     target_from_wire,
 )
-from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.replicator import Replicator
-from everstep_agent.vault.restoring.restore import Restorer
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -83,7 +83,9 @@ class NodeJob:
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
 
-    def _carried(self, named: fleet_pb2.StartGeneration | fleet_pb2.VaultDirective) -> Carried:
+    def _carried(
+        self, named: fleet_pb2.StartGeneration | fleet_pb2.VaultDirective
+    ) -> InitialCopies:
         return carried_from_wire(named.sources, self.context.site.node)
 
     def _expect(self, plan: Plan) -> None:
@@ -158,9 +160,11 @@ class NodeJob:
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
         vault = self.vault
         vault.transfer_key = self.facts.owner.transfer_key
-        recoverable = self.storage.files.direct(directive, recoverable_from_wire(directive))
-        vault.cadence, vault.hold = self.facts.cadence, hold_from_wire(directive)
-        vault.direct(recoverable, target_from_wire(directive))
+        recoverable = self.storage.files.apply_directive(
+            directive, recoverable_from_wire(directive)
+        )
+        vault.cadence, vault.step_hold = self.facts.cadence, hold_from_wire(directive)
+        vault.apply_directive(recoverable, target_from_wire(directive))
         if directive.sources:
             vault.begin_generation(directive.generation, self._carried(directive))
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
@@ -202,11 +206,11 @@ class NodeJob:
         self.record.vacate_place()
         self.spare.end()
         self.record_standbys(None)
-        self.vault.release_ready()
+        self.vault.release_idle_memory()
 
     def forget_previous(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
-        self.vault.forget()
+        self.vault.reset()
         self.lessons.forget()
         # A process of the one before, perhaps another user's, knows a generation of this one.
         self.life += 1

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from everstep_agent.ipc.processes import Peer, ProcessIdentity
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.autonomous_restart_policy import Autonomy, RankFailure
 from everstep_agent.jobs.facts import (
     NOBODY,
@@ -17,8 +18,8 @@ from everstep_agent.jobs.facts import (
 from everstep_agent.jobs.lifecycle import Effect, JobEvent, step
 from everstep_agent.jobs.plan import Plan
 from everstep_agent.jobs.store import JobStore
-from everstep_agent.vault.cadence import Cadence, Rule
-from everstep_agent.vault.forecast import Forecast
+from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
 from everstep_common.trainer_messages import Join
 
 
@@ -121,10 +122,12 @@ class JobRecord:
 
     # --- snapshots -------------------------------------------------------------------------------
 
-    def direct(self, directive: bytes, generation: int, rule: Rule, transfer_key: bytes) -> None:
+    def direct(
+        self, directive: bytes, generation: int, rule: CadenceRule, transfer_key: bytes
+    ) -> None:
         """The controller's newest word on the snapshots."""
         self.share_key(transfer_key)
-        cadence = self._facts.cadence.told(generation, rule)
+        cadence = self._facts.cadence.with_rule(generation, rule)
         self._write(replace(self._facts, directive=directive, cadence=cadence))
 
     def share_key(self, transfer_key: bytes) -> None:
@@ -134,7 +137,7 @@ class JobRecord:
                 replace(self._facts, owner=replace(self._facts.owner, transfer_key=transfer_key))
             )
 
-    def promise_memory(self, forecast: Forecast | None) -> None:
+    def promise_memory(self, forecast: MemoryForecast | None) -> None:
         """The launcher is told that there will be so much memory."""
         self._write(replace(self._facts, promised=forecast))
 

@@ -4,7 +4,9 @@ import asyncio
 import logging
 
 from everstep_agent.ipc.connection import Connection
-from everstep_agent.ipc.processes import Peer, identify
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.admission import comes_back
 from everstep_agent.jobs.facts import NOBODY
 from everstep_agent.jobs.job import NodeJob
@@ -17,7 +19,6 @@ from everstep_agent.jobs.records import (
     start_messages,
 )
 from everstep_agent.jobs.validation import number_problem
-from everstep_agent.long_frames import SMALL_BYTES_MAX
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 from everstep_common.trainer_messages import Progress, StepSeen
@@ -191,7 +192,7 @@ def report_joining_again(job: NodeJob) -> None:
     """Say once more that the launcher takes part: the controller has forgotten it."""
     request = job.link.request
     if job.link.connected and request is not None and not job.facts.ended:
-        record = joined_again_record(request, job.facts, job.storage.files.seen)
+        record = joined_again_record(request, job.facts, job.storage.files.listing)
         job.context.outlet.record(record)
 
 

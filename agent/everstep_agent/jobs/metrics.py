@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.slots import SlotState
+from everstep_agent.vault.snapshots.slots import SlotState
 
 
 def _metric(help: str) -> int:
@@ -89,11 +89,11 @@ def jobs_metrics(
 ) -> JobsMetrics:
     """Return the numbers of this moment."""
     holdings = [job.vault.holdings for job in jobs]
-    facts = [fact for held in holdings for fact in held.facts()]
+    facts = [fact for held in holdings for fact in held.manifests()]
     slots = [slot for held in holdings for memory in held.ranks for slot in memory.table.slots]
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
-    counts, now_ns = context.site.counts, context.boot_ns()
+    counts, now_ns = context.site.counters, context.boot_ns()
     waiting = [job.link.standbys for job in jobs if job.link.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
@@ -123,11 +123,11 @@ def jobs_metrics(
         vault_replication_failures_total=counts.replication_failures,
         vault_early_copies_total=counts.early_copies,
         vault_early_bytes_total=counts.early_bytes,
-        vault_early_left_off_total=counts.early_left_off,
+        vault_early_left_off_total=counts.early_discarded,
         storage_files_total=counts.stored,
         storage_bytes_total=counts.stored_bytes,
         storage_seconds_total=counts.stored_s,
-        storage_failures_total=counts.storing_failures,
+        storage_failures_total=counts.store_failures,
         storage_processes_hung=sum(job.storage.files.hung for job in jobs),
         storage_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
         launchers_overruled_total=context.stop_counts.launchers_overruled,

@@ -22,9 +22,9 @@ from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.store import RuntimeFolder, open_database
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.adoption import adopt, take_over
-from everstep_agent.vault.bulk.server import BulkServer
+from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.server import BulkServer
 from everstep_common import systemd
 from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
@@ -125,7 +125,7 @@ class NodeJobs:
     def on_away(self) -> None:
         """The controller is away: who waits for its word looks again."""
         for job in self._jobs.values():
-            job.vault.changed()
+            job.vault.notify_change()
 
     # --- what the agent shows --------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class NodeJobs:
 
     def forget_if_over(self, job: NodeJob) -> None:
         """See Jobs."""
-        empty = not job.vault.holdings.facts()
+        empty = not job.vault.holdings.manifests()
         here = job.link.connected or job.facts.place.process is not None
         if job.facts.idle and empty and not here:
             job.close()
@@ -183,7 +183,9 @@ class NodeJobs:
 
     def _adopt(self, context: JobContext) -> None:
         fds = self._world.stored_fds
-        found = take_over(systemd.stored_fds() if fds is None else fds, context.site.shelf)
+        found = recover_regions(
+            systemd.stored_fds() if fds is None else fds, context.site.region_store
+        )
         for facts in context.store.load():
             job = self._add(facts)
             if facts.place.process is not None:
@@ -191,7 +193,7 @@ class NodeJobs:
             if facts.ended:
                 self._ended.reap_later(job)
             job.stopper.enforce(facts.stop_due, 0.0)
-        adopt(found, self._vault, context.site.shelf)
+        adopt_regions(found, self._vault, context.site.region_store)
         for job in self._jobs.values():
             settled = job.stopper.settle(job.facts.stops.completed)
             context.spawn(settled, f"settle {job.facts.job}")

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from everstep_agent.vault.bell import Bell
+from everstep_agent.concurrency.change_signal import ChangeSignal
 from everstep_common.trainer_messages import Join, Standbys
 
 
@@ -62,7 +62,7 @@ class LauncherLink:
 class ConnectedRanks:
     """The training processes that are connected, by generation and rank."""
 
-    detached: Bell = field(default_factory=Bell)
+    detached: ChangeSignal = field(default_factory=ChangeSignal)
     _pids: dict[tuple[int, int], int] = field(default_factory=dict)
     _peers: dict[tuple[int, int], RankPeer] = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ class ConnectedRanks:
     def detach(self, generation: int, rank: int) -> None:
         """Its connection has ended."""
         del self._pids[generation, rank], self._peers[generation, rank]
-        self.detached.ring()
+        self.detached.notify()
 
     def has(self, generation: int, rank: int | None = None) -> bool:
         """Return whether a rank (None: any) of a generation is connected."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from everstep_agent.vault.copies import Recoverable
+from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.trainer_messages import Progress
 
 # A rank that hangs while others go on must not make the agent grow.

@@ -7,9 +7,9 @@ from google.protobuf.message import DecodeError
 
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.plan import Plan, PlannedSource, StoredState
-from everstep_agent.storage.messages import Seen
+from everstep_agent.storage.formats.records import LatestPointer
 from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
-from everstep_agent.storage.records import Latest
+from everstep_agent.storage.worker.messages import StepListing
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -101,7 +101,7 @@ def skipped_message(plan: Plan) -> messages.Skipped:
 
 
 def joined_record(
-    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined; ``seen`` is in its storage."""
     body = fleet_pb2.LauncherJoined(
@@ -139,7 +139,7 @@ def _storage(storage: messages.Storage) -> fleet_pb2.Storage:
     )
 
 
-def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
+def _latest(latest: LatestPointer) -> fleet_pb2.StoredStep | None:
     if latest.target is None:
         return None
     return fleet_pb2.StoredStep(
@@ -153,7 +153,7 @@ def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
 
 
 def joined_again_record(
-    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined before, with what it has been given since."""
     generation = facts.plan.generation

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from everstep_agent.outlet import Outlet
 from everstep_agent.storage.publisher import stored_to_wire
-from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import Layout
+from everstep_agent.vault.snapshots.copies import CopyManifest
+from everstep_agent.vault.snapshots.manifest import Layout
 from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
 
@@ -28,18 +28,18 @@ def vault_report(
     bad, vault.bad_copies = vault.bad_copies, []
     copies = copies_of(vault)
     copies += [
-        _copy(facts, vault.layouts.of(facts), on_disk=True)
-        for facts in vault.wishes.on_disk.values()
+        _copy(facts, vault.layouts.layout_of(facts), on_disk=True)
+        for facts in vault.persist_state.on_disk.values()
     ]
     return fleet_pb2.VaultReport(
         job=vault.job,
         settled_generation=vault.settled,
         bad_copies=bad,
         copies=copies,
-        stored=[stored_to_wire(stored) for stored in vault.wishes.stored],
+        stored=[stored_to_wire(stored) for stored in vault.persist_state.stored],
         persist_failures=[
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
-            for key, reason in vault.wishes.failures.items()
+            for key, reason in vault.persist_state.failures.items()
         ],
         standbys=None if standbys is None else _standbys(standbys),
         lesson=lesson,
@@ -59,13 +59,13 @@ def _standbys(standbys: Standbys) -> fleet_pb2.Standbys:
 def copies_of(vault: JobVault) -> list[fleet_pb2.Copy]:
     """Return everything verified that is here in memory."""
     return [
-        _copy(facts, vault.layouts.of(facts), replica=replica)
-        for facts, replica in vault.holdings.facts()
+        _copy(facts, vault.layouts.layout_of(facts), replica=replica)
+        for facts, replica in vault.holdings.manifests()
     ]
 
 
 def _copy(
-    facts: CopyFacts, layout: Layout, *, replica: bool = False, on_disk: bool = False
+    facts: CopyManifest, layout: Layout, *, replica: bool = False, on_disk: bool = False
 ) -> fleet_pb2.Copy:
     return fleet_pb2.Copy(
         generation=facts.key.generation,

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.accounts import Promise
-from everstep_agent.vault.room import Use
+from everstep_agent.vault.memory.capacity import MemoryUse
+from everstep_agent.vault.memory.quota import Promise
 
 _LOOK_AGAIN_S = 0.2
 
 
 class EndedJobs:
-    """The memory of jobs that have ended (Kept of the allocator)."""
+    """The memory of jobs that have ended (EvictableMemory of the allocator)."""
 
     def __init__(
         self, jobs: Mapping[str, NodeJob], kept_s: float, forget_if_over: Callable[[NodeJob], None]
@@ -61,22 +61,24 @@ class EndedJobs:
             self.reap(job)
 
     def evict(self, spared: Collection[str] = ()) -> bool:
-        """See Kept."""
+        """See EvictableMemory."""
         vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
-        if any(one.arrivals.release() or one.slots_ahead.release() for one in vaults):
+        if any(
+            one.receive_buffers.release_idle() or one.preallocated_slots.release() for one in vaults
+        ):
             return True
         freed = any(self.reap(job) for job in list(self._jobs.values()))
         self.evictions += freed
         return freed
 
-    def evictable(self, uid: int, spared: Collection[str] = ()) -> Use:
-        """See Kept."""
+    def evictable(self, uid: int, spared: Collection[str] = ()) -> MemoryUse:
+        """See EvictableMemory."""
         vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
         ended = [job.vault for job in self._jobs.values() if _reapable(job)]
         sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
-        sizes += [(vault.uid == uid, vault.arrivals.waiting_bytes) for vault in vaults]
-        sizes += [(vault.uid == uid, vault.slots_ahead.waiting_bytes) for vault in vaults]
-        return Use(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
+        sizes += [(vault.uid == uid, vault.receive_buffers.idle_bytes) for vault in vaults]
+        sizes += [(vault.uid == uid, vault.preallocated_slots.idle_bytes) for vault in vaults]
+        return MemoryUse(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
 
 
 def _reapable(job: NodeJob) -> bool:
@@ -103,5 +105,5 @@ def _standing(job: NodeJob) -> Promise | None:
     forecast = job.facts.promised
     if forecast is None:
         return None
-    needed = forecast.total_bytes(job.vault.holdings.given())
+    needed = forecast.total_bytes(job.vault.holdings.slot_bytes_by_rank())
     return Promise(job.facts.job, job.facts.place.uid, needed)

@@ -7,7 +7,9 @@ from collections import Counter
 from typing import Protocol
 
 from everstep_agent.ipc.connection import Connection
-from everstep_agent.ipc.processes import alive, peer_of
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.peer import peer_of
+from everstep_agent.ipc.processes import alive
 from everstep_agent.jobs.admission import (
     attach_refusal,
     forecast_of,
@@ -21,7 +23,6 @@ from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.records import left_record
 from everstep_agent.jobs.trainer import TrainerSession
-from everstep_agent.long_frames import SMALL_BYTES_MAX
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -122,7 +123,7 @@ class JobServer:
             await connection.send(messages.Refused(reason))
             return
         job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
-        connection.queue(self._context.site.rooms, attach.job)
+        connection.use_memory(self._context.site.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:

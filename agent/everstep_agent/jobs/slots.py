@@ -7,20 +7,20 @@ from dataclasses import replace
 
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.allocator import MemoryShortError
-from everstep_agent.vault.cadence import Pace, Waited, next_wanted
-from everstep_agent.vault.copies import Recoverable
-from everstep_agent.vault.held import RankMemory
-from everstep_agent.vault.reserve import Owner
-from everstep_agent.vault.slot_waiting import Wait, slot_for
-from everstep_agent.vault.slots import Grant
+from everstep_agent.vault.job_vault import SlotWait
+from everstep_agent.vault.memory.allocator import MemoryShortError
+from everstep_agent.vault.slot_allocation import SlotOwner
+from everstep_agent.vault.snapshots.cadence import ExpiredHold, PollPace, next_snapshot_step
+from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import Grant
 from everstep_common import trainer_messages as messages
 
 
 class SlotSession:
     """The slots of one attached rank, until its connection ends."""
 
-    def __init__(self, connection: Connection, job: NodeJob, owner: Owner) -> None:
+    def __init__(self, connection: Connection, job: NodeJob, owner: SlotOwner) -> None:
         self._connection = connection
         self._job = job
         self._owner = owner
@@ -31,14 +31,14 @@ class SlotSession:
         # What was recoverable when a wait for a slot was in vain, and what was said then.
         self._starved: tuple[Recoverable | None, str] = (None, "")
         # The planned restart that a step has waited for in vain.
-        self._waited = Waited()
-        self._pace = Pace()
+        self._waited = ExpiredHold()
+        self._pace = PollPace()
 
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
         if self._memory is not None:
             self._memory.table.abandon()
-            self._job.vault.bell.ring()
+            self._job.vault.change_signal.notify()
 
     def refusal(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
@@ -57,14 +57,14 @@ class SlotSession:
             await self._connection.send(messages.Refused(problem))
             return
         try:
-            memory = await self._job.vault.reserve(self._owner, message.size_bytes)
+            memory = await self._job.vault.reserve_slots(self._owner, message.size_bytes)
         except MemoryShortError as error:
             if self._memory is not None and self._memory.retired:
                 self._memory = None
             await self._connection.send(messages.Refused(str(error)))
             return
         self._memory = memory
-        fds = [memory.regions[index].give() for index in sorted(memory.regions)]
+        fds = [memory.regions[index].lend_writable() for index in sorted(memory.regions)]
         answer = messages.Reserved(len(fds), memory.table.slot_bytes)
         await self._connection.send(answer, fds)
 
@@ -79,9 +79,9 @@ class SlotSession:
             await self._connection.send(messages.Skip(gone))
             return
         vault, generation = self._job.vault, self._owner.generation
-        wanted = next_wanted(vault.cadence, vault.hold, generation, message.step)
+        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, message.step)
         if wanted != message.step:
-            self._pace = self._pace.asked(message.step, asyncio.get_running_loop().time())
+            self._pace = self._pace.after_question(message.step, asyncio.get_running_loop().time())
             again = min(wanted, message.step + self._pace.ahead)
             await self._connection.send(messages.Unplanned(again))
             return
@@ -102,13 +102,13 @@ class SlotSession:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._restart_wait_s(message)):
                 while not memory.retired and self._is_held(message.step):
-                    await vault.bell.wait()
-        if vault.hold is not None:
-            self._waited = self._waited.in_vain(vault.cadence, vault.hold, message.step)
+                    await vault.change_signal.wait()
+        if vault.step_hold is not None:
+            self._waited = self._waited.in_vain(vault.cadence, vault.step_hold, message.step)
         return memory.retired
 
     def _is_held(self, step: int) -> bool:
-        last = self._waited.last_step(self._job.vault.hold, self._owner.generation)
+        last = self._waited.last_step(self._job.vault.step_hold, self._owner.generation)
         return last is not None and step > last
 
     def _wait_s(self, message: messages.Begin) -> float:
@@ -147,15 +147,15 @@ class SlotSession:
         vault, clock = self._job.vault, asyncio.get_running_loop().time
         away_s = self._job.context.away_s
         starved_by, reason = self._starved
-        hold = vault.hold
-        last = hold is not None and hold.wants(self._owner.generation, message.step)
+        hold = vault.step_hold
+        last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
         starved = starved_by == vault.recoverable and not last
         wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
         if starved or (away_s() > 0 and not last):
             wait_s = 0.0
         ends = clock() + wait_s
-        wait = Wait(wait_s, lambda: away_s() > 0 and not last)
-        answer = await slot_for(vault, memory, message.step, wait)
+        wait = SlotWait(wait_s, lambda: away_s() > 0 and not last)
+        answer = await vault.acquire_slot(memory, message.step, wait)
         if isinstance(answer, Grant):
             return answer
         if starved:

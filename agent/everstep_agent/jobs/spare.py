@@ -6,8 +6,8 @@ from collections.abc import Callable
 from everstep_agent.jobs.job_record import JobRecord
 from everstep_agent.jobs.peers import LauncherLink
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.restoring.restore import Restorer
-from everstep_agent.vault.spare_memory import wait_as_spare
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.restore.spare_memory import prepare_spare
 from everstep_common.lessons import Lesson, is_sound
 from everstep_proto.generated import fleet_pb2
 
@@ -43,13 +43,13 @@ class SpareDuty:
         if self._wanted is None or facts.active or facts.ended:
             return
         if self._link.connected:
-            wait_as_spare(self._vault, self._restorer, self._wanted)
+            prepare_spare(self._vault, self._restorer, self._wanted)
 
     def stop_fetching(self) -> None:
         """The member is there whose copies were fetched: they go when they are not needed."""
         if self._wanted is not None and self._wanted.ahead:
-            self._vault.site.counts.early_left_off += 1
-            self._vault.ongoing.leave_off(self._vault.fence)
+            self._vault.context.counters.early_discarded += 1
+            self._vault.tasks.cancel_ahead(self._vault.fence)
             del self._wanted.ahead[:]
 
     def end(self) -> None:

@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from everstep_agent.ipc.processes import Peer, umask_of
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import umask_of
 from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.facts import NOBODY, StorageAccess
 from everstep_agent.jobs.job_record import JobRecord
 from everstep_agent.jobs.peers import LauncherLink
 from everstep_agent.jobs.records import joined_record
-from everstep_agent.storage.job_storage import JobStorage, Patience
-from everstep_agent.storage.process import JobUser
+from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
+from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import Join, Notice, Storage
 
@@ -27,7 +28,7 @@ class StorageLifecycle:
         self, record: JobRecord, link: LauncherLink, vault: JobVault, context: JobContext
     ) -> None:
         settings = context.settings
-        patience = Patience(
+        patience = StorageDeadlines(
             settings.storage_silence_s, settings.storage_look_s, settings.storage_processes
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
@@ -62,7 +63,7 @@ class StorageLifecycle:
     def when_done(self, then: Callable[[], None]) -> None:
         """Go on when everything has reached storage, or has had its time."""
         if not self.files.pending:
-            self._context.spawn(self.files.rest(), f"end storage of {self._job}")
+            self._context.spawn(self.files.release_workers(), f"end storage of {self._job}")
             then()
         elif not self.ending:
             self.ending = True
@@ -82,7 +83,7 @@ class StorageLifecycle:
         if self._looking is not None:
             self._looking.cancel()
         self._record.use_storage(StorageAccess())
-        self.files.shut()
+        self.files.close()
 
     def close(self) -> None:
         """Forget it."""
@@ -91,9 +92,9 @@ class StorageLifecycle:
                 task.cancel()
 
     async def _finish(self, then: Callable[[], None]) -> None:
-        await self.files.finish(self._context.settings.storage_end_s, self._notify)
+        await self.files.drain(self._context.settings.storage_end_s, self._notify)
         self.ending = False
-        await self.files.rest()
+        await self.files.release_workers()
         then()
 
     async def _look(self, waits: Join | None) -> None:
@@ -103,18 +104,20 @@ class StorageLifecycle:
         def still() -> bool:
             return self._link.peer is launcher
 
-        await self.files.look()
+        await self.files.refresh_steps()
         # A job that began without knowing what it has stored would begin from the beginning.
-        while waits is not None and self.files.blind and still():
-            self._notify(f"waiting for storage to say what this job has there: {self.files.blind}")
+        while waits is not None and self.files.unseen_reason and still():
+            self._notify(
+                f"waiting for storage to say what this job has there: {self.files.unseen_reason}"
+            )
             await asyncio.sleep(_LOOK_AGAIN_S)
-            await self.files.look()
+            await self.files.refresh_steps()
         if waits is not None and still():
             self._report(waits, seen=True)
-        await self.files.keep_looking(lambda: still() and not self._record.facts.active)
+        await self.files.poll_steps(lambda: still() and not self._record.facts.active)
 
     def _report(self, request: Join, *, seen: bool = False) -> None:
-        what = self.files.seen if seen else None
+        what = self.files.listing if seen else None
         self._context.outlet.record(joined_record(request, self._record.facts, what))
 
     def _notify(self, sentence: str) -> None:

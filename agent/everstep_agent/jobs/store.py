@@ -11,7 +11,7 @@ from pathlib import Path
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.plan import Plan
 from everstep_agent.jobs.records import plan_from_bytes, plan_to_wire
-from everstep_agent.vault.rows import write
+from everstep_agent.vault.snapshots.database import write_row
 from everstep_common.codec import CodecError, from_json, to_json
 
 logger = logging.getLogger(__name__)
@@ -46,12 +46,12 @@ class JobStore:
         """Keep the facts of a job."""
         body = json.dumps(to_json(replace(facts, plan=Plan())), separators=(",", ":"))
         row = (facts.job, body, self._encoded(facts))
-        write(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?, ?)", row)
+        write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?, ?)", row)
 
     def forget(self, job: str) -> None:
         """Forget a job."""
         self._plans.pop(job, None)
-        write(self._db, "DELETE FROM job WHERE name = ?", (job,))
+        write_row(self._db, "DELETE FROM job WHERE name = ?", (job,))
 
     def load(self) -> list[JobFacts]:
         """Return all jobs; a row that cannot be read is dropped with a warning."""

@@ -6,18 +6,18 @@ import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 
+from everstep_agent.concurrency.thread_pool import wait_ended
+from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.records import rollback_record, skipped_message
 from everstep_agent.jobs.slots import SlotSession
 from everstep_agent.jobs.validation import number_problem
-from everstep_agent.slices import slowly
-from everstep_agent.vault.manifests import by_name_in_parts
-from everstep_agent.vault.reserve import Owner
-from everstep_agent.vault.restoring.restore import RestoredPart
-from everstep_agent.vault.restoring.search import RestoreError
-from everstep_agent.vault.workers import ended
+from everstep_agent.vault.restore.restorer import RestoredPart
+from everstep_agent.vault.restore.source_search import RestoreError
+from everstep_agent.vault.slot_allocation import SlotOwner
+from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
 from everstep_common.job_limits import range_problem
@@ -36,7 +36,7 @@ class TrainerSession:
     def __init__(self, connection: Connection, job: NodeJob, attach: messages.Attach) -> None:
         self._connection = connection
         self._job = job
-        self._owner = Owner(attach.generation, attach.rank, connection.peer.pid)
+        self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
         self._slots = SlotSession(connection, job, self._owner)
         self._answers = AnswerQueue(connection)
         # What a rank that asks for a part after the other is being told.
@@ -71,7 +71,7 @@ class TrainerSession:
         if problem := number_problem(message):
             raise FrameError(problem)
         if self._record(message):
-            self._connection.take_turn().end()
+            self._connection.take_lease().release()
         else:
             await self._answers.begin(self._answer(message))
 
@@ -132,7 +132,7 @@ class TrainerSession:
         if not begin or not self._described:
             # Another connection may go on where this one ends: in an order that is always the same.
             shards = await restorer.describe(plan, rank)
-            self._described = await slowly(by_name_in_parts(shards))
+            self._described = await run_in_slices(by_name_in_parts(shards))
         page = self._described[begin : begin + _PAGE_SHARDS]
         left = max(0, len(self._described) - begin - len(page))
         if not left:
@@ -201,16 +201,16 @@ class AnswerQueue:
 
     async def begin(self, answer: Coroutine[None, None, None]) -> None:
         """Begin to answer, when the question before has been. Raises OSError if that went wrong."""
-        turn = self._connection.take_turn()
+        turn = self._connection.take_lease()
         try:
             await self.finish()
         except BaseException:
             answer.close()
-            turn.end()
+            turn.release()
             raise
         self._current = asyncio.create_task(self._answer(answer), name="answer to a rank")
         # Also of one that is cancelled before it has begun.
-        self._current.add_done_callback(lambda _: turn.end())
+        self._current.add_done_callback(lambda _: turn.release())
 
     async def finish(self) -> None:
         """Return when the last question is answered. Raises OSError when it could not be."""
@@ -223,7 +223,7 @@ class AnswerQueue:
         current, self._current = self._current, None
         if current is not None:
             current.cancel()
-            await ended([current])
+            await wait_ended([current])
             if not current.cancelled():
                 current.exception()  # the connection has ended for a reason that is known
 
@@ -299,7 +299,7 @@ class RestoreTransfer:
         """Give back what is left of it."""
         parts, self._parts, self._given = self._parts, (), 0
         for part in parts:
-            part.region.drop()
+            part.region.release()
 
 
 def _copies(parts: Sequence[RestoredPart]) -> tuple[RestoredCopy, ...]:

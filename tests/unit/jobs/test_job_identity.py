@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.ipc.processes import Peer, ProcessIdentity
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.admission import comes_back, is_meant, late_refusal
 from everstep_agent.jobs.facts import JobFacts, LauncherPlace
 from everstep_agent.jobs.validation import number_problem

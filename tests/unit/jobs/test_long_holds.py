@@ -10,12 +10,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.cycle_collector import look_at_all, take_for_old
+from everstep_agent.concurrency.cycle_collector import collect_all_periodically, mark_all_old
 from everstep_agent.ipc.connection import Connection
-from everstep_agent.ipc.processes import Peer
-from everstep_agent.long_frames import ROOM_BYTES_MIN, SMALL_BYTES_MAX, rooms_of, space_for
-from everstep_agent.vault.manifest_rows import ManifestRows
-from everstep_agent.vault.manifests import Checked, checked_in_parts, dropped_in_parts
+from everstep_agent.ipc.message_memory import (
+    MESSAGE_MEMORY_BYTES_MIN,
+    SMALL_BYTES_MAX,
+    buffer_for,
+    message_memories,
+)
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.vault.snapshots.manifest import ManifestCheck, check_in_parts, dropped_in_parts
+from everstep_agent.vault.snapshots.manifest_store import ManifestStore
 from everstep_common.long_frames import encode_in_parts, finish
 from everstep_common.trainer_messages import Commit, Entry
 from fakes.jumping_loop import simulate
@@ -39,7 +44,7 @@ def test_others_have_their_turns_while_a_long_message_comes_and_goes() -> None:
 
         ends = [Connection(one, Peer(1, 1)) for one in socket.socketpair()]
         for end in ends:
-            end.queue(rooms_of(ROOM_BYTES_MIN, patience_s=60), "demo")
+            end.use_memory(message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=60), "demo")
         beside = asyncio.create_task(others())
         sent = asyncio.create_task(ends[0].send(message))
         assert await ends[1].receive([Commit]) == message
@@ -57,7 +62,7 @@ def test_a_message_that_follows_a_long_one_is_not_lost() -> None:
 
     async def scenario() -> None:
         ours, theirs = (Connection(one, Peer(1, 1)) for one in socket.socketpair())
-        theirs.queue(rooms_of(ROOM_BYTES_MIN, patience_s=60), "demo")
+        theirs.use_memory(message_memories(MESSAGE_MEMORY_BYTES_MIN, patience_s=60), "demo")
 
         async def send_all() -> None:
             for message in messages:
@@ -75,7 +80,7 @@ def test_a_message_that_follows_a_long_one_is_not_lost() -> None:
 
 def test_space_for_a_message_is_as_large_as_it_is() -> None:
     for size in (0, 1, SMALL_BYTES_MAX, 3 * SMALL_BYTES_MAX + 1):
-        space = space_for(size)
+        space = buffer_for(size)
         assert len(space) == size
         space[:] = b"x" * size
         assert bytes(space) == b"x" * size
@@ -83,7 +88,7 @@ def test_space_for_a_message_is_as_large_as_it_is() -> None:
 
 def test_what_has_come_is_looked_at_by_no_pass_over_the_young() -> None:
     shards = [[number] for number in range(100)]
-    take_for_old()
+    mark_all_old()
     assert any(one is shards for one in gc.get_objects(generation=2))
 
 
@@ -95,7 +100,7 @@ def test_after_a_pass_over_everything_the_collector_waits_long() -> None:
             passes.append(asyncio.get_running_loop().time())
 
     async def scenario() -> None:
-        task = asyncio.create_task(look_at_all())
+        task = asyncio.create_task(collect_all_periodically())
         await asyncio.sleep(200)
         task.cancel()
 
@@ -116,17 +121,17 @@ def test_shards_in_any_order_are_found_to_overlap_or_not(
     for number in chance.sample(range(1, 200), overlapping):
         before = entries[number]
         entries[number] = replace(before, offset_bytes=before.offset_bytes - 1)
-    in_order = finish(checked_in_parts(tuple(entries), 1 << 20))
+    in_order = finish(check_in_parts(tuple(entries), 1 << 20))
     chance.shuffle(entries)
-    assert finish(checked_in_parts(tuple(entries), 1 << 20)) == in_order
+    assert finish(check_in_parts(tuple(entries), 1 << 20)) == in_order
     assert (in_order.problem is None) == (overlapping == 0)
 
 
 def test_a_name_that_comes_twice_or_is_none_is_a_problem() -> None:
-    wrong = Checked("shard names must be unique and not empty")
+    wrong = ManifestCheck("shard names must be unique and not empty")
     for name in ("", "layer.0.weight"):
         entries = (*_MANY[:1000], Entry(name, 8 * 1000, 8))
-        assert finish(checked_in_parts(entries, 1 << 20)) == wrong
+        assert finish(check_in_parts(entries, 1 << 20)) == wrong
 
 
 def test_a_list_is_emptied_in_parts() -> None:
@@ -138,12 +143,12 @@ def test_a_list_is_emptied_in_parts() -> None:
 
 
 def test_a_manifest_that_nothing_refers_to_goes_in_parts_and_wholly() -> None:
-    rows = ManifestRows(database := sqlite3.connect(":memory:", isolation_level=None))
+    rows = ManifestStore(database := sqlite3.connect(":memory:", isolation_level=None))
     manifests = [tuple(replace(entry) for entry in _MANY[:1000]) for _ in range(20)]
     for entries in manifests[:-1]:
-        finish(rows.keep(entries))
+        finish(rows.save(entries))
         rows.refer("memory", entries)
-    steps = sum(1 for _ in rows.keep(manifests[-1]))
+    steps = sum(1 for _ in rows.save(manifests[-1]))
     # One step for each row that is written, and more for those of the manifest that goes.
     assert steps > 1000 // 128 + 1
     rows.refer("memory", manifests[-1])
