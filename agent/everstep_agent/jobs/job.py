@@ -233,7 +233,8 @@ class NodeJob:
         self.reporter.report()
 
     def _state_of_things(self) -> fleet_pb2.VaultReport:
-        return vault_report(self.vault, self.standbys, self.lessons.to_tell())
+        persisted = self.storage.files.persist_state
+        return vault_report(self.vault, persisted, self.standbys, self.lessons.to_tell())
 
     def _vault_changed(self) -> None:
         self.alone.free_soon()
@@ -242,6 +243,7 @@ class NodeJob:
     def forget_past(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
         self.vault.reset()
+        self.storage.files.persist_state.reset()
         self.lessons.forget()
         # A process of the one before, perhaps another user's, knows a generation of this one.
         self.life += 1
