@@ -211,6 +211,7 @@ class NodeJob:
     def forget_previous(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
         self.vault.reset()
+        self.storage.files.persist_state.reset()
         self.lessons.forget()
         # A process of the one before, perhaps another user's, knows a generation of this one.
         self.life += 1
@@ -236,7 +237,8 @@ class NodeJob:
         )
 
     def _vault_report(self) -> fleet_pb2.VaultReport:
-        return vault_report(self.vault, self.link.standbys, self.lessons.reported())
+        persisted = self.storage.files.persist_state
+        return vault_report(self.vault, persisted, self.link.standbys, self.lessons.reported())
 
     def _on_vault_change(self) -> None:
         self.restart.free_soon()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from everstep_agent.outlet import Outlet
+from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.publisher import stored_to_wire
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyManifest
@@ -22,24 +23,27 @@ _WHY_MAX = 500
 
 
 def vault_report(
-    vault: JobVault, standbys: Standbys | None = None, lesson: fleet_pb2.Lesson | None = None
+    vault: JobVault,
+    persisted: PersistState,
+    standbys: Standbys | None = None,
+    lesson: fleet_pb2.Lesson | None = None,
 ) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
     copies = copies_of(vault)
     copies += [
-        _copy(facts, vault.layouts.layout_of(facts), on_disk=True)
-        for facts in vault.persist_state.on_disk.values()
+        _copy(manifest, vault.layouts.layout_of(manifest), on_disk=True)
+        for manifest in persisted.on_disk.values()
     ]
     return fleet_pb2.VaultReport(
         job=vault.job,
         settled_generation=vault.settled,
         bad_copies=bad,
         copies=copies,
-        stored=[stored_to_wire(stored) for stored in vault.persist_state.stored],
+        stored=[stored_to_wire(stored) for stored in persisted.stored],
         persist_failures=[
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
-            for key, reason in vault.persist_state.failures.items()
+            for key, reason in persisted.failures.items()
         ],
         standbys=None if standbys is None else _standbys(standbys),
         lesson=lesson,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import Persister, StorageTarget
 from everstep_agent.storage.publisher import Publisher
 from everstep_agent.storage.storage_tier import StorageTier
@@ -42,9 +43,9 @@ class JobStorage:
     def __init__(
         self, vault: JobVault, spawn: Spawn, jitter: random.Random, patience: StorageDeadlines
     ) -> None:
-        self.persist_state = vault.persist_state
-        self.persister = Persister(vault, spawn, jitter)
-        self.publisher = Publisher(vault, spawn)
+        self.persist_state = PersistState()
+        self.persister = Persister(vault, self.persist_state, spawn, jitter)
+        self.publisher = Publisher(vault, self.persist_state, spawn)
         self.listing: StepListing | None = None
         self.world_size = 0
         self._vault = vault

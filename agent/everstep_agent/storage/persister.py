@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.time_slices import run_in_slices
-from everstep_agent.storage.persist_state import step_of
+from everstep_agent.storage.persist_state import PersistState, step_of
 from everstep_agent.storage.worker.messages import CopyWritten, StorageLocation, WriteCopy
 from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
@@ -33,9 +33,11 @@ class StorageTarget:
 class Persister:
     """Keeps one file per local rank being written while there is one that the controller wants."""
 
-    def __init__(self, vault: JobVault, spawn: Spawn, jitter: random.Random) -> None:
+    def __init__(
+        self, vault: JobVault, state: PersistState, spawn: Spawn, jitter: random.Random
+    ) -> None:
         self._vault = vault
-        self._state = vault.persist_state
+        self._state = state
         self._spawn = spawn
         self._jitter = jitter
         self._busy: set[int] = set()

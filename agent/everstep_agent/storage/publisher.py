@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import StorageTarget
 from everstep_agent.storage.worker.messages import LatestMoved, ListSteps, MoveLatest, StepListing
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
@@ -21,9 +22,9 @@ _ATTEMPTS_MAX = 5
 class Publisher:
     """Does the newest Publish once, and tells what is whole after it."""
 
-    def __init__(self, vault: JobVault, spawn: Spawn) -> None:
+    def __init__(self, vault: JobVault, state: PersistState, spawn: Spawn) -> None:
         self._vault = vault
-        self._state = vault.persist_state
+        self._state = state
         self._spawn = spawn
         self._wanted: fleet_pb2.Publish | None = None
         self._done: fleet_pb2.Publish | None = None

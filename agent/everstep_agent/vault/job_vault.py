@@ -8,7 +8,6 @@ from functools import partial
 from everstep_agent.concurrency.change_signal import ChangeSignal
 from everstep_agent.concurrency.generation_tasks import GenerationTasks, Spawn
 from everstep_agent.concurrency.time_slices import run_in_slices
-from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.vault.memory.allocator import MemoryShortError, Requester
 from everstep_agent.vault.memory.capacity import SLOTS_MIN
 from everstep_agent.vault.memory.region import Region
@@ -86,8 +85,6 @@ class JobVault:
         self.files: FileTier | None = None
         self.preallocated_slots = PreallocatedSlots(context)
         self.layouts = LayoutCache()
-        # What of it is to be brought to storage, and what became of that.
-        self.persist_state = PersistState()
         self.change_signal = ChangeSignal()
         self.bad_copies: list[str] = []
         # Memory was too short for the replicas of more than one member; the controller is told.
@@ -176,7 +173,6 @@ class JobVault:
         self.recoverable, self.target, self.initial_copies = Recoverable(), None, InitialCopies()
         self.cadence, self.step_hold = Cadence(), None
         self.replicas_short = False
-        self.persist_state.reset()
 
     # --- slots -------------------------------------------------------------------------------
 
