@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.client import get_copy
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Restore, Restored, RestoreFailed, Start

@@ -3,8 +3,8 @@
 import mmap
 
 from everstep_agent.vault.memory.region import Region, allocate_region
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
-from everstep_agent.vault.snapshots.file_tier import BadFileError, FileName
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
+from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import layout_of
 from everstep_common.trainer_messages import Entry
@@ -29,27 +29,27 @@ class Files:
         """Flip a bit of a file."""
         self._known[key][1][0] ^= 1
 
-    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileName, ...]:
+    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileCopy, ...]:
         """See FileTier."""
         return tuple(
-            FileName(key, facts.size_bytes, facts.root_hash, layout_of(facts.entries))
+            FileCopy(facts.ref, layout_of(facts.entries))
             for key, (facts, _) in self._known.items()
             if key.step == step.step
         )
 
-    async def manifest(self, name: FileName) -> CopyManifest:
+    async def manifest(self, copy: CopyRef) -> CopyManifest:
         """See FileTier."""
-        if name.key not in self._known:
-            raise FileNotFoundError(f"no file of {name.key}")
-        facts, _ = self._known[name.key]
-        if facts.root_hash != name.root_hash:
+        if copy.key not in self._known:
+            raise FileNotFoundError(f"no file of {copy.key}")
+        facts, _ = self._known[copy.key]
+        if facts.root_hash != copy.root_hash:
             raise BadFileError("it has another hash")
         return facts
 
-    async def load(self, facts: CopyManifest) -> Region:
+    async def load(self, manifest: CopyManifest) -> Region:
         """See FileTier."""
-        self.loads.append(facts.key)
-        region = allocate_region(facts.size_bytes, "loaded")
+        self.loads.append(manifest.key)
+        region = allocate_region(manifest.size_bytes, "loaded")
         with mmap.mmap(region.fd, region.size_bytes) as target:
-            target[: facts.size_bytes] = self._known[facts.key][1]
+            target[: manifest.size_bytes] = self._known[manifest.key][1]
         return region

@@ -12,8 +12,8 @@ from everstep_agent.vault.memory.allocator import Allocator, MemoryShortError, R
 from everstep_agent.vault.memory.capacity import MemoryLimits
 from everstep_agent.vault.memory.pages import PAGE_BYTES
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyKey
-from everstep_agent.vault.transfer.receive_buffers import CopyRef, ReceiveBuffers
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
 from integration.vault_world import TIMEOUT_S, lived
 
 _SIZE = 6 * PAGE_BYTES

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.snapshots.manifest import layout_of
 from everstep_agent.vault.transfer.client import get_manifests
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.trainer_messages import (
     Describe,

@@ -11,6 +11,7 @@ import pytest
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher import admit_launcher
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.messages import PutCopy, Refusal
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_common.trainer_messages import (
@@ -155,12 +156,12 @@ async def test_an_absurd_request_of_a_peer_is_refused_with_a_sentence(tmp_path: 
         node.direct(1)
         remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
         for absurd in (
-            PutCopy(1, 0, 5, 0, b"", (), 2),
-            PutCopy(1, -1, 5, 1, b"", (Entry("w", 0, 1),), 2),
-            PutCopy(1, 0, -5, 1, b"", (Entry("w", 0, 1),), 2),
-            PutCopy(1, 0, 5, 2**62, b"", (Entry("w", 0, 1),), 2),
+            PutCopy(CopyRef(CopyKey(1, 0, 5), 0, b""), (), 2),
+            PutCopy(CopyRef(CopyKey(1, -1, 5), 1, b""), (Entry("w", 0, 1),), 2),
+            PutCopy(CopyRef(CopyKey(1, 0, -5), 1, b""), (Entry("w", 0, 1),), 2),
+            PutCopy(CopyRef(CopyKey(1, 0, 5), 2**62, b""), (Entry("w", 0, 1),), 2),
             # An agent of an older version: it would take the numbers of stripes for bytes.
-            PutCopy(1, 0, 5, 1, b"", (Entry("w", 0, 1),)),
+            PutCopy(CopyRef(CopyKey(1, 0, 5), 1, b""), (Entry("w", 0, 1),)),
         ):
             wire = await connect(remote, TIMEOUT_S)
             await wire.send(absurd)

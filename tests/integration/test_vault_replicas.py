@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.client import get_copy, put_copy
 from everstep_agent.vault.transfer.connection import BulkError
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, TransferRefusedError
 from everstep_common.trainer_messages import Begin, Skip, Start
 from integration.vault_world import (

@@ -10,7 +10,7 @@ import pytest
 
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region, allocate_region
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.hashing import hash_region
 from everstep_agent.vault.transfer.client import MismatchError, get_copy, put_copy
 from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
@@ -23,7 +23,6 @@ from everstep_agent.vault.transfer.messages import (
     TransferJoined,
     transfer_token,
 )
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Entry
@@ -201,7 +200,11 @@ async def _begun(node: Node, facts: CopyManifest, rank: int) -> BulkConnection:
     """A put of which not a byte comes."""
     wire = await connect(RemoteAgent(node.jobs.bulk_address, "demo", KEY), TIMEOUT_S)
     await wire.send(
-        PutCopy(1, rank, 5, STRIPE_BYTES, facts.root_hash, (Entry("w", 0, 1),), PROTOCOL)
+        PutCopy(
+            CopyRef(CopyKey(1, rank, 5), STRIPE_BYTES, facts.root_hash),
+            (Entry("w", 0, 1),),
+            PROTOCOL,
+        )
     )
     assert isinstance(await wire.receive(SendStripes, Refusal), SendStripes)
     return wire
@@ -213,7 +216,9 @@ async def test_a_token_joins_the_transfer_it_was_made_for_and_only_once(tmp_path
         remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
         facts, region = _copy()
         wire = await connect(remote, TIMEOUT_S)
-        await wire.send(PutCopy(1, 0, 5, SIZE, facts.root_hash, facts.entries, PROTOCOL))
+        await wire.send(
+            PutCopy(CopyRef(CopyKey(1, 0, 5), SIZE, facts.root_hash), facts.entries, PROTOCOL)
+        )
         accept = await wire.receive(SendStripes)
         assert isinstance(accept, SendStripes)
 

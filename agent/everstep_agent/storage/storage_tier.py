@@ -15,8 +15,8 @@ from everstep_agent.storage.worker.messages import (
 from everstep_agent.storage.worker_process import StorageRefusedError
 from everstep_agent.vault.memory.allocator import AllocationRequest, Allocator
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
-from everstep_agent.vault.snapshots.file_tier import BadFileError, FileName
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
+from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.manifest import check_in_parts
 from everstep_proto.generated import fleet_pb2
 
@@ -28,7 +28,7 @@ class StorageTier:
         self._target = storage_target
         self._allocator = allocator
 
-    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileName, ...]:
+    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileCopy, ...]:
         """See FileTier."""
         key = StepKey(step.generation, step.step)
         seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)
@@ -40,45 +40,42 @@ class StorageTier:
         if step.manifest_hash and found != step.manifest_hash:
             raise BadFileError(f"the manifest of {key} is not the one that was written")
         return tuple(
-            FileName(
-                CopyKey(key.generation, file.rank, key.step),
-                file.size_bytes,
-                file.root_hash,
-                file.layout,
+            FileCopy(
+                CopyRef(_copy_key(key, file.rank), file.size_bytes, file.root_hash), file.layout
             )
             for file in seen.manifest.files
         )
 
-    async def manifest(self, name: FileName) -> CopyManifest:
+    async def manifest(self, copy: CopyRef) -> CopyManifest:
         """See FileTier."""
-        request = DescribeFile(self._target.location, step_of(name.key), name.key.rank)
+        request = DescribeFile(self._target.location, step_of(copy.key), copy.key.rank)
         try:
             found = (await self._target.workers.ask(request, FileDescribed)).description
         except StorageRefusedError as error:
             raise BadFileError(str(error)) from error
         if found is None:
             # Whoever named it had seen it: that it is gone, or short, is news.
-            raise BadFileError(f"there is no whole file of {name.key}")
-        if (found.root_hash, found.size_bytes) != (name.root_hash, name.size_bytes):
-            raise BadFileError(f"the file of {name.key} is of another copy")
+            raise BadFileError(f"there is no whole file of {copy.key}")
+        if (found.root_hash, found.size_bytes) != (copy.root_hash, copy.size_bytes):
+            raise BadFileError(f"the file of {copy.key} is of another copy")
         checked = await run_in_slices(check_in_parts(found.entries, found.size_bytes))
         if checked.problem:
             raise BadFileError(checked.problem)
-        return CopyManifest(name.key, found.size_bytes, found.root_hash, found.entries)
+        return CopyManifest(copy.key, found.size_bytes, found.root_hash, found.entries)
 
-    async def load(self, facts: CopyManifest) -> Region:
+    async def load(self, manifest: CopyManifest) -> Region:
         """See FileTier."""
-        place, key = self._target.location, facts.key
-        request = FillCopy(place, step_of(key), key.rank, facts.root_hash)
+        place, key = self._target.location, manifest.key
+        request = FillCopy(place, step_of(key), key.rank, manifest.root_hash)
         demand = AllocationRequest(
-            self._target.workers.user.uid, 1, facts.size_bytes, "everstep-stored"
+            self._target.workers.user.uid, 1, manifest.size_bytes, "everstep-stored"
         )
         (region,) = await self._allocator.allocate(demand)
         # Another process has it mapped until it has answered: it is never used for anything else.
         region.lent = True
         try:
             filled = await self._target.workers.ask(request, CopyFilled, [region.fd])
-            if filled.description.entries != facts.entries:
+            if filled.description.entries != manifest.entries:
                 raise BadFileError(f"the file of {key} changed while it was read")
         except StorageRefusedError as error:
             region.release()
@@ -87,3 +84,7 @@ class StorageTier:
             region.release()
             raise
         return region
+
+
+def _copy_key(step: StepKey, rank: int) -> CopyKey:
+    return CopyKey(step.generation, rank, step.step)

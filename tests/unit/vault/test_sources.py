@@ -11,10 +11,9 @@ from everstep_agent.vault.restore.sources import (
     sources_of_plan,
     without_other_ranks,
 )
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, LayoutCache
-from everstep_agent.vault.snapshots.file_tier import FileName
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef, LayoutCache
+from everstep_agent.vault.snapshots.file_tier import FileCopy
 from everstep_agent.vault.snapshots.manifest import Layout, layout_of
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_common.long_frames import finish
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
@@ -153,7 +152,7 @@ def test_ranks_that_the_plan_does_not_name_take_the_only_part_there_is() -> None
 
 
 def test_the_files_of_a_stored_step_are_sources_of_shared_storage() -> None:
-    (source,) = sources_in_storage([FileName(CopyKey(1, 0, 5), 10, b"r", b"layout")])
+    (source,) = sources_in_storage([FileCopy(CopyRef(CopyKey(1, 0, 5), 10, b"r"), b"layout")])
     assert (source.tier, source.part) == (SourceTier.SHARED_STORAGE, b"layout")
     assert str(source) == "shared storage"
 

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
 from everstep_agent.vault.transfer.messages import GetCopy, PutCopy, SendStripes
 from everstep_agent.vault.transfer.transport import PlainTransport
@@ -40,8 +41,8 @@ def test_both_ends_with_the_key_understand_each_other() -> None:
     async def talk() -> None:
         client, server = _pair()
         assert await _open(client, server, KEY) == (None, "demo")
-        await client.send(GetCopy(1, 2, 3, 4, b"r"))
-        assert await server.receive(PutCopy, GetCopy) == GetCopy(1, 2, 3, 4, b"r")
+        await client.send(GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r")))
+        assert await server.receive(PutCopy, GetCopy) == GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r"))
         await server.send(SendStripes())
         assert await client.receive(SendStripes) == SendStripes()
         client.close()
@@ -66,11 +67,11 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
     async def talk() -> None:
         client, server = _pair()
         await _open(client, server, KEY)
-        await client.send(GetCopy(1, 2, 3, 4, b"r"))
+        await client.send(GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r")))
         frame = server.transport.socket.recv(4096)
         if again:
             client.transport.socket.sendall(frame)
-            assert await server.receive(GetCopy) == GetCopy(1, 2, 3, 4, b"r")
+            assert await server.receive(GetCopy) == GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r"))
         client.transport.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
         with pytest.raises(BulkError, match="changed on its way"):
             await server.receive(GetCopy)
@@ -99,7 +100,7 @@ def test_an_end_that_reads_nothing_does_not_hold_the_other() -> None:
 
         async def flood() -> None:
             while True:
-                await wire.send(GetCopy(1, 2, 3, 4, bytes(100_000)))
+                await wire.send(GetCopy(CopyRef(CopyKey(1, 2, 3), 4, bytes(100_000))))
 
         with pytest.raises(TimeoutError):
             await flood()

@@ -24,7 +24,6 @@ from everstep_agent.vault.transfer.messages import (
     Refusal,
     SendStripes,
 )
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.vault_context import VaultContext
 
 # What the controller takes in 32 bits, and what leaves room to count on in 64.
@@ -42,7 +41,7 @@ class ReplicaReceiver:
 
     async def receive(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         """Take a replica, or say why not. Raises OSError."""
-        key = CopyKey(put.generation, put.rank, put.step)
+        key = put.copy.key
         turn = self._turns[vault.job, key]
         turn.waiting += 1
         try:
@@ -54,25 +53,22 @@ class ReplicaReceiver:
                 self._turns.pop((vault.job, key), None)
 
     async def _receive_one(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
-        key = CopyKey(put.generation, put.rank, put.step)
+        copy, key = put.copy, put.copy.key
         reason = _problem(put) or vault.replica_refusal(key) or await _wrong_manifest(put)
         if reason:
             await connection.send(Refusal(reason))
             return
         present = vault.holdings.replicas.get(key)
-        if present is not None and present.manifest.root_hash == put.root_hash:
-            await connection.send(CopyStored(put.root_hash))
+        if present is not None and present.manifest.root_hash == copy.root_hash:
+            await connection.send(CopyStored(copy.root_hash))
             return
-        expected = CopyRef(key, put.size_bytes, put.root_hash)
-        if reason := await admission_refusal(vault, expected):
+        if reason := await admission_refusal(vault, copy):
             await connection.send(Refusal(reason))
             return
-        vault.tasks.track_transfer(put.generation)
-        manifest = CopyManifest(key, put.size_bytes, put.root_hash, put.entries)
+        vault.tasks.track_transfer(key.generation)
+        manifest = CopyManifest(key, copy.size_bytes, copy.root_hash, put.entries)
         try:
-            incoming = await vault.receive_buffers.open_copy(
-                expected, f"everstep-replica-{put.rank}"
-            )
+            incoming = await vault.receive_buffers.open_copy(copy, f"everstep-replica-{key.rank}")
         except MemoryShortError as error:
             if exceeds_one_member(vault, key):
                 report_shortage(vault)
@@ -129,14 +125,15 @@ class ReplicaReceiver:
 def _problem(put: PutCopy) -> str | None:
     if put.protocol != PROTOCOL:
         return f"transfers of version {put.protocol} are not taken here, only {PROTOCOL}; upgrade"
-    most = ((put.rank, _RANK_MAX), (put.generation, _STEP_MAX), (put.step, _STEP_MAX))
+    key = put.copy.key
+    most = ((key.rank, _RANK_MAX), (key.generation, _STEP_MAX), (key.step, _STEP_MAX))
     if not all(0 <= number <= limit for number, limit in most):
         return "a replica of a rank, step or generation that cannot be"
     return None
 
 
 async def _wrong_manifest(put: PutCopy) -> str | None:
-    return (await run_in_slices(check_in_parts(put.entries, put.size_bytes))).problem
+    return (await run_in_slices(check_in_parts(put.entries, put.copy.size_bytes))).problem
 
 
 class _Turn:

@@ -10,9 +10,8 @@ import logging
 
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import AllocationRequest
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.snapshots.holdings import RankMemory
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ import logging
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.replication.transfer_registry import ServedTransfer, TransferRegistry
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
-from everstep_agent.vault.snapshots.file_tier import FileName
+from everstep_agent.vault.snapshots.copies import CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.holdings import PinnedCopy
 from everstep_agent.vault.transfer.connection import BulkConnection
 from everstep_agent.vault.transfer.engine import OutgoingCopy, StripeQueue
@@ -21,7 +20,6 @@ from everstep_agent.vault.transfer.messages import (
     Refusal,
     SendStripes,
 )
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.transfer.stripes import missing_stripes
 from everstep_agent.vault.vault_context import VaultContext
 
@@ -42,17 +40,15 @@ class CopySender:
     ) -> None:
         """Say what is in each copy. Raises OSError."""
         for wanted in request.copies[:_MANIFESTS_MAX]:
-            manifest = await self._find_manifest(vault, _expected(wanted))
+            manifest = await self._find_manifest(vault, wanted)
             if manifest is None:
                 await connection.send(Refusal(f"{self._context.node} has no such copy"))
             else:
-                await connection.send(
-                    ManifestReply(manifest.size_bytes, manifest.root_hash, manifest.entries)
-                )
+                await connection.send(ManifestReply(manifest.ref, manifest.entries))
 
     async def send_copy(self, connection: BulkConnection, vault: JobVault, get: GetCopy) -> None:
         """Send a copy from memory, or from this node's own disk. Raises OSError."""
-        expected = _expected(get)
+        expected = get.copy
         pinned = vault.holdings.pin(expected.key)
         if pinned is not None and pinned.manifest.root_hash != expected.root_hash:
             pinned.release()
@@ -72,9 +68,7 @@ class CopySender:
         transfer = ServedTransfer(
             vault.job, manifest.key, lambda one: self._context.outgoing.send(one, outgoing)
         )
-        await connection.send(
-            CopyOffer(manifest.size_bytes, manifest.root_hash, manifest.entries, transfer.nonce)
-        )
+        await connection.send(CopyOffer(manifest.ref, manifest.entries, transfer.nonce))
         async with asyncio.timeout(patience_s):
             accept = await connection.receive(SendStripes)  # when the other end has the memory
         assert isinstance(accept, SendStripes)
@@ -95,9 +89,8 @@ class CopySender:
                 return manifest
         if vault.files is None:
             return None
-        name = FileName(expected.key, expected.size_bytes, expected.root_hash)
         try:
-            return await vault.files.manifest(name)
+            return await vault.files.manifest(expected)
         except OSError as error:
             logger.info("file of %s: %s", expected.key, error or "no answer")
             return None
@@ -113,8 +106,3 @@ class CopySender:
             logger.warning("file of %s: %s", expected.key, error or "no answer")
             return None
         return PinnedCopy(manifest, region, True, True, region.release)
-
-
-def _expected(get: GetCopy) -> CopyRef:
-    key = CopyKey(get.generation, get.rank, get.step)
-    return CopyRef(key, get.size_bytes, get.root_hash)

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.restore.plan_contents import file_name
 from everstep_agent.vault.restore.sources import CopySource, SourceTier
-from everstep_agent.vault.snapshots.copies import CopyManifest
+from everstep_agent.vault.snapshots.copies import CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.file_tier import BadFileError
 from everstep_agent.vault.transfer.client import MismatchError, get_copy
 from everstep_agent.vault.transfer.min_rate import SlowSourceError
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_agent.vault.verification import hash_in_parallel
 
 logger = logging.getLogger(__name__)
@@ -120,7 +118,7 @@ class CopyFetcher:
         if vault.files is None:
             raise FileNotFoundError("this node has no storage for the job")
         try:
-            manifest = await vault.files.manifest(file_name(source))
+            manifest = await vault.files.manifest(source.copy)
             region = await vault.files.load(manifest)
         except BadFileError as error:
             vault.report_bad_copy(f"{source.copy.key} in {source} is bad: {error}")

@@ -9,10 +9,8 @@ from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.restore.sources import CopySource
 from everstep_agent.vault.snapshots.copies import CopyManifest
-from everstep_agent.vault.snapshots.file_tier import FileName
 from everstep_agent.vault.snapshots.manifest import names_in_parts
 from everstep_agent.vault.transfer.client import get_manifests
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_common.trainer_messages import Entry
 
 logger = logging.getLogger(__name__)
@@ -112,7 +110,7 @@ class PlanContents:
         files = self._vault.files
         if files is None:
             raise FileNotFoundError("this node has no storage for the job")
-        return await files.manifest(file_name(source))
+        return await files.manifest(source.copy)
 
     async def _index_names(self) -> None:
         """What is known counts from now on."""
@@ -127,9 +125,3 @@ class PlanContents:
         if manifest is not None:
             self._parts[source.part] = manifest.entries
         return manifest is not None
-
-
-def file_name(source: CopySource) -> FileName:
-    """Return a source as the storage knows it."""
-    wanted: CopyRef = source.copy
-    return FileName(wanted.key, wanted.size_bytes, wanted.root_hash, source.layout)

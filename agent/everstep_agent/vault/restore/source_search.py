@@ -17,7 +17,6 @@ from everstep_agent.vault.restore.sources import (
 )
 from everstep_agent.vault.snapshots.file_tier import BadFileError
 from everstep_agent.vault.snapshots.manifest import names_in_parts
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
 from everstep_common.long_frames import Parts
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
@@ -46,10 +45,7 @@ class SourceSearch:
         self._own: dict[bytes, bytes] = {}
         self._contents = contents
         self._plan = plan
-        held = [
-            CopyRef(manifest.key, manifest.size_bytes, manifest.root_hash)
-            for manifest, _ in vault.holdings.manifests()
-        ]
+        held = [manifest.ref for manifest, _ in vault.holdings.manifests()]
         self.sources = sources_of_plan(plan.sources, held, vault.context.node)
         self._storage_asked = False
         self._problems: list[str] = []

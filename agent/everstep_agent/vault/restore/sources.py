@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
-from everstep_agent.vault.snapshots.copies import CopyKey
-from everstep_agent.vault.snapshots.file_tier import FileName
-from everstep_agent.vault.transfer.receive_buffers import CopyRef
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.snapshots.file_tier import FileCopy
 from everstep_common.long_frames import Parts
 from everstep_proto.generated import fleet_pb2
 
@@ -70,16 +69,9 @@ def _named(one: fleet_pb2.ShardSource, wanted: CopyRef, here: str) -> CopySource
     return CopySource(tier, wanted, one.layout) if one.on_disk else None
 
 
-def sources_in_storage(files: Iterable[FileName]) -> list[CopySource]:
+def sources_in_storage(files: Iterable[FileCopy]) -> list[CopySource]:
     """Return the files of a stored step as sources."""
-    return [
-        CopySource(
-            SourceTier.SHARED_STORAGE,
-            CopyRef(file.key, file.size_bytes, file.root_hash),
-            file.layout,
-        )
-        for file in files
-    ]
+    return [CopySource(SourceTier.SHARED_STORAGE, file.copy, file.layout) for file in files]
 
 
 def own_parts(sources: Iterable[CopySource], rank: int) -> dict[bytes, bytes]:

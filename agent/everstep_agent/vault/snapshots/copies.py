@@ -21,6 +21,15 @@ class CopyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRef:
+    """One copy by its bytes: whatever has this hash is as good."""
+
+    key: CopyKey
+    size_bytes: int
+    root_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class CopyManifest:
     """A verified copy: its hash, its size, and where each logical shard lies in it."""
 
@@ -28,6 +37,11 @@ class CopyManifest:
     size_bytes: int
     root_hash: bytes
     entries: tuple[Entry, ...]
+
+    @property
+    def ref(self) -> CopyRef:
+        """Return the copy without its shards."""
+        return CopyRef(self.key, self.size_bytes, self.root_hash)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.copies import CopyManifest, CopyRef
 from everstep_proto.generated import fleet_pb2
 
 
@@ -13,13 +13,11 @@ class BadFileError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class FileName:
-    """A copy in a file, as a step's manifest or the controller names it; no shards yet."""
+class FileCopy:
+    """A copy in a file of a whole step, and which part of the state it is."""
 
-    key: CopyKey
-    size_bytes: int
-    root_hash: bytes
-    layout: bytes = b""
+    copy: CopyRef
+    layout: bytes
 
 
 class FileTier(Protocol):
@@ -29,7 +27,7 @@ class FileTier(Protocol):
     the tier's own deadline: TimeoutError, an OSError. A method may be cancelled at any await.
     """
 
-    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileName, ...]:
+    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileCopy, ...]:
         """Return every rank's file of a whole step in shared storage.
 
         The manifest of the step has been read and has ``step.manifest_hash``.
@@ -37,18 +35,18 @@ class FileTier(Protocol):
         """
         ...
 
-    async def manifest(self, name: FileName) -> CopyManifest:
+    async def manifest(self, copy: CopyRef) -> CopyManifest:
         """Return which shards a file has, and where each lies in what ``load`` gives.
 
         The file may be one of ``stored``, or one that this node wrote and reported as a copy on
         disk. ``root_hash`` and ``size_bytes`` of the answer are those of the memory that ``load``
         gives, not of the file. Raises OSError, and BadFileError when the file says otherwise than
-        ``name``.
+        ``copy``.
         """
         ...
 
-    async def load(self, facts: CopyManifest) -> Region:
-        """Return new memory with the copy in its first ``facts.size_bytes``; the caller drops it.
+    async def load(self, manifest: CopyManifest) -> Region:
+        """Return new memory with the copy at its beginning; the caller releases it.
 
         It comes from the allocator and is counted there; nobody has it mapped for writing any
         more, in whatever process. The bytes are not believed: the caller freezes and hashes them.

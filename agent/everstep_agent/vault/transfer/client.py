@@ -8,7 +8,7 @@ from typing import Any
 from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.manifest import check_in_parts
 from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
 from everstep_agent.vault.transfer.engine import OutgoingCopy, StripeQueue, TransferEngine
@@ -29,7 +29,7 @@ from everstep_agent.vault.transfer.messages import (
     TransferJoined,
     transfer_token,
 )
-from everstep_agent.vault.transfer.receive_buffers import CopyRef, ReceiveBuffers
+from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
 from everstep_agent.vault.transfer.remote_agent import (
     RemoteAgent,
     TransferRefusedError,
@@ -118,17 +118,7 @@ async def put_copy(
     connection = await connect(remote, engine.timeout_s)
     try:
         key, size = manifest.key, manifest.size_bytes
-        await connection.send(
-            PutCopy(
-                key.generation,
-                key.rank,
-                key.step,
-                size,
-                manifest.root_hash,
-                manifest.entries,
-                PROTOCOL,
-            )
-        )
+        await connection.send(PutCopy(manifest.ref, manifest.entries, PROTOCOL))
         said = await receive_answer(
             connection, _PATIENCE * engine.timeout_s, SendStripes, CopyStored
         )
@@ -155,12 +145,10 @@ async def get_copy(
     """
     connection = await connect(remote, engine.timeout_s)
     try:
-        await connection.send(_get(expected))
+        await connection.send(GetCopy(expected))
         offer = await receive_answer(connection, _PATIENCE * engine.timeout_s, CopyOffer)
         assert isinstance(offer, CopyOffer)
-        manifest = await _checked(
-            ManifestReply(offer.size_bytes, offer.root_hash, offer.entries), expected
-        )
+        manifest = await _checked(ManifestReply(offer.copy, offer.entries), expected)
         incoming = await buffers.open_copy(expected, f"everstep-fetched-{expected.key.rank}")
         incoming.watch = engine.min_rate.start_watch() if engine.min_rate else None
         try:
@@ -185,7 +173,7 @@ async def get_manifests(
     connection = await connect(remote, timeout_s)
     found = {}
     try:
-        await connection.send(GetManifests(tuple(map(_get, copies))))
+        await connection.send(GetManifests(tuple(copies)))
         for expected in copies:
             async with asyncio.timeout(_PATIENCE * timeout_s):
                 said = await connection.receive(ManifestReply, Refusal)
@@ -205,9 +193,9 @@ async def _proven(
     root_hash = incoming.received_root_hash()
     region = buffers.take_region(incoming)
     try:
-        if root_hash != incoming.root_hash:
+        if root_hash != incoming.copy.root_hash:
             await connection.send(HashMismatch(root_hash))
-            raise MismatchError(f"{incoming.key} arrived changed")
+            raise MismatchError(f"{incoming.copy.key} arrived changed")
         await connection.send(CopyStored(root_hash))
         await engine.threads.run(region.freeze)  # the kernel looks at every page
         region.verified_hash = root_hash
@@ -217,16 +205,11 @@ async def _proven(
     return region
 
 
-def _get(expected: CopyRef) -> GetCopy:
-    key = expected.key
-    return GetCopy(key.generation, key.rank, key.step, expected.size_bytes, expected.root_hash)
-
-
 async def _checked(found: ManifestReply, expected: CopyRef) -> CopyManifest:
-    key = expected.key
-    if (found.root_hash, found.size_bytes) != (expected.root_hash, expected.size_bytes):
+    key, size = expected.key, expected.size_bytes
+    if found.copy != expected:
         raise TransferRefusedError(f"the copy of {key} that is there is a different one")
-    checked = await run_in_slices(check_in_parts(found.entries, found.size_bytes))
+    checked = await run_in_slices(check_in_parts(found.entries, size))
     if checked.problem:
         raise TransferRefusedError(f"the manifest of {key} is wrong: {checked.problem}")
-    return CopyManifest(key, found.size_bytes, found.root_hash, found.entries)
+    return CopyManifest(key, size, expected.root_hash, found.entries)

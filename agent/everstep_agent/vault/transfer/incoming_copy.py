@@ -5,7 +5,7 @@ from threading import Lock
 
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyRef
 from everstep_agent.vault.snapshots.hashing import root_of
 from everstep_agent.vault.transfer.connection import BulkError
 from everstep_agent.vault.transfer.min_rate import RateWatch
@@ -18,10 +18,8 @@ class IncomingCopy:
     Threads fill it; each works on a stripe that it has claimed.
     """
 
-    def __init__(self, key: CopyKey, root_hash: bytes, size_bytes: int, region: Region) -> None:
-        self.key = key
-        self.root_hash = root_hash
-        self.size_bytes = size_bytes
+    def __init__(self, copy: CopyRef, region: Region) -> None:
+        self.copy = copy
         self.region = region
         # The pages that it is to get as bytes arrive; None: they are there.
         self.pages: HugePages | None = None
@@ -29,7 +27,7 @@ class IncomingCopy:
         self.watch: RateWatch | None = None
         # Who takes the memory over when nobody uses it any more.
         self.recycle: Callable[[Region], bool] | None = None
-        self._stripes = cut_stripes(size_bytes)
+        self._stripes = cut_stripes(copy.size_bytes)
         self._digests: dict[int, bytes] = {}
         self._claimed: set[int] = set()
         self._lock = Lock()
@@ -70,4 +68,4 @@ class IncomingCopy:
         """Return the root hash of the complete copy."""
         with self._lock:
             digests = [self._digests[stripe.index] for stripe in self._stripes]
-        return root_of(digests, self.size_bytes)
+        return root_of(digests, self.copy.size_bytes)

@@ -13,7 +13,7 @@ A Refusal may take the place of every answer.
 import hmac
 from dataclasses import dataclass
 
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_common.trainer_messages import Entry
 
 # Whose Put is followed by stripes.
@@ -26,11 +26,7 @@ JOINED_STREAMS_MAX = 15
 class PutCopy:
     """The client wants to store a replica here."""
 
-    generation: int
-    rank: int
-    step: int
-    size_bytes: int
-    root_hash: bytes
+    copy: CopyRef
     entries: tuple[Entry, ...]
     # An agent from before stripes says nothing, and would take their numbers for bytes.
     protocol: int = 1
@@ -40,11 +36,7 @@ class PutCopy:
 class GetCopy:
     """The client wants this copy from here."""
 
-    generation: int
-    rank: int
-    step: int
-    size_bytes: int
-    root_hash: bytes
+    copy: CopyRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,7 @@ class JoinTransfer:
 class GetManifests:
     """The client wants to know what is in these copies."""
 
-    copies: tuple[GetCopy, ...]
+    copies: tuple[CopyRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +79,7 @@ class CopyStored:
 class CopyOffer:
     """The copy is here; further connections may join under the nonce."""
 
-    size_bytes: int
-    root_hash: bytes
+    copy: CopyRef
     entries: tuple[Entry, ...]
     nonce: bytes
 
@@ -97,8 +88,7 @@ class CopyOffer:
 class ManifestReply:
     """What is in a copy."""
 
-    size_bytes: int
-    root_hash: bytes
+    copy: CopyRef
     entries: tuple[Entry, ...]
 
 

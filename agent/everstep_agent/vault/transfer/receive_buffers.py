@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from everstep_agent.vault.memory.allocator import AllocationRequest, Allocator, Requester
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES
 from everstep_agent.vault.memory.region import Region
-from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
 
 # Regions that wait for the next replica; a rank's replicas take turns in two or three. When a step
@@ -15,15 +14,6 @@ from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
 _SPARES_MAX = 32
 # Behind a replica in memory of an earlier one; cleared in a fifth of a millisecond.
 _REST_BYTES_MAX = HUGE_PAGE_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class CopyRef:
-    """The copy that is to come."""
-
-    key: CopyKey
-    size_bytes: int
-    root_hash: bytes
 
 
 class ReceiveBuffers:
@@ -90,7 +80,7 @@ class ReceiveBuffers:
             requester = self._requester()
             request = AllocationRequest(requester.uid, 1, expected.size_bytes, name, requester.job)
             region = await self._allocator.allocate_unpopulated(request)
-        incoming = IncomingCopy(expected.key, expected.root_hash, expected.size_bytes, region)
+        incoming = IncomingCopy(expected, region)
         incoming.pages = None if used else self._allocator.pages
         incoming.recycle = self._recycle
         return incoming
@@ -108,7 +98,7 @@ class ReceiveBuffers:
         if not incoming.received_bytes:
             self.take_region(incoming).release()
             return
-        expected = CopyRef(incoming.key, incoming.size_bytes, incoming.root_hash)
+        expected = incoming.copy
         timer = asyncio.get_running_loop().call_later(self._kept_s, self._expire_partial, expected)
         self._partial[expected] = (incoming, timer)
 
