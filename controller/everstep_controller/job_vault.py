@@ -102,9 +102,9 @@ class JobVault:
     def adopt_plan(self, record: JobRecord, state: State) -> bool:
         """Take over the ring of a generation that was started; return whether it is another."""
         runs = record.state in ACTIVE or record.state is JobState.STOPPING
-        if not runs or record.generation == self.generation:
+        if not runs or record.generation.number == self.generation:
             return False
-        self.generation, self.members = record.generation, tuple(record.members)
+        self.generation, self.members = record.generation.number, tuple(record.generation.members)
         self.world_size = record.world_size
         self._make_ring(state)
         self.spare_memory, self.keeper = None, ""
@@ -128,7 +128,7 @@ class JobVault:
         sight = self.sight(record, state, now_ns)
         self.publish = self.persisting.look(sight)
         wish = record.planned
-        held = wish is not None and record.generation == self.generation
+        held = wish is not None and record.generation.number == self.generation
         self.hold_after = wish.after_step if wish is not None and held else None
         self._look_ahead(record, state)
         self._look_for_spares(record)
@@ -157,11 +157,11 @@ class JobVault:
 
     def _look_for_keeper(self, record: JobRecord, state: State) -> None:
         # While it stops, nothing is freed that was kept while it ran.
-        runs = record.generation == self.generation and record.state in ACTIVE
+        runs = record.generation.number == self.generation and record.state in ACTIVE
         if len(self.members) == 1 and runs:
             self.keeper = keeper_of(record, state, self.keeper, self.holders)
             self.targets = {self.members[0]: self.keeper} if self.keeper else {}
-            self.begun_from = record.sources
+            self.begun_from = record.generation.sources
 
     def _look_for_spares(self, record: JobRecord) -> None:
         waiting = spares_of(record).difference(self.holders, (self.keeper,))
@@ -170,7 +170,7 @@ class JobVault:
             copies = self.catalogue.steps(self.generation).get(self.recoverable.step or 0)
             if copies is not None and self.recoverable.step is not None:
                 size = copy_bytes_max(copies)
-                self.spare_memory = SpareMemory(size, record.processes_per_node)
+                self.spare_memory = SpareMemory(size, record.spec.processes_per_node)
         if self.spare_memory is None:
             # Without it, what a spare would be told is what members are told.
             waiting, self.ahead = frozenset(), {}
@@ -205,7 +205,7 @@ class JobVault:
         )
 
     def _learn(self, record: JobRecord) -> None:
-        points = [p for p in record.branch if p.generation == self.generation]
+        points = [p for p in record.lineage.branch if p.generation == self.generation]
         layouts: Collection[str] = points[-1].layouts if points else ()
         if len(layouts) != len(self.learned) or not self.learned.issuperset(layouts):
             self.learned = frozenset(layouts)
@@ -218,7 +218,9 @@ class JobVault:
     def untold(self, record: JobRecord) -> StepRecoverable | None:
         """Return what is recoverable in the generation that runs, if the core does not know it."""
         step = self.recoverable.step
-        known = record.generation != self.generation or record.recoverable_step == step
+        known = (
+            record.generation.number != self.generation or record.lineage.recoverable_step == step
+        )
         if step is None or known or record.state not in ACTIVE:
             return None
         return StepRecoverable(self.job, self.generation, step)

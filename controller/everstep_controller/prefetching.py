@@ -47,10 +47,10 @@ def reachable(state: State) -> dict[str, str]:
 def suspects(record: JobRecord, state: State) -> list[str]:
     """Return the members that are silent; none when so many are that it is no fault of theirs."""
     # When a node dies, the collectives of the others fail: as a rule the job stops by then.
-    if record.state not in (JobState.STOPPING, *ACTIVE) or record.done:
+    if record.state not in (JobState.STOPPING, *ACTIVE) or record.ending.done:
         return []
-    silent = [name for name in record.members if _suspected(state.nodes[name], state)]
-    return silent if len(silent) == 1 or 2 * len(silent) <= len(record.members) else []
+    silent = [name for name in record.generation.members if _suspected(state.nodes[name], state)]
+    return silent if len(silent) == 1 or 2 * len(silent) <= len(record.generation.members) else []
 
 
 def _suspected(node: NodeRecord, state: State) -> bool:
@@ -76,12 +76,12 @@ def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[st
         there.pop(name, None)
     chosen = pick(catalogue, question(restore_point.choose_step(state, record), there)).candidate
     # What older generations made is fetched by the plan: ranks may have been others then.
-    if chosen is None or chosen.generation != record.generation or chosen.tier != "memory":
+    if chosen is None or chosen.generation != record.generation.number or chosen.tier != "memory":
         return {}
     for spare in takers.values():
         there.pop(spare, None)  # what has come already is no reason for another order
-    count = record.processes_per_node
-    ranks = {name: record.members.index(name) * count for name in takers}
+    count = record.spec.processes_per_node
+    ranks = {name: record.generation.members.index(name) * count for name in takers}
     copies = catalogue.steps(chosen.generation)[chosen.step].ordered()
     return {
         spare: Ahead(ranks[name], _sources(copies, range(ranks[name], ranks[name] + count), there))
@@ -92,24 +92,26 @@ def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[st
 def _takers(record: JobRecord, state: State, silent: Collection[str]) -> Mapping[str, str]:
     """Return the spares that would take places, by the members that they take them of."""
     leaving = {*silent, *_left(record, state)}
-    if not leaving or not frozenset(record.launchers).difference(record.members):
+    if not leaving or not frozenset(record.launchers).difference(record.generation.members):
         return {}
     able = [
         placement.Candidate(node.name, node.domain, planning.distrust(node))
         for node in planning.trusted(state, record)
         if node.name not in silent
     ]
-    domains = {name: state.nodes[name].domain for name in record.members}
-    seating = placement.seat(record.members, domains, able, record.nodes_max, record.replica_nodes)
+    domains = {name: state.nodes[name].domain for name in record.generation.members}
+    seating = placement.seat(
+        record.generation.members, domains, able, record.spec.nodes_max, record.spec.replica_nodes
+    )
     return {name: spare for name, spare in seating.replaced.items() if name in leaving}
 
 
 def _left(record: JobRecord, state: State) -> list[str]:
     """Return the members that a job which stops will leave, if it finds others."""
-    ends = record.done or record.ending or record.closing
+    ends = record.ending.done or record.ending.wanted or record.ending.closing
     if record.state is not JobState.STOPPING or ends:
         return []
-    known = (state.nodes[name] for name in record.members)
+    known = (state.nodes[name] for name in record.generation.members)
     # One that is only not heard may be a candidate again before the plan is made.
     return [node.name for node in known if node.claims or node.gone or not node.missed]
 

@@ -139,9 +139,13 @@ class Controller:
             return None
         nodes = self._state().nodes
         # One that is away tells nothing now, and one that has finished nothing more.
-        telling = (n for n in record.members if nodes[n].connected and n not in record.finished)
+        telling = (
+            n
+            for n in record.generation.members
+            if nodes[n].connected and n not in record.generation.finished
+        )
         running = record.state is JobState.RUNNING
-        return Members(record.generation, tuple(telling), running)
+        return Members(record.generation.number, tuple(telling), running)
 
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""

@@ -24,7 +24,7 @@ def spares_of(record: JobRecord) -> frozenset[str]:
     """Return the nodes whose launchers wait while the job runs."""
     if record.state not in ACTIVE:
         return frozenset()
-    return frozenset(record.launchers).difference(record.members)
+    return frozenset(record.launchers).difference(record.generation.members)
 
 
 def keeper_of(record: JobRecord, state: State, before: str, holders: Collection[str]) -> str:
@@ -32,9 +32,9 @@ def keeper_of(record: JobRecord, state: State, before: str, holders: Collection[
 
     It stays who it was; a new one is best in another failure domain, and has some of it already.
     """
-    if len(record.members) != 1:
+    if len(record.generation.members) != 1:
         return ""
-    member, nodes = record.members[0], state.nodes
+    member, nodes = record.generation.members[0], state.nodes
     able = [
         name
         for name in spares_of(record)

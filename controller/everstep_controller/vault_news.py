@@ -106,12 +106,14 @@ class VaultNews:
         if last and last != vault.told:
             self._port.tell(vault.job, "NotStored", f"step {max(failures)[1]}: {last}")
         vault.told = last
-        if not record.closing or record.breakpoint_over:
+        if not record.ending.closing or record.ending.breakpoint_over:
             return
         sight = vault.sight(record, self._state(), self._port.now_ns())
         if sentence := vault.persisting.over(sight):
             missed = vault.persisting.missed(sight)
-            self._port.post(BreakpointReached(vault.job, record.generation, sentence, missed))
+            self._port.post(
+                BreakpointReached(vault.job, record.generation.number, sentence, missed)
+            )
 
 
 def _differing(job: str, step: int, one: int, other: int) -> str:

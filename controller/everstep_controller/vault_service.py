@@ -61,7 +61,7 @@ class VaultService:
             vault.sent.pop(node, None)
             if job not in known:
                 record = self._state().jobs.get(job)
-                vault.catalogue.replace(node, (), record.generation if record else 0)
+                vault.catalogue.replace(node, (), record.generation.number if record else 0)
                 vault.holders.discard(node)
                 vault.stand_by(node, None)
             self._refresh_soon(job)

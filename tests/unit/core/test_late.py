@@ -105,7 +105,7 @@ def test_a_node_that_was_cut_off_is_told_which_of_its_launchers_are_late() -> No
     before, job = story.next_runs()
     seen = JobOnNode("j", 1, True, 1, before)
     assert [end.job_id for end in _ends(story.hello("n1", seen))] == [before]
-    own = JobOnNode("j", job.generation, True, job.generation, job.job_id)
+    own = JobOnNode("j", job.generation.number, True, job.generation.number, job.job_id)
     assert not _ends(story.hello("n2", own))
 
 
