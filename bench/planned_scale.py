@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from scale_fleet import Bench
 from table import Row, arguments, row, show
 
-from everstep_common.findings import Finding, Severity
+from everstep_common.judging.findings import Finding, Severity
 from everstep_controller.core import events
 from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.planned import restarts

@@ -12,13 +12,13 @@ from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.vault.messages import Report
+from everstep_controller.core.vault.replication import watched_peers
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages
-from everstep_controller.replica_ring import watched_peers
 from everstep_controller.runtime import Runtime
 from everstep_controller.samples import SampleError, SampleRing
-from everstep_controller.vault_messages import Report
 from everstep_controller.vault_service import VaultService
 from everstep_proto.convert import WireError, stamp_from_wire
 from everstep_proto.generated import fleet_pb2

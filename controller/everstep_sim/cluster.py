@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import Origin

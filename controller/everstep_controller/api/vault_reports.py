@@ -8,7 +8,7 @@ from everstep_controller.api.record_context import TEXT_MAX
 from everstep_controller.core.model.lineage import DataRange, StoredStep
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.vault_messages import Report, Standbys
+from everstep_controller.core.vault.messages import Report, Standbys
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import InjectionState, Origin

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.job import JobState

@@ -1,5 +1,6 @@
 """Admission: which launchers take part in a job, and what a new job begins with."""
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.jobs import ending, identity, membership, orders
@@ -96,7 +97,7 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
     membership.adopt_generation(turn, job, event.running_generation)
     if event.running_generation:  # it runs on, and this controller has not heard of it
         job.lineage.skipped = list(event.skipped)
-    job.ledger.enter(turn.now_ns, "init.queue")
+    job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     turn.state.jobs[event.job] = job
     return job
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
 from everstep_controller.core.jobs import lifecycle, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
@@ -105,6 +106,6 @@ def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     )
     job.generation.start_reason = event.reason
     job.lineage.started = True
-    job.ledger.enter(event.decided_ns, lifecycle.category(job, "inc.drain"))
-    job.ledger.enter(event.at_ns, lifecycle.category(job, "inc.env"))
+    job.ledger.enter(event.decided_ns, lifecycle.category(job, Category.DRAIN))
+    job.ledger.enter(event.at_ns, lifecycle.category(job, Category.ENV))
     lifecycle.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {event.reason}")

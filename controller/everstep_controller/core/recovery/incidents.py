@@ -3,6 +3,7 @@
 from bisect import insort
 from dataclasses import replace
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import GenerationStopped
 from everstep_controller.core.jobs import lifecycle, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
@@ -32,7 +33,7 @@ _WANTED = frozenset({"operator", "growth"})
 _OF_ITSELF = frozenset({"rollback", "launcher", "finding", "node"})
 
 # The ledger's word for what a job does that runs nothing.
-_PHASES = {JobState.STOPPING: "inc.drain", JobState.REPLANNING: "inc.schedule"}
+_PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHEDULE}
 
 # Who died first explains the rest; after so many ranks nobody reads on.
 DEATHS_MAX = 8
@@ -127,10 +128,9 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     turn.announce(
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
-    planned = incident.cause in lifecycle.PLANNED_CAUSES
-    job.ledger.fault(at_ns, turn.now_ns, incident.id, planned=planned)
+    job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
     lifecycle.move_job(turn, job, JobEvent.FAULT, message)
-    job.ledger.enter(turn.now_ns, lifecycle.category(job, "inc.drain"))
+    job.ledger.enter(turn.now_ns, lifecycle.category(job, Category.DRAIN))
     for member in job.generation.members:
         if member not in job.generation.stopped and member in turn.state.nodes:
             turn.actions.append(orders.stop(turn.state, job, member, job.generation.number))
