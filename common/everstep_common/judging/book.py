@@ -68,6 +68,11 @@ class FindingBook:
         """Return what is open, by its keys."""
         return tuple(self._open)
 
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing is open, and nothing on its way to be."""
+        return not self._open and not self._streaks
+
     def fatal_findings(self) -> tuple[Finding, ...]:
         """Return the open findings with which the node cannot train."""
         found = (known.finding for known in self._open.values())
