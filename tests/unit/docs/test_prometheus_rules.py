@@ -6,8 +6,8 @@ from pathlib import Path
 
 import everstep_controller.metrics
 from everstep_agent.jobs.metrics import JobsMetrics
+from everstep_controller.metrics import standby_metrics
 from everstep_controller.snapshot_metrics import snapshot_metrics
-from everstep_controller.standby_metrics import standby_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
