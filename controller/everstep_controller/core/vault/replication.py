@@ -10,8 +10,8 @@ from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.spares import spares_of
 
-# Of how many members a node keeps the replicas at most. An agent takes 64 connections at once: those
-# of four nodes with eight ranks and two streams each; and each waits longer for its turn on a link.
+# Of how many members a node keeps the replicas at most. An agent takes 64 connections at once:
+# those of four nodes with eight ranks and two streams each; and each waits longer for its turn.
 KEPT_MAX = 4
 
 
