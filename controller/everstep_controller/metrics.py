@@ -74,7 +74,7 @@ class ControllerCollector(Collector):
                 *_controller(state, counts),
                 *_nodes(state),
                 *_windows(state),
-                *_jobs(state, counts.now_ns),
+                *job_metrics(state, counts.now_ns),
                 *self._kept_ready(state, counts.now_ns),
             ]
 
@@ -145,7 +145,8 @@ def _windows(state: State) -> Iterator[Metric]:
     yield windows
 
 
-def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
+def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
+    """Yield the series of all jobs that have not ended."""
     running = [job for job in state.jobs.values() if job.state is not JobState.ENDED]
     states = GaugeMetricFamily(
         "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
