@@ -5,7 +5,7 @@ import dataclasses
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import dump_findings, load_findings
 from everstep_common.clock import Stamp
-from everstep_common.judging.book import Changes, FindingBook
+from everstep_common.judging.book import BookChanges, FindingBook
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
@@ -24,7 +24,7 @@ _RULE = CONDITIONS["LinkSlow"]
 _BOUNCING: list[Judgement] = [_SLOW if poll % 2 else _FAST for poll in range(100)]
 
 
-def _feed(book: FindingBook, *judgements: Judgement, now: Stamp = _NOW) -> list[Changes]:
+def _feed(book: FindingBook, *judgements: Judgement, now: Stamp = _NOW) -> list[BookChanges]:
     return [changes for one in judgements if (changes := book.enter_judgements([one], now))]
 
 
