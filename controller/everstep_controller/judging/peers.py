@@ -57,12 +57,13 @@ def spread_of(values: Values) -> Spread | None:
 
 
 def compare(
-    values: Values, uncertainty: Values, floor: float, *, only_above: bool = False
+    values: Values, uncertainty: Values | float, floor: float, *, only_above: bool = False
 ) -> PeerComparison | None:
     """Return who stands out; None when there are too few to tell, or so many that it is not they.
 
     A value stands out that is certainly ``floor`` and 6 robust standard deviations from the median
-    of all; it does not when it is certainly within half of that.
+    of all, ``uncertainty`` (0 where values are exact) taken off; it does not when it is certainly
+    within half of that.
     """
     spread = spread_of(values)
     if spread is None:
