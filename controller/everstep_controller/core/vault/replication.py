@@ -11,8 +11,8 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.spares import spares_of
 
 # Of how many members a node keeps the replicas at most. An agent takes 64 connections at once
-# (bulk/door.py): those of four nodes with eight ranks and two streams each; and each of them waits
-# longer for its turn on one link.
+# (its vault/replication/server.py): those of four nodes with eight ranks and two streams each; and
+# each of them waits longer for its turn on one link.
 KEPT_MAX = 4
 
 
