@@ -1,7 +1,7 @@
 """Carries out what the core decided: orders to nodes, timers, isolation drivers, choices."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -20,12 +20,12 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.sourcing import Sources, sources
-from everstep_controller.drivers.worker import DriverWorker
+from everstep_controller.core.vault.messages import Directive
+from everstep_controller.core.vault.sources import RestoreSources, group_sources
+from everstep_controller.drivers.worker import DriverWorkers
 from everstep_controller.fold import Turn
 from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
-from everstep_controller.vault_messages import Directive
 from everstep_controller.vault_service import VaultService, transfer_key
 
 
@@ -35,7 +35,7 @@ class Hands:
 
     sessions: Sessions
     timers: Timers
-    drivers: Mapping[str, DriverWorker]
+    drivers: DriverWorkers
     vault: VaultService
 
 
@@ -47,7 +47,7 @@ class Outward:
         self._secret = secret
         self._hands = hands
         # Of the job that was started last.
-        self._sources: Sources | None = None
+        self._sources: RestoreSources | None = None
 
     def act(self, wanted: Sequence[Action]) -> None:
         """Carry out actions in their order. One for a node that is away is due when it is back."""
@@ -60,7 +60,7 @@ class Outward:
             case actions.SetTimer():
                 hands.timers.set(action.timer, action.at_ns)
             case actions.ApplyIsolation() | actions.ReadIsolation():
-                self._call_driver(action)
+                hands.drivers.call(action)
             case actions.ChooseRecoveryStep():
                 hands.vault.choose(action)
             case actions.ConfirmSilence():
@@ -69,15 +69,6 @@ class Outward:
                 pass  # The runtime has told it already.
             case _:
                 self._order(action)
-
-    def _call_driver(self, action: actions.ApplyIsolation | actions.ReadIsolation) -> None:
-        driver = self._hands.drivers.get(action.driver)
-        if driver is None:
-            return  # It was configured when that was decided, and is not now.
-        if isinstance(action, actions.ApplyIsolation):
-            driver.apply(action.wanted)
-        else:
-            driver.read()
 
     def _order(self, action: actions.Order) -> None:
         job: str = getattr(action, "job", "")
@@ -91,8 +82,8 @@ class Outward:
         if not isinstance(action, actions.StartGeneration):
             return ()
         job = self._state().jobs[action.job]
-        if self._sources is None or self._sources.all is not job.sources:
-            self._sources = sources(job)
+        if self._sources is None or self._sources.all is not job.generation.sources:
+            self._sources = group_sources(job)
         return self._sources.of(action.node)
 
 

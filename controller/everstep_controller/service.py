@@ -21,20 +21,22 @@ from everstep_controller.core.events import (
     SettingsApplied,
     TimerDue,
 )
+from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.isolation import DriverRecord, Hold
-from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.table import configured_drivers
-from everstep_controller.drivers.worker import CoreLink, DriverWorker
+from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.fleet import Fleet, FleetParts
 from everstep_controller.fold import CoreFactory, Fold
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
+from everstep_controller.judge_runner import JudgeRunner
+from everstep_controller.judging.judge import Judge
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
 from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
-from everstep_controller.progress import Members, Progress
+from everstep_controller.own_findings import ShellTrouble
 from everstep_controller.runtime import Journaling, Runtime
 from everstep_controller.samples import SampleRing
 from everstep_controller.schedule import Chores, make_scheduler
@@ -55,6 +57,7 @@ class Options:
 
     core_factory: CoreFactory
     recover_by: str = ""
+    judges: tuple[Judge, ...] = ()
 
 
 class Controller:
@@ -75,17 +78,19 @@ class Controller:
         link = VaultLink(self._state, secret, sessions, runtime)
         vault = self._vault = VaultService(self._state, link)
         self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
-        self._drivers = self._driver_workers()
+        self._drivers = self._make_drivers()
         hands = Hands(sessions, self._timers, self._drivers, vault)
         self._outward = Outward(self._state, secret, hands)
-        progress = Progress(self._members, vault.recoverable_step)
+        progress = ProgressRows(
+            lambda job: reporters(self._fold.state, job), vault.recoverable_step
+        )
         self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
         samples, kernel = SampleRing(config.samples_window), KernelMessages()
         self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples, kernel))
         follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
         runtime.listen(follower.turned)
-        journal, history = self._journal, self._history
-        parts = ConsoleParts(runtime, sessions, kernel, history, vault, lambda: journal.full)
+        self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
+        parts = ConsoleParts(runtime, sessions, kernel, self._history, vault, self._trouble)
         self._server, self.port = make_server(
             config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
         )
@@ -95,8 +100,7 @@ class Controller:
         self._scheduler = make_scheduler(chores, config.snapshot_interval_s)
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
-        self._ticker: asyncio.Task[None] | None = None
-        self._driver_tasks: list[asyncio.Task[None]] = []
+        self._tickers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Take up work. Raises JournalFull, and OSError for the address of the metrics."""
@@ -106,7 +110,7 @@ class Controller:
         self.runtime.begin(journaling, self._outward.act, last_line)
         self.runtime.adopt(self._unrecorded)
         await self.runtime.submit(ControllerStarted(VERSION))
-        settings = replace(self._config.core.settings(), isolation_drivers=tuple(self._drivers))
+        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
         if settings != self._state().settings:
             await self.runtime.submit(SettingsApplied(settings))
         if self._recover_by:
@@ -115,20 +119,20 @@ class Controller:
         await self._server.start()
         self._start_metrics()
         self._scheduler.start()
-        self._driver_tasks = [
-            asyncio.create_task(worker.run(), name=f"isolation driver {name}")
-            for name, worker in self._drivers.items()
+        self._drivers.start()
+        judging = self._judging.run(self._config.judge_interval_s)
+        self._tickers = [
+            asyncio.create_task(self._tick(), name="progress ticker"),
+            asyncio.create_task(judging, name="judges"),
         ]
-        self._ticker = asyncio.create_task(self._tick(), name="progress ticker")
 
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for ticker in self._tickers:
+            ticker.cancel()
+        if self._tickers:
             self._scheduler.shutdown(wait=False)
-        for task in self._driver_tasks:
-            task.cancel()
-        await asyncio.gather(*self._driver_tasks, return_exceptions=True)
+        await self._drivers.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
         self._fleet.stop()
@@ -143,23 +147,10 @@ class Controller:
     def _state(self) -> State:
         return self._fold.state
 
-    def _members(self, job: str) -> Members | None:
-        record = self._state().jobs.get(job)
-        if record is None:
-            return None
-        nodes = self._state().nodes
-        # One that is away tells nothing now, and one that has finished nothing more.
-        telling = (n for n in record.members if nodes[n].connected and n not in record.finished)
-        running = record.state is JobState.RUNNING
-        return Members(record.generation, tuple(telling), running)
-
-    def _driver_workers(self) -> dict[str, DriverWorker]:
+    def _make_drivers(self) -> DriverWorkers:
         config, link = self._config.drivers, CoreLink(self._driver_record, self._report)
         drivers = configured_drivers(config, self._remembered_holds)
-        return {
-            name: DriverWorker(name, driver, link, config.timing())
-            for name, driver in drivers.items()
-        }
+        return DriverWorkers(drivers, link, config.timing())
 
     def _driver_record(self, driver: str) -> DriverRecord | None:
         # While the core acts on nothing, it takes no readings either.
@@ -200,6 +191,9 @@ class Controller:
             journal_full=self._journal.full is not None,
             now_ns=runtime.now_ns(),
         )
+
+    def _trouble(self) -> ShellTrouble:
+        return ShellTrouble(self._journal.full, self._judging.failures)
 
     async def _tick(self) -> None:
         while True:

@@ -16,7 +16,6 @@ from everstep_controller.core.jobs import (
     progress,
     stalling,
 )
-from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import (
@@ -87,9 +86,7 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state = turn.state
     state.term += 1
     state.findings.pop("event rejected", None)
-    node_jobs.index_jobs_by_node(state)
     stalling.controller_started(turn)
-    identity.number_jobs(state)
     isolation.restart_drivers(turn)
     for node in state.nodes.values():
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
@@ -143,7 +140,7 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, 0)
         own = job is not None and adoption.is_own(job, event.node, seen)
-        if seen.generation > max(known, job.generation if job else 0) and not own:
+        if seen.generation > max(known, job.generation.number if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
 
@@ -211,6 +208,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.FindingRaised: findings.finding_raised,
     events.FindingCleared: findings.finding_cleared,
     events.DriverReported: isolation.record_report,
+    events.VerdictChanged: findings.verdict_changed,
     events.CheckFinished: checks.record_check,
     events.OperatorIsolated: operators.operator_isolated,
     events.OperatorReleased: operators.operator_released,

@@ -6,11 +6,12 @@ again. Between calls the scheduler is read now and then, for others change it to
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from everstep_common.printable import printable
+from everstep_controller.core.actions import ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.model.isolation import (
     DriverRecord,
@@ -128,6 +129,46 @@ class DriverWorker:
         if error is not None:
             return _Failure(_sentence(str(error)) or type(error).__name__)
         return task.result()
+
+
+class DriverWorkers:
+    """The workers of all drivers that are configured."""
+
+    def __init__(
+        self, drivers: Mapping[str, IsolationDriver], link: CoreLink, timing: DriverTiming
+    ) -> None:
+        self._workers = {
+            name: DriverWorker(name, driver, link, timing) for name, driver in drivers.items()
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the drivers, as the core is told them."""
+        return tuple(self._workers)
+
+    def call(self, action: ApplyIsolation | ReadIsolation) -> None:
+        """Have a driver do what the core wants, unless it is not configured any more."""
+        worker = self._workers.get(action.driver)
+        if worker is None:
+            return
+        if isinstance(action, ApplyIsolation):
+            worker.apply(action.wanted)
+        else:
+            worker.read()
+
+    def start(self) -> None:
+        """Begin to make calls, each driver on its own."""
+        self._tasks = [
+            asyncio.create_task(worker.run(), name=f"isolation driver {name}")
+            for name, worker in self._workers.items()
+        ]
+
+    async def stop(self) -> None:
+        """End calls that are under way; the next start finds out how far they came."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationResult:

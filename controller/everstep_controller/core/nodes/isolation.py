@@ -13,7 +13,8 @@ controller makes one call at a time to each scheduler.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.jobs import membership
@@ -35,6 +36,17 @@ FAILURES_MAX = 3
 _RETRY_NS = 2_000_000_000
 # A scheduler that is away for a day costs the journal two rows a minute.
 _RETRY_NS_MAX = 60_000_000_000
+
+DRIVER_FAILED = Condition(
+    name="IsolationDriverFailed",
+    component="controller/drivers/NAME",
+    meaning="calls of an isolation driver fail again and again: a scheduler may place work on a "
+    "node that Everstep keeps out, or goes on withholding one that is free",
+    source="any error of the driver, and a call that is not answered within `drivers.deadline_s`",
+    clears_when="all is done that was asked of it; it is tried at least every minute",
+    raise_after=FAILURES_MAX,
+    mode=Mode.ADVISE,
+)
 
 # --- what is wanted, and what is known -----------------------------------------------------------
 
@@ -164,12 +176,13 @@ def driver_findings(state: State) -> Iterator[OpenFinding]:
         if is_failing(record):
             finding = Finding(
                 component=f"controller/drivers/{record.name}",
-                condition="IsolationDriverFailed",
+                condition=DRIVER_FAILED.name,
+                mode=DRIVER_FAILED.mode,
                 severity=Severity.DEGRADED,
                 message=_trouble(record),
                 evidence=f"{record.failures} calls have failed",
                 suggested_action=SuggestedAction.WATCH,
-                rule="cleared by the next call that succeeds; it is tried at least every minute, "
+                rule="cleared when all is done that was asked; it is tried at least every minute, "
                 "and Everstep itself places nothing on a claimed node meanwhile",
             )
             yield OpenFinding(finding, record.failing_since_ns)
@@ -348,10 +361,10 @@ def _plan_retry(turn: Turn, record: DriverRecord) -> None:
 
 def _announce_driver(turn: Turn, record: DriverRecord, *, was_failing: bool) -> None:
     if is_failing(record) and not was_failing:
-        turn.announce(CONTROLLER, "IsolationDriverFailed", _trouble(record))
+        turn.announce(CONTROLLER, DRIVER_FAILED.name, _trouble(record))
     elif was_failing and not is_failing(record):
         turn.announce(
-            CONTROLLER, "IsolationDriverFailedCleared", f"driver {record.name} does as it is asked"
+            CONTROLLER, f"{DRIVER_FAILED.name}Cleared", f"driver {record.name} does as it is asked"
         )
 
 
