@@ -40,8 +40,8 @@ def plan_keeper(
 ) -> Replication:
     """Return the replication of a job that runs on one node: with a spare, where one waits."""
     keeper = keeper_of(job, state, before.keeper, holders)
-    targets = {job.members[0]: keeper} if keeper else {}
-    return replace(before, targets=targets, keeper=keeper, begun_from=job.sources)
+    targets = {job.generation.members[0]: keeper} if keeper else {}
+    return replace(before, targets=targets, keeper=keeper, begun_from=job.generation.sources)
 
 
 def replica_targets(
@@ -95,9 +95,9 @@ def keeper_of(job: JobRecord, state: State, before: str, holders: Collection[str
 
     It stays who it was; a new one is best in another failure domain, and has some of it already.
     """
-    if len(job.members) != 1:
+    if len(job.generation.members) != 1:
         return ""
-    member, nodes = job.members[0], state.nodes
+    member, nodes = job.generation.members[0], state.nodes
     able = [
         name
         for name in spares_of(job)
