@@ -12,10 +12,9 @@ from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.environment import Environment, Outlet
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.store import JobStore
-from everstep_agent.outlet import Outlet
 from everstep_agent.vault.memory.allocator import Allocator
 from everstep_agent.vault.memory.capacity import MemoryLimits
 from everstep_agent.vault.memory.quota import EvictableMemory, Promises

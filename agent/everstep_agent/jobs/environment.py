@@ -3,11 +3,25 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory
 from everstep_agent.vault.snapshots.descriptor_store import DescriptorStore, SystemdDescriptorStore
 from everstep_common import clock
+from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
+
+
+class Outlet(Protocol):
+    """What a part of the agent may say to the controller. Only to be called on the event loop."""
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        """Have this journaled by the controller; sequence and stamp are filled in."""
+        ...
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        """Tell the copies of one job; the newest report of a job replaces the ones before it."""
+        ...
 
 
 def _at_hand() -> str:

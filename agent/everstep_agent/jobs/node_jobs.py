@@ -11,7 +11,7 @@ from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
 from everstep_agent.jobs.admission import is_meant
 from everstep_agent.jobs.context import ContextParts, JobContext, open_context
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.environment import Environment, Outlet
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher import report_joining_again
@@ -21,7 +21,6 @@ from everstep_agent.jobs.retention import EndedJobs, JobPromises
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_agent.jobs.store import RuntimeFolder, open_database
-from everstep_agent.outlet import Outlet
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.server import BulkServer
@@ -149,22 +148,22 @@ class NodeJobs:
         """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
         return judge_jobs(self._jobs, self._context, open_keys) if self._context else []
 
-    # --- the jobs by name (server.Jobs) ----------------------------------------------------------
+    # --- the jobs by name (server.JobRegistry) ---------------------------------------------------
 
     def known(self, job: str) -> NodeJob | None:
-        """See Jobs."""
+        """See JobRegistry."""
         return self._jobs.get(job)
 
     def known_or_new(self, job: str) -> NodeJob:
-        """See Jobs."""
+        """See JobRegistry."""
         return self._jobs.get(job) or self._add(JobFacts(job))
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
-        """See Jobs."""
+        """See JobRegistry."""
         job.link.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
 
     def forget_if_over(self, job: NodeJob) -> None:
-        """See Jobs."""
+        """See JobRegistry."""
         empty = not job.vault.holdings.manifests()
         here = job.link.connected or job.facts.place.process is not None
         if job.facts.idle and empty and not here:
@@ -173,7 +172,7 @@ class NodeJobs:
             job.context.skips.forget(job.facts.job)
 
     def controller_away(self) -> str:
-        """See Jobs."""
+        """See JobRegistry."""
         return self._world.controller_away()
 
     # --- inside ----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _UNSEEN = (
 )
 
 
-class Jobs(Protocol):
+class JobRegistry(Protocol):
     """The jobs of this node, by name."""
 
     def known(self, job: str) -> NodeJob | None:
@@ -62,7 +62,7 @@ class Jobs(Protocol):
 class JobServer:
     """Accepts connections; what they mean is in the sessions."""
 
-    def __init__(self, context: JobContext, jobs: Jobs) -> None:
+    def __init__(self, context: JobContext, jobs: JobRegistry) -> None:
         self._context = context
         self._jobs = jobs
         self.connections: Counter[int] = Counter()
