@@ -122,7 +122,7 @@ def forecast_of(context: JobContext, join: Join) -> MemoryForecast | None:
     return MemoryForecast(
         processes=join.processes_per_node,
         snapshot_bytes=join.snapshot_bytes,
-        slots=context.site.slots_per_rank + int(join.storage is not None),
+        slots=context.vault_context.slots_per_rank + int(join.storage is not None),
         replicas=join.nodes_max > 1,
     )
 
@@ -138,7 +138,7 @@ async def memory_refusal(
     if forecast is None or (known is not None and known.facts.promised == forecast):
         return None
     asker = Requester(uid, join.job, after_promises=True)
-    return await context.site.allocator.forecast_refusal(asker, forecast)
+    return await context.vault_context.allocator.forecast_refusal(asker, forecast)
 
 
 def late_refusal(facts: JobFacts, request: Join) -> str | None:

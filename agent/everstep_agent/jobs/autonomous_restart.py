@@ -133,7 +133,9 @@ class AutonomousRestart:
             self._announce(decision.sentence)
             return False
         copies = newest_whole_step(self._held_copies(), plan)
-        following = plan_restart(plan, copies, self._context.site.node, facts.place.free_port)
+        following = plan_restart(
+            plan, copies, self._context.vault_context.node, facts.place.free_port
+        )
         after = f"after step {following.restore_step}" if following.restore else "from the start"
         reason = f"generation {following.generation} (in place) {after}: {decision.sentence}"
         # Told before anything of the new generation, so that the controller adopts it in order.

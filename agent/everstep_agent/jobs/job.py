@@ -51,7 +51,9 @@ class NodeJob:
             context.outlet, context.settings.report_gather_s, self._vault_report
         )
         self.lessons = LessonRelay(record, link, self.reporter.report_soon)
-        self.vault = vault = JobVault(context.site, facts.job, context.spawn, self._on_vault_change)
+        self.vault = vault = JobVault(
+            context.vault_context, facts.job, context.spawn, self._on_vault_change
+        )
         control = JobControl(self._stop_processes, self._begin_own)
         self.restart = AutonomousRestart(record, link, vault, context, control)
         self.restorer = Restorer(vault)
@@ -86,7 +88,7 @@ class NodeJob:
     def _carried(
         self, named: fleet_pb2.StartGeneration | fleet_pb2.VaultDirective
     ) -> InitialCopies:
-        return carried_from_wire(named.sources, self.context.site.node)
+        return carried_from_wire(named.sources, self.context.vault_context.node)
 
     def _expect(self, plan: Plan) -> None:
         self.restore_plan = plan_to_wire(plan)

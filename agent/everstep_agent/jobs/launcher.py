@@ -148,7 +148,7 @@ def admit_launcher(
     """Have a launcher that may for the job's, and tell it what it has missed."""
     _record_joining(job, request, peer)
     job.link.connect(launcher, request)
-    launcher.send(messages.Joined(job.context.site.node))
+    launcher.send(messages.Joined(job.context.vault_context.node))
     facts = job.facts
     if facts.ended:
         reason = facts.ending.reason or "no reason was told"

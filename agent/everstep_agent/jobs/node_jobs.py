@@ -10,8 +10,7 @@ from everstep_agent.detectors.jobs import SKIPPED
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
 from everstep_agent.jobs.admission import is_meant
-from everstep_agent.jobs.context import ContextParts, JobContext, open_context
-from everstep_agent.jobs.environment import Environment, Outlet
+from everstep_agent.jobs.context import ContextParts, Environment, JobContext, Outlet, open_context
 from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher import report_joining_again
@@ -183,7 +182,7 @@ class NodeJobs:
     def _adopt(self, context: JobContext) -> None:
         fds = self._world.stored_fds
         found = recover_regions(
-            systemd.stored_fds() if fds is None else fds, context.site.region_store
+            systemd.stored_fds() if fds is None else fds, context.vault_context.region_store
         )
         for facts in context.store.load():
             job = self._add(facts)
@@ -192,7 +191,7 @@ class NodeJobs:
             if facts.ended:
                 self._ended.reap_later(job)
             job.stopper.enforce(facts.stop_due, 0.0)
-        adopt_regions(found, self._vault, context.site.region_store)
+        adopt_regions(found, self._vault, context.vault_context.region_store)
         for job in self._jobs.values():
             settled = job.stopper.settle(job.facts.stops.completed)
             context.spawn(settled, f"settle {job.facts.job}")
@@ -205,7 +204,8 @@ class NodeJobs:
         listener = stack.enter_context(listening_unix(settings.socket_path))
         self._server = JobServer(context, self)
         context.spawn(
-            BulkServer(context.site, self._vault, context.spawn).serve(bulk), "bulk listener"
+            BulkServer(context.vault_context, self._vault, context.spawn).serve(bulk),
+            "bulk listener",
         )
         context.spawn(self._server.serve(listener), "job socket")
         self.ready.set()
@@ -263,6 +263,6 @@ def judge_jobs(
         *gone,
         *judge_held(held, open_keys),
         *(judge_storage(name, one.trouble) for name, one in files if one.configured),
-        *context.site.refusals.judge(open_keys),
+        *context.vault_context.refusals.judge(open_keys),
         *context.skips.judge(context.boot_ns()),
     ]

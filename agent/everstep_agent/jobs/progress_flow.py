@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from everstep_agent.jobs.environment import Outlet
+from everstep_agent.jobs.context import Outlet
 from everstep_agent.jobs.plan import Plan
 from everstep_agent.jobs.progress import ProgressCombiner
 from everstep_common.trainer_messages import Progress

@@ -123,7 +123,7 @@ class JobServer:
             await connection.send(messages.Refused(reason))
             return
         job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
-        connection.use_memory(self._context.site.message_memories, attach.job)
+        connection.use_memory(self._context.vault_context.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:

@@ -51,7 +51,7 @@ class TrainerSession:
             job.processes.watch(process)
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
-        await self._connection.send(messages.Attached(job.context.site.node, step))
+        await self._connection.send(messages.Attached(job.context.vault_context.node, step))
         job.processes.reach_phase(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
         try:
             while True:
