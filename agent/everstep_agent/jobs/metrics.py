@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.vault.snapshots.slots import SlotState
 
 

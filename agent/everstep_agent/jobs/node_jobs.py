@@ -9,17 +9,23 @@ from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
-from everstep_agent.jobs.admission import is_meant
-from everstep_agent.jobs.context import ContextParts, Environment, JobContext, Outlet, open_context
-from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import report_joining_again
+from everstep_agent.jobs.job.context import (
+    ContextParts,
+    Environment,
+    JobContext,
+    Outlet,
+    open_context,
+)
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
-from everstep_agent.jobs.records import left_record, plan_from_wire
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
-from everstep_agent.jobs.server import JobServer
-from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.store import RuntimeFolder, open_database
+from everstep_agent.jobs.sessions.admission import is_meant
+from everstep_agent.jobs.sessions.launcher import report_joining_again
+from everstep_agent.jobs.sessions.server import JobServer
+from everstep_agent.jobs.state.facts import JobFacts
+from everstep_agent.jobs.state.records import left_record, plan_from_wire
+from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_agent.jobs.state.store import RuntimeFolder, open_database
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.server import BulkServer

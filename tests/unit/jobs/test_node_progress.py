@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.jobs.progress import PhaseCount, ProgressCombiner, StepRun
+from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
 from everstep_common.trainer_messages import Progress
 
 

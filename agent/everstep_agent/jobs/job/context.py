@@ -13,8 +13,8 @@ from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
-from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.store import JobStore
+from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.allocator import Allocator
 from everstep_agent.vault.memory.capacity import MemoryLimits
 from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory

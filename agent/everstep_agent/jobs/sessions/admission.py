@@ -3,10 +3,10 @@
 import hmac
 
 from everstep_agent.ipc.peer import Peer
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.facts import NOBODY, JobFacts, token_hash
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.validation import job_problem, number_problem
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.validation import job_problem, number_problem
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common import job_limits

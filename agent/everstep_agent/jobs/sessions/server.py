@@ -10,7 +10,9 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.ipc.peer import peer_of
 from everstep_agent.ipc.processes import alive
-from everstep_agent.jobs.admission import (
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.admission import (
     attach_refusal,
     forecast_of,
     has_memory,
@@ -18,11 +20,9 @@ from everstep_agent.jobs.admission import (
     late_refusal,
     memory_refusal,
 )
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import LauncherSession, admit_launcher
-from everstep_agent.jobs.records import left_record
-from everstep_agent.jobs.trainer import TrainerSession
+from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
+from everstep_agent.jobs.sessions.trainer import TrainerSession
+from everstep_agent.jobs.state.records import left_record
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 

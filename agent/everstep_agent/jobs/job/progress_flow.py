@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from everstep_agent.jobs.context import Outlet
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.progress import ProgressCombiner
+from everstep_agent.jobs.job.context import Outlet
+from everstep_agent.jobs.job.progress import ProgressCombiner
+from everstep_agent.jobs.state.plan import Plan
 from everstep_common.trainer_messages import Progress
 from everstep_proto.generated import fleet_pb2
 
