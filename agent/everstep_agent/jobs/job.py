@@ -41,7 +41,7 @@ class NodeJob:
     def __init__(self, facts: JobFacts, context: JobContext) -> None:
         self.facts = facts
         self.context = context
-        gather_s = context.settings.report_gather_s
+        gather_s = context.settings.report_delay_s
         self.reporter = Reporter(context.outlet, gather_s, self._state_of_things)
         self.lessons = LessonRelay(facts, self.reporter.soon)
         self.vault = JobVault(context.site, facts.job, context.spawn, self._vault_changed)

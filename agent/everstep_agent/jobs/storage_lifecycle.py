@@ -25,7 +25,9 @@ class StorageLifecycle:
     def __init__(self, facts: JobFacts, vault: JobVault, context: JobContext) -> None:
         settings = context.settings
         patience = StorageDeadlines(
-            settings.storage_silence_s, settings.storage_look_s, settings.storage_processes
+            settings.storage_stall_timeout_s,
+            settings.storage_list_timeout_s,
+            settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
         # It has ended, and its newest step is still on its way.
@@ -88,7 +90,7 @@ class StorageLifecycle:
                 task.cancel()
 
     async def _finish(self, then: Callable[[], None], tell: Callable[[str], None]) -> None:
-        await self.files.drain(self._context.settings.storage_end_s, tell)
+        await self.files.drain(self._context.settings.storage_drain_timeout_s, tell)
         self.ending = False
         await self.files.release_workers()
         then()
