@@ -10,7 +10,7 @@ import pytest
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import take_in
+from everstep_agent.jobs.launcher import admit_launcher
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.messages import PutCopy, Refusal
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
@@ -45,11 +45,11 @@ _STRANGER = Peer(os.getpid(), os.getuid() + 1, os.getgid() + 1)
 class _Deaf:
     """A launcher that hears nothing."""
 
-    def tell(self, message: object) -> None:
-        """See Launcher."""
+    def send(self, message: object) -> None:
+        """See LauncherPeer."""
 
     def hang_up(self) -> None:
-        """See Launcher."""
+        """See LauncherPeer."""
 
 
 def _children() -> set[str]:
@@ -80,7 +80,7 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
             await control.hear()
         job = _job(node)
         assert job.vault.holdings.size_bytes
-        take_in(job, join_message(), _STRANGER, _Deaf())
+        admit_launcher(job, join_message(), _STRANGER, _Deaf())
         assert job.vault.holdings.size_bytes == 0
         assert job.vault.transfer_key == b""
         await node.outlet.until(lambda: node.outlet.copies() == set())
@@ -95,9 +95,9 @@ async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> No
             await save_and_store(node, rank, 1, b"a secret")
             assert _children() - before  # it waits for the next step
         job = _job(node)
-        take_in(job, join_message(), _STRANGER, _Deaf())
+        admit_launcher(job, join_message(), _STRANGER, _Deaf())
         assert not job.storage.files.configured
-        assert job.facts.storage is None
+        assert job.facts.storage.storage is None
         async with asyncio.timeout(TIMEOUT_S):
             # Nobody asks for the storage of a job any more that has none.
             while _children() - before:  # noqa: ASYNC110 - a process rings no bell
@@ -117,15 +117,15 @@ async def test_a_process_of_the_last_job_gets_nothing_of_the_next_one(tmp_path: 
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             await control.hear()
         job = _job(node)
-        take_in(job, join_message(), _STRANGER, _Deaf())
+        admit_launcher(job, join_message(), _STRANGER, _Deaf())
         node.order(start_generation=plan(1))
         # It is of the right generation and rank, of a job that is over.
         with pytest.raises(ConnectionError):
             await rank.ask(Restore(()))
         rank.close()
         async with asyncio.timeout(TIMEOUT_S):
-            while job.attached:
-                await job.detached.wait()
+            while job.ranks.pids:
+                await job.ranks.detached.wait()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_sim.cluster import Cluster
 
 
@@ -60,5 +60,5 @@ class Invariants:
         for dead in job.members:
             alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
             alive.pop(dead, None)
-            assert choose(truth, Question(job.branch, alive, expected=True)).step is not None
+            assert choose_step(truth, Question(job.branch, alive, expected=True)).step is not None
             self.common_steps_checked += 1

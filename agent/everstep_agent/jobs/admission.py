@@ -4,13 +4,13 @@ import hmac
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.facts import JobFacts, token_hash
+from everstep_agent.jobs.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.validation import job_problem, number_problem
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common import job_limits
-from everstep_common.trainer_messages import Attach, Identified, Join
+from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2
 
@@ -41,16 +41,16 @@ def _limits_problem(request: Join) -> str | None:
 
 
 def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
-    owner = facts.uid
-    if owner == -1 and (facts.start or facts.directive):
+    place, owner = facts.place, facts.place.uid
+    if owner == NOBODY and not facts.idle:
         # Its launcher is gone from here, its snapshots are not.
-        owner = facts.owner
-    if owner not in (-1, uid):
+        owner = facts.owner.uid
+    if owner not in (NOBODY, uid):
         return (
             f"job {request.job} on this node belongs to another user; "
             "choose another name with --job"
         )
-    if facts.uid == -1 or hmac.compare_digest(facts.token_sha256, token_hash(request.token)):
+    if place.uid == NOBODY or hmac.compare_digest(place.token_sha256, token_hash(request.token)):
         return None
     return (
         f"job {request.job} on this node was begun with another token; give every launcher "
@@ -60,8 +60,9 @@ def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
 
 def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
     """Return whether a launcher's job may go on from what is kept here of the one before it."""
-    ours = hmac.compare_digest(facts.owner_token_sha256, token_hash(request.token))
-    return facts.ended and facts.leaves_state and not request.fresh and ours and facts.owner == uid
+    ours = hmac.compare_digest(facts.owner.token_sha256, token_hash(request.token))
+    kept = facts.ended and facts.ending.leaves_state and facts.owner.uid == uid
+    return kept and ours and not request.fresh
 
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
@@ -69,10 +70,10 @@ def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | N
     problem = _protocol_problem(request.protocol, request.version) or number_problem(request)
     if problem:
         return problem
-    if facts is None or facts.ended or not facts.token_sha256:
+    if facts is None or facts.ended or not facts.place.token_sha256:
         return f"job {request.job} is not known on this node; start it with everstep run"
-    token = hmac.compare_digest(facts.token_sha256, token_hash(request.token))
-    if facts.uid != uid or not token:
+    token = hmac.compare_digest(facts.place.token_sha256, token_hash(request.token))
+    if facts.place.uid != uid or not token:
         return (
             f"this process does not belong to job {request.job}: user or token differ; "
             "start it with everstep run"
@@ -82,12 +83,12 @@ def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | N
 
 def _plan_refusal(facts: JobFacts, request: Attach) -> str | None:
     plan = facts.plan
-    if request.generation != plan.generation or request.generation <= facts.stopped:
+    if request.generation != plan.generation or not facts.active:
         return (
             f"generation {request.generation} of job {request.job} is over here (newest: "
-            f"{max(plan.generation, facts.stopped)}); this process should exit"
+            f"{max(plan.generation, facts.stops.completed)}); this process should exit"
         )
-    if not plan.first_rank <= request.rank < plan.first_rank + plan.processes:
+    if request.rank not in plan.ranks:
         return (
             f"rank {request.rank} is not planned on this node in generation {plan.generation}; "
             "take RANK from the environment that everstep run sets"
@@ -104,14 +105,14 @@ def _protocol_problem(protocol: int, version: str) -> str | None:
     )
 
 
-def begun(known: NodeJob | None, join: Join, uid: int) -> bool:
+def has_memory(known: NodeJob | None, join: Join, uid: int) -> bool:
     """Return whether a launcher's job has its memory here already, or gets on without.
 
     What is kept of the job that a new one goes on from must not be freed to make room for that one.
     """
     if join.running_generation:
         return True
-    return known is not None and (not known.over or goes_on(known.facts, join, uid))
+    return known is not None and (not known.facts.idle or goes_on(known.facts, join, uid))
 
 
 def forecast_of(context: JobContext, join: Join) -> MemoryForecast | None:
@@ -152,24 +153,9 @@ def late_refusal(facts: JobFacts, request: Join) -> str | None:
 
 def comes_back(facts: JobFacts, request: Join, peer: Peer) -> bool:
     """Return whether a launcher is of the job that the facts are about, and not of the next one."""
-    before = facts.launcher
+    before = facts.place.process
     same = bool(request.job_id) and request.job_id == facts.job_id
     return same or (before is not None and before.pid == peer.pid)
-
-
-def learn(job: NodeJob, job_id: int) -> None:
-    """Take the controller's word for which job it is, and tell a launcher that understands it."""
-    if job_id and job_id != job.facts.job_id:
-        job.facts.job_id = job_id
-        job.save()
-    tell(job)
-
-
-def tell(job: NodeJob) -> None:
-    """Tell the launcher which job it is of, if that is known and news to it."""
-    request, job_id = job.request, job.facts.job_id
-    if job.launcher and request is not None and request.job_id is not None and job_id:
-        job.launcher.tell(Identified(job_id))
 
 
 def is_meant(facts: JobFacts, end: fleet_pb2.EndJob) -> bool:

@@ -10,43 +10,49 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from everstep_agent.jobs.autonomous_restart_policy import (
-    Autonomy,
-    Decision,
-    Failure,
+    HeldCopy,
+    RankFailure,
     Remedy,
-    decide,
-    newest_whole,
-    next_plan,
+    RestartDecision,
+    decide_restart,
+    newest_whole_step,
+    plan_restart,
 )
 from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.facts import JobFacts
+from everstep_agent.jobs.job_record import JobRecord
+from everstep_agent.jobs.lifecycle import Effect, JobState
+from everstep_agent.jobs.peers import LauncherLink
+from everstep_agent.jobs.plan import Plan
 from everstep_agent.jobs.records import restarted_record
-from everstep_agent.jobs.report import copies_of
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import trainer_messages as messages
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
-# Two looks are never nearer than that.
-_LOOK_S = 0.05
+# The controller's absence is never looked at more often than that.
+_RECHECK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class JobControl:
-    """What is done with the job: tell its launcher, if one is there; stop; begin a generation."""
+    """What is done with the job: have its processes end; begin a generation."""
 
-    tell: Callable[[object], bool]
-    stop: Callable[[int, str], None]
-    begin: Callable[[fleet_pb2.StartGeneration, str], None]
+    stop_processes: Callable[[int, str], None]
+    begin: Callable[[Plan, str], None]
 
 
 class AutonomousRestart:
     """What one job does without the controller. Event loop only."""
 
     def __init__(
-        self, facts: JobFacts, vault: JobVault, context: JobContext, control: JobControl
+        self,
+        record: JobRecord,
+        link: LauncherLink,
+        vault: JobVault,
+        context: JobContext,
+        control: JobControl,
     ) -> None:
-        self._facts = facts
+        self._record = record
+        self._link = link
         self._vault = vault
         self._context = context
         self._control = control
@@ -55,10 +61,9 @@ class AutonomousRestart:
 
     # --- what happens ----------------------------------------------------------------------------
 
-    def failed(self, message: messages.Exited, step: int | None) -> None:
+    def record_failure(self, message: messages.Exited, step: int | None) -> None:
         """A rank died: if the controller is or goes away now, it is the agent's affair."""
-        facts = self._facts
-        failure = Failure(
+        failure = RankFailure(
             generation=message.generation,
             rank=message.rank,
             exit_code=message.exit_code,
@@ -68,29 +73,10 @@ class AutonomousRestart:
             at_boot_ns=message.at_boot_ns,
             step=step,
         )
-        self._keep(facts.own.with_failure(failure))
+        self._record.count_failure(failure)
         if self._watch is None or self._watch.done():
-            self._watch = self._context.spawn(self._wait(), f"alone {facts.job}")
-
-    def spoiled(self, generation: int) -> None:
-        """A rank called its state bad: where to go back to, the controller knows."""
-        self._keep(replace(self._facts.own, spoiled=generation))
-
-    def left(self) -> None:
-        """The user ends the job here: whatever dies now is to die."""
-        generation = self._facts.plan.generation
-        self._keep(replace(self._facts.own, left=generation, stopping=0))
-
-    def overruled(self, generation: int) -> None:
-        """The controller decides about a generation."""
-        if 0 < self._facts.own.stopping <= generation:
-            self._keep(replace(self._facts.own, stopping=0))
-
-    def back(self) -> None:
-        """The launcher is here again: it may have missed a word."""
-        own = self._facts.own
-        if own.stopping > self._facts.stopped:
-            self._control.tell(messages.Stop(own.stopping, 0.0, "stopped while it was away"))
+            name = f"autonomous restart of {self._record.facts.job}"
+            self._watch = self._context.spawn(self._await_absence(), name)
 
     def close(self) -> None:
         """Forget the job."""
@@ -101,72 +87,81 @@ class AutonomousRestart:
 
     # --- what is done ----------------------------------------------------------------------------
 
-    async def _wait(self) -> None:
+    async def _await_absence(self) -> None:
         """Wait until the controller acts, or has been away for long enough."""
-        generation = self._facts.plan.generation
+        generation = self._record.plan.generation
         grace_s = self._context.settings.controller_grace_s
-        while self._open(generation):
+        while self._may_decide(generation):
             away_s = self._context.away_s()
             if away_s >= grace_s:
                 self._act()
                 return
-            await asyncio.sleep(max(_LOOK_S, grace_s - away_s))
+            await asyncio.sleep(max(_RECHECK_S, grace_s - away_s))
 
-    def _open(self, generation: int) -> bool:
-        facts = self._facts
-        ordered = max(facts.stop_ordered, facts.stopped, facts.own.stopping, facts.own.left)
-        return facts.plan.generation == generation > ordered and not facts.ended
+    def _may_decide(self, generation: int) -> bool:
+        facts = self._record.facts
+        runs = facts.state is JobState.RUNNING and facts.plan.generation == generation
+        return runs and generation > max(facts.stops.ordered, facts.autonomy.left)
 
     def _act(self) -> None:
-        facts, decision = self._facts, self._decide()
+        decision = self._decide()
         if decision is None:
             return
-        self._say(decision.sentence)
-        if decision.remedy is Remedy.HOLD:
-            return
-        generation, now_ns = facts.plan.generation, self._context.boot_ns()
+        self._announce(decision.sentence)
+        effects: tuple[Effect, ...] = ()
         if decision.remedy is Remedy.RESTART:
-            self._keep(replace(facts.own, stopping=generation, decided_boot_ns=now_ns))
-        self._control.stop(generation, decision.sentence)
+            effects = self._record.decide_restart(self._context.boot_ns())
+        elif decision.remedy is Remedy.STOP:
+            effects = self._record.decide_stop()
+        if Effect.STOP_PROCESSES in effects:
+            self._control.stop_processes(self._record.plan.generation, decision.sentence)
 
-    def _decide(self) -> Decision | None:
-        facts = self._facts
-        return decide(facts.plan, facts.own, restorable=self._can_restore())
+    def _decide(self) -> RestartDecision | None:
+        facts = self._record.facts
+        return decide_restart(facts.plan, facts.autonomy, restorable=self._can_restore())
 
-    def go_on(self, generation: int) -> bool:
-        """Begin the agent's own next generation, if one is due after this one, which is stopped."""
-        facts = self._facts
-        plan, own = facts.plan, facts.own
-        if own.stopping != generation or plan.generation != generation:
-            return False
-        self.overruled(generation)
+    def restart_in_place(self) -> bool:
+        """Begin the agent's own next generation, now that the newest one is stopped.
+
+        Returns False where the controller is back, or the agent would decide otherwise by now.
+        """
+        facts, plan = self._record.facts, self._record.plan
         decision = self._decide()
-        mine = facts.stop_ordered < generation and not facts.ended and self._context.away_s() > 0
-        if decision is None or not mine:
+        if decision is None or self._context.away_s() <= 0:
             return False
         if decision.remedy is not Remedy.RESTART:
-            self._say(decision.sentence)
+            self._announce(decision.sentence)
             return False
-        copies = newest_whole(copies_of(self._vault), plan)
-        following = next_plan(plan, copies, self._context.site.node, facts.free_port)
+        copies = newest_whole_step(self._held_copies(), plan)
+        following = plan_restart(plan, copies, self._context.site.node, facts.place.free_port)
         after = f"after step {following.restore_step}" if following.restore else "from the start"
         reason = f"generation {following.generation} (in place) {after}: {decision.sentence}"
-        decided_ns = own.decided_boot_ns
         # Told before anything of the new generation, so that the controller adopts it in order.
-        now_ns = self._context.boot_ns()
-        self._context.outlet.record(
-            restarted_record(following, plan.generation, reason, (decided_ns, now_ns))
-        )
+        times_ns = facts.autonomy.decided_boot_ns, self._context.boot_ns()
+        self._context.outlet.record(restarted_record(following, plan.generation, reason, times_ns))
         self._control.begin(following, reason)
         return True
 
     def _can_restore(self) -> bool:
         """Return whether going on loses nothing that somebody else may hold."""
-        plan, recoverable = self._facts.plan, self._vault.recoverable
-        if newest_whole(copies_of(self._vault), plan):
+        plan, recoverable = self._record.plan, self._vault.recoverable
+        if newest_whole_step(self._held_copies(), plan):
             return True
         had = recoverable.generation == plan.generation and recoverable.step is not None
-        return not had and (plan.restore or self._facts.storage is None)
+        return not had and (plan.restore or self._record.facts.storage.storage is None)
+
+    def _held_copies(self) -> list[HeldCopy]:
+        return [
+            HeldCopy(
+                generation=manifest.key.generation,
+                rank=manifest.key.rank,
+                step=manifest.key.step,
+                root_hash=manifest.root_hash,
+                size_bytes=manifest.size_bytes,
+                layout=self._vault.layouts.layout_of(manifest).whole,
+            )
+            for manifest, _ in self._vault.holdings.manifests()
+        ]
 
     def free_soon(self) -> None:
         """Free in the controller's place, in a moment, what a newer whole step makes needless.
@@ -179,11 +174,11 @@ class AutonomousRestart:
 
     def _free(self) -> None:
         self._freeing = None
-        plan, own = self._facts.plan, self._facts.own
-        allowed = plan.own_restarts or own.planned != plan.generation
+        plan, autonomy = self._record.plan, self._record.facts.autonomy
+        allowed = plan.own_restarts or autonomy.planned != plan.generation
         if not allowed or plan.node_count != 1 or self._context.away_s() <= 0:
             return
-        whole = newest_whole(copies_of(self._vault), plan)
+        whole = newest_whole_step(self._held_copies(), plan)
         known = self._vault.recoverable
         same = known.generation == plan.generation
         before = known.step if same and known.step is not None else -1
@@ -193,11 +188,6 @@ class AutonomousRestart:
             mine = replace(known, generation=plan.generation, step=step, dead_steps=dead)
             self._vault.apply_directive(mine, self._vault.target)
 
-    def _say(self, sentence: str) -> None:
-        logger.warning("job %s: %s", self._facts.job, sentence)
-        self._control.tell(messages.Notice(sentence))
-
-    def _keep(self, own: Autonomy) -> None:
-        if own != self._facts.own:
-            self._facts.own = own
-            self._context.store.save(self._facts)
+    def _announce(self, sentence: str) -> None:
+        logger.warning("job %s: %s", self._record.facts.job, sentence)
+        self._link.send(messages.Notice(sentence))

@@ -94,7 +94,7 @@ def jobs_metrics(
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
     counts, now_ns = context.site.counters, context.boot_ns()
-    waiting = [job.standbys for job in jobs if job.standbys is not None]
+    waiting = [job.link.standbys for job in jobs if job.link.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
         standbys_making=sum(one.making for one in waiting),
@@ -109,7 +109,7 @@ def jobs_metrics(
         vault_recoverable_behind_steps=max((f.steps_behind() for f in running), default=0),
         vault_torn_copies_total=counts.torn,
         jobs=len(jobs),
-        launchers=sum(job.launcher is not None for job in jobs),
+        launchers=sum(job.link.connected for job in jobs),
         job_connections=others.connections,
         vault_memory_bytes=context.site.allocator.used_bytes,
         vault_copies=sum(not replica for _, replica in facts),

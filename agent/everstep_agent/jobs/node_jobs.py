@@ -9,23 +9,24 @@ from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
-from everstep_agent.jobs.admission import is_meant, learn
+from everstep_agent.jobs.admission import is_meant
 from everstep_agent.jobs.context import ContextParts, JobContext, open_context
 from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.job import NodeJob, job_on_node
-from everstep_agent.jobs.launcher import join_again
+from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.launcher import report_joining_again
 from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
+from everstep_agent.jobs.records import left_record, plan_from_wire
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.stopping import overrule, settle, stop, watch_absence
 from everstep_agent.jobs.store import RuntimeFolder, open_database
 from everstep_agent.outlet import Outlet
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.server import BulkServer
 from everstep_common import systemd
+from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Healthy, Judgement
 from everstep_proto.generated import fleet_pb2
@@ -81,10 +82,10 @@ class NodeJobs:
         """Do what the controller orders; its term has been checked."""
         body = order.WhichOneof("body")
         if body == "start_generation":
-            start = order.start_generation
-            job = self.known_or_new(start.job)
-            learn(job, start.job_id)
-            job.start(start, order.reason)
+            plan = plan_from_wire(order.start_generation)
+            job = self.known_or_new(plan.job)
+            job.identify(plan.job_id)
+            job.start(plan, order.reason)
         elif body == "stop_generation":
             self._stop(order.stop_generation, order.reason)
         elif body == "end_job":
@@ -106,19 +107,19 @@ class NodeJobs:
         """Have memory ready for a job whose launcher waits here."""
         job = self._jobs.get(wanted.job)
         if job is not None:
-            job.waiting.wait(wanted)
+            job.spare.order(wanted)
 
     def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
         """Have the launcher that waits here know what ranks of its job load."""
         job = self._jobs.get(told.job)
         if job is not None:
-            job.lessons.heard(told.lesson, job.launcher, job.request)
+            job.lessons.receive(told.lesson)
 
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""
         for job in self._jobs.values():
             if forgotten:
-                join_again(job)
+                report_joining_again(job)
             job.report()
 
     def on_away(self) -> None:
@@ -130,11 +131,11 @@ class NodeJobs:
 
     def jobs(self) -> list[fleet_pb2.JobOnNode]:
         """Return what Hello tells of each job."""
-        return [job_on_node(job) for job in self._jobs.values()]
+        return [job.on_node() for job in self._jobs.values()]
 
     def training_pids(self) -> list[int]:
         """Return the training processes that are attached now."""
-        return [pid for job in self._jobs.values() for pid in job.attached.values()]
+        return [pid for job in self._jobs.values() for pid in job.ranks.pids]
 
     def metrics(self) -> JobsMetrics:
         """Return the numbers of this moment."""
@@ -160,12 +161,13 @@ class NodeJobs:
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
         """See Jobs."""
-        job.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
+        job.link.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
 
     def forget_if_over(self, job: NodeJob) -> None:
         """See Jobs."""
         empty = not job.vault.holdings.manifests()
-        if job.launcher is None and job.facts.launcher is None and job.over and empty:
+        here = job.link.connected or job.facts.place.process is not None
+        if job.facts.idle and empty and not here:
             job.close()
             self._jobs.pop(job.facts.job, None)
             job.context.skips.forget(job.facts.job)
@@ -186,14 +188,15 @@ class NodeJobs:
         )
         for facts in context.store.load():
             job = self._add(facts)
-            if facts.launcher is not None:
+            if facts.place.process is not None:
                 self.watch_absent(job, told=False)
             if facts.ended:
                 self._ended.reap_later(job)
-            self._insist(job, max(facts.stop_ordered, facts.own.stopping), 0.0)
+            job.stopper.enforce(facts.stop_due, 0.0)
         adopt_regions(found, self._vault, context.site.region_store)
         for job in self._jobs.values():
-            context.spawn(settle(job, job.facts.stopped), f"settle {job.facts.job}")
+            settled = job.stopper.settle(job.facts.stops.completed)
+            context.spawn(settled, f"settle {job.facts.job}")
 
     async def _serve(self, context: JobContext, stack: ExitStack) -> None:
         settings = self._settings
@@ -211,7 +214,6 @@ class NodeJobs:
     def _add(self, facts: JobFacts) -> NodeJob:
         assert self._context is not None, "the jobs of a node are served by run()"
         job = self._jobs[facts.job] = NodeJob(facts, self._context)
-        job.insist = lambda generation: self._insist(job, generation, 0.0)
         return job
 
     def _vault(self, job: str) -> JobVault | None:
@@ -228,26 +230,23 @@ class NodeJobs:
 
     def _stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
         job = self.known_or_new(order.job)
-        stop(job, order, reason)
-        self._insist(job, order.generation, order.grace_ns / 1e9)
-
-    def _insist(self, job: NodeJob, generation: int, grace_s: float) -> None:
-        if job.facts.stopped < generation:
-            patience_s = grace_s + self._settings.stop_patience_s
-            self._spawn(overrule(job, generation, patience_s), f"stop {job.facts.job}")
+        job.stopper.order(order.generation, order.grace_ns / 1e9, reason)
 
     async def _watch(self, job: NodeJob, *, told: bool) -> None:
-        await watch_absence(job, self._settings.reconnect_grace_s, told=told)
+        reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
+        job.vacate_place()
+        if not told:
+            self._outlet.record(left_record(job.facts, reason, by_user=False))
         self.forget_if_over(job)
 
     def _refuse(self, job: str, reason: str) -> None:
         if refused := self._jobs.get(job):
-            refused.refuse(reason)
+            refused.link.send(messages.Refused(reason))
 
     def _hold(self, hold: fleet_pb2.HoldLauncher, reason: str) -> None:
         if job := self._jobs.get(hold.job):
-            learn(job, hold.job_id)
-            job.notice(reason)
+            job.identify(hold.job_id)
+            job.notify(reason)
 
 
 def judge_jobs(

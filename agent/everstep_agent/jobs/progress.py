@@ -112,7 +112,7 @@ class Freshness:
         self._since_ns = 0
         self._newest = -1
 
-    def told(self, recoverable: Recoverable, now_ns: int) -> None:
+    def record_recoverable(self, recoverable: Recoverable, now_ns: int) -> None:
         """The controller said what is recoverable."""
         before = self._recoverable
         if (recoverable.generation, recoverable.step) != (before.generation, before.step):
@@ -120,7 +120,7 @@ class Freshness:
         if recoverable.generation > before.generation:
             self._newest = -1
 
-    def reached(self, step: int) -> None:
+    def record_step(self, step: int) -> None:
         """A rank completed a step."""
         self._newest = max(self._newest, step)
 

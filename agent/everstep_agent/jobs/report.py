@@ -104,7 +104,7 @@ class Reporter:
         """Tell all copies now, news or not."""
         self._tell(self._held())
 
-    def soon(self) -> None:
+    def report_soon(self) -> None:
         """Tell them in a moment, if there is news by then."""
         if self._gathering is None:
             loop = asyncio.get_running_loop()

@@ -23,11 +23,11 @@ class EndedJobs:
 
     def reap_later(self, job: NodeJob) -> None:
         """Give back what the job holds: at once after success, else when its time is over."""
-        kept_s = self._kept_s if job.facts.leaves_state else 0.0
+        kept_s = self._kept_s if job.facts.ending.leaves_state else 0.0
         asyncio.get_running_loop().call_later(kept_s, self._reap_due, job)
 
     def _reap_due(self, job: NodeJob) -> None:
-        if job.facts.past:
+        if job.facts.superseded:
             # A launcher came under its name, whose job has not been started: it may be gone again.
             self.reap_later(job)
         self.reap(job)
@@ -44,15 +44,13 @@ class EndedJobs:
         """Keep what there is of a job that has ended until the next one of its name ends."""
         known = self._jobs.get(job)
         if known is not None and known.facts.ended:
-            known.facts.wanted = True
-            known.save()
+            known.record.keep_for_next(True)
 
     def forget(self, job: str) -> None:
         """Give back at once what a job keeps, as an operator wants; one that runs goes on."""
         known = self._jobs.get(job)
         if known is not None:
-            known.facts.wanted = False
-            known.save()
+            known.record.keep_for_next(False)
             self._reap_when_stored(known)
 
     def _reap_when_stored(self, job: NodeJob) -> None:
@@ -85,7 +83,7 @@ class EndedJobs:
 
 def _reapable(job: NodeJob) -> bool:
     facts = job.facts
-    return facts.ended and not facts.wanted and not job.storage.ending
+    return facts.ended and not facts.ending.wanted and not job.storage.ending
 
 
 class JobPromises:
@@ -108,4 +106,4 @@ def _standing(job: NodeJob) -> Promise | None:
     if forecast is None:
         return None
     needed = forecast.total_bytes(job.vault.holdings.slot_bytes_by_rank())
-    return Promise(job.facts.job, job.facts.uid, needed)
+    return Promise(job.facts.job, job.facts.place.uid, needed)

@@ -12,17 +12,16 @@ from everstep_agent.ipc.peer import peer_of
 from everstep_agent.ipc.processes import alive
 from everstep_agent.jobs.admission import (
     attach_refusal,
-    begun,
     forecast_of,
+    has_memory,
     join_refusal,
     late_refusal,
     memory_refusal,
 )
 from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import LauncherSession, take_in
+from everstep_agent.jobs.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.records import left_record
-from everstep_agent.jobs.stopping import release_launcher
 from everstep_agent.jobs.trainer import TrainerSession
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
@@ -118,21 +117,17 @@ class JobServer:
             await connection.send(messages.Refused(reason or "this job is not known"))
             return
         # A stopped process of an older generation may still be connected: it is in nobody's way.
-        place = (attach.generation, attach.rank)
-        holder = job.attached.get(place)
+        holder = job.ranks.holder(attach.generation, attach.rank)
         if holder is not None:
             reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
             await connection.send(messages.Refused(reason))
             return
-        job.attached[place] = connection.peer.pid
-        job.ranks.add(connection)
+        job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
         connection.use_memory(self._context.site.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:
-            del job.attached[place]
-            job.ranks.discard(connection)
-            job.detached.notify()
+            job.ranks.detach(attach.generation, attach.rank)
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
         known = self._jobs.known(join.job)
@@ -142,7 +137,7 @@ class JobServer:
             reason = late_refusal(known.facts, join)
             reason = reason or known.storage.busy_for_another(peer.uid)
             reason = reason or await _other_launcher(known, peer.pid)
-        begins = not begun(known, join, peer.uid)
+        begins = not has_memory(known, join, peer.uid)
         if begins:
             reason = reason or await memory_refusal(self._context, known, join, peer.uid)
         if reason:
@@ -151,11 +146,11 @@ class JobServer:
         job = self._jobs.known_or_new(join.job)
         if begins:
             # With no turn of the loop since it was found to fit, so nobody can come between.
-            job.facts.promised = forecast_of(self._context, join)
+            job.record.promise_memory(forecast_of(self._context, join))
         session = LauncherSession(connection, job)
-        take_in(job, join, peer, session)
+        admit_launcher(job, join, peer, session)
         if away := self._jobs.controller_away():
-            session.tell(messages.Notice(away))
+            session.send(messages.Notice(away))
         try:
             await session.run()
         except OSError:  # not when the agent itself ends: its successor will see who is there
@@ -166,13 +161,13 @@ class JobServer:
         if session.dismissed:
             self._jobs.forget_if_over(job)
             return
-        job.launcher = None
+        job.link.peer = None
         if job.facts.ended:
             if not session.leaving:
                 self._context.outlet.record(
                     left_record(job.facts, "its job is over", by_user=False)
                 )
-            release_launcher(job)
+            job.dismiss_launcher()
             self._jobs.forget_if_over(job)
             return
         self._jobs.watch_absent(job, told=session.leaving)
@@ -180,13 +175,13 @@ class JobServer:
 
 async def _other_launcher(job: NodeJob, pid: int) -> str | None:
     """Return why another launcher stands in the way, after waiting for one that just died."""
-    before = job.facts.launcher
-    if job.launcher is not None and before is not None:
+    before = job.facts.place.process
+    if job.link.connected and before is not None:
         return (
             f"job {job.facts.job} has a launcher on this node already, process {before.pid}; "
             "stop it first, or choose another name with --job"
         )
-    absence, job.absence = job.absence, None
+    absence, job.link.absence = job.link.absence, None
     if absence is None or absence.done():
         return None
     if before is not None and before.pid == pid:
@@ -194,7 +189,7 @@ async def _other_launcher(job: NodeJob, pid: int) -> str | None:
         await asyncio.wait([absence])
         return None
     if before is not None and alive(before):
-        job.absence = absence
+        job.link.absence = absence
         return (
             f"the launcher of job {job.facts.job} on this node, process {before.pid}, is about to "
             "reconnect; stop it first"

@@ -40,17 +40,17 @@ class SlotSession:
             self._memory.table.abandon()
             self._job.vault.change_signal.notify()
 
-    def over(self) -> str:
+    def refusal(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
         facts, generation = self._job.facts, self._owner.generation
         same_job = self._life == self._job.life
-        if same_job and generation == facts.plan.generation and generation > facts.stopped:
+        if same_job and generation == facts.plan.generation and facts.active:
             return ""
         return f"generation {generation} is over; this process should exit"
 
     async def reserve(self, message: messages.Reserve) -> None:
         """Answer with memory."""
-        problem = self.over()
+        problem = self.refusal()
         if not problem and message.size_bytes <= 0:
             problem = f"a slot of {message.size_bytes} bytes; reserve at least one"
         if problem:
@@ -70,7 +70,7 @@ class SlotSession:
 
     async def begin(self, message: messages.Begin) -> None:
         """Answer with a slot, with the next step that is wanted, or with why there is none."""
-        memory, problem = self._memory, self.over()
+        memory, problem = self._memory, self.refusal()
         if memory is None or problem:
             await self._connection.send(messages.Skip(problem or "reserve slots first"))
             return
@@ -90,7 +90,7 @@ class SlotSession:
             await self._connection.send(messages.Slot(answer.slot, answer.epoch))
             return
         job = self._job
-        job.progress.skipped(self._owner.rank)
+        job.progress.count_skip(self._owner.rank)
         job.context.skips.skipped(job.facts.job, job.context.boot_ns())
         await self._connection.send(messages.Skip(answer))
 
@@ -121,7 +121,7 @@ class SlotSession:
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""
-        problem: str | None = self.over()
+        problem: str | None = self.refusal()
         if not problem:
             problem = await self._take_over(message)
         if problem:

@@ -2,146 +2,171 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from everstep_agent.ipc.processes import ProcessIdentity, alive, kill, wait_dead
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.records import left_record, stopped_record
+from everstep_agent.ipc.processes import ProcessIdentity, kill, wait_dead
+from everstep_agent.jobs.context import JobContext
+from everstep_agent.jobs.job_record import JobRecord
+from everstep_agent.jobs.lifecycle import Effect
+from everstep_agent.jobs.local_processes import LocalProcesses
+from everstep_agent.jobs.peers import ConnectedRanks, LauncherLink
+from everstep_agent.jobs.progress_flow import ProgressFlow
+from everstep_agent.jobs.records import stopped_record
+from everstep_agent.vault.job_vault import JobVault
 from everstep_common import trainer_messages as messages
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 # A dead process has sent its last; only one that waits for a slot is not heard at once.
-_HEAR_OUT_S = 0.1
+_DRAIN_S = 0.1
 
 
-def stop(job: NodeJob, order: fleet_pb2.StopGeneration, reason: str) -> None:
-    """Stop a generation; what is stopped already is said again."""
-    generation = order.generation
-    job.alone.overruled(generation)
-    if generation <= job.facts.stopped:
-        job.context.outlet.record(stopped_record(job.facts, generation, job.context.boot_ns()))
-        return
-    job.facts.stop_ordered = max(job.facts.stop_ordered, generation)
-    job.save()
-    if job.launcher:
-        job.launcher.tell(messages.Stop(generation, order.grace_ns / 1e9, reason))
-    elif not job.processes.running():
-        job.context.spawn(stopped(job, generation, job.context.boot_ns()), "stopped")
+@dataclass(frozen=True, slots=True)
+class RunningParts:
+    """What of a job runs, and where its facts are."""
+
+    record: JobRecord
+    link: LauncherLink
+    ranks: ConnectedRanks
+    processes: LocalProcesses
+    progress: ProgressFlow
+    vault: JobVault
 
 
-async def stopped(job: NodeJob, generation: int, at_boot_ns: int) -> None:
-    """No process of the generation is left: verify what it committed, then say so."""
-    await settle(job, generation)
-    if job.launcher is not None and not job.reproach and job.alone.go_on(generation):
-        return
-    job.alone.overruled(generation)
-    at_boot_ns = min(at_boot_ns, job.context.boot_ns())
-    job.context.outlet.record(stopped_record(job.facts, generation, at_boot_ns))
+class GenerationStopper:
+    """Ends the generations of one job on this node, and says so once they have. Event loop only."""
 
+    def __init__(
+        self,
+        parts: RunningParts,
+        context: JobContext,
+        report_copies: Callable[[], None],
+        restart_in_place: Callable[[], bool],
+    ) -> None:
+        self._parts = parts
+        self._record = parts.record
+        self._context = context
+        self._report_copies = report_copies
+        self._restart_in_place = restart_in_place
 
-async def settle(job: NodeJob, generation: int) -> None:
-    """Take nothing more of the generation, and report its copies as final."""
-    await hear_out(job, generation)
-    await job.vault.settle(generation, job.context.settings.settle_timeout_s)
-    job.facts.stopped = max(job.facts.stopped, generation)
-    if job.facts.plan.generation <= job.facts.stopped:
-        job.facts.processes = ()
-    job.save()
-    job.report()
+    def order(self, generation: int, grace_s: float, reason: str) -> None:
+        """Stop a generation as the controller wants; what is stopped already is said again."""
+        if generation <= self._record.facts.stops.completed:
+            self._report(generation, self._context.boot_ns())
+            return
+        if Effect.STOP_PROCESSES not in self._record.order_stop(generation):
+            return
+        self.stop_processes(generation, grace_s, reason)
+        if not self._parts.link.connected and not self._parts.processes.any_alive():
+            self._context.spawn(self.complete(generation, self._context.boot_ns()), "stopped")
 
+    def stop_processes(self, generation: int, grace_s: float, reason: str) -> None:
+        """Have the launcher end the processes of a generation, or the agent in its place."""
+        self._parts.link.send(messages.Stop(generation, grace_s, reason))
+        self.enforce(generation, grace_s)
 
-async def hear_out(job: NodeJob, generation: int, rank: int | None = None) -> None:
-    """Take what a rank (None: all of them) had sent before it died, and tell its steps."""
-    try:
-        async with asyncio.timeout(_HEAR_OUT_S):
-            while any(g == generation and rank in (None, r) for g, r in job.attached):
-                await job.detached.wait()
-    except TimeoutError:
-        logger.info("job %s: a rank is gone, its connection is not", job.facts.job)
-    job.progress.close()
+    def enforce(self, generation: int, grace_s: float) -> None:
+        """See to it that a generation ends, whatever its launcher does."""
+        if self._record.facts.stops.completed < generation:
+            patience_s = grace_s + self._context.settings.stop_patience_s
+            work = self._kill_unstopped(generation, patience_s)
+            self._context.spawn(work, f"stop {self._record.facts.job}")
 
+    async def complete(self, generation: int, at_boot_ns: int) -> None:
+        """No process of the generation is left: verify what it committed, then say so."""
+        link = self._parts.link
+        effects = await self._settle(generation, asked=True)
+        trusted = link.connected and not link.distrust
+        if trusted and Effect.RESTART_IN_PLACE in effects and self._restart_in_place():
+            return
+        self._report(generation, min(at_boot_ns, self._context.boot_ns()))
 
-async def watch_absence(job: NodeJob, grace_s: float, *, told: bool) -> None:
-    """Wait until a launcher that is away is gone with all its processes, then say so.
+    async def settle(self, generation: int) -> None:
+        """Take nothing more of the generation, and report its copies as final."""
+        await self._settle(generation, asked=False)
 
-    Cancelled when it comes back. ``told``: the controller knows that it leaves.
-    """
-    launcher = job.facts.launcher
-    reason = await _away_for_good(job, launcher, grace_s) if launcher else "its process ended"
-    for process in job.facts.processes:
-        await wait_dead(process)
-    generation = max(job.facts.plan.generation, job.facts.stop_ordered)
-    owes_stop = job.facts.stop_ordered > job.facts.stopped
-    if owes_stop:
-        await stopped(job, generation, job.context.boot_ns())
-    else:
-        await settle(job, generation)
-    vacate(job)
-    if not told:
-        job.context.outlet.record(left_record(job.facts, reason, by_user=False))
+    async def _settle(self, generation: int, *, asked: bool) -> tuple[Effect, ...]:
+        await self.drain(generation)
+        await self._parts.vault.settle(generation, self._context.settings.settle_timeout_s)
+        effects = self._record.complete_stop(generation, asked=asked)
+        self._report_copies()
+        return effects
 
+    def _report(self, generation: int, at_boot_ns: int) -> None:
+        record = stopped_record(self._record.facts, generation, at_boot_ns)
+        self._context.outlet.record(record)
 
-async def _away_for_good(job: NodeJob, launcher: ProcessIdentity, grace_s: float) -> str:
-    while True:
+    async def drain(self, generation: int, rank: int | None = None) -> None:
+        """Take what a rank (None: all of them) had sent before it died, and tell its steps."""
+        ranks = self._parts.ranks
         try:
-            async with asyncio.timeout(grace_s):
-                await wait_dead(launcher)
-            return "its process ended"
+            async with asyncio.timeout(_DRAIN_S):
+                while ranks.has(generation, rank):
+                    await ranks.detached.wait()
         except TimeoutError:
-            if not any(alive(process) for process in job.facts.processes):
-                return job.reproach or "it closed its connection and did not come back"
+            job = self._record.facts.job
+            logger.info("job %s: a rank is gone, its connection is not", job)
+        self._parts.progress.flush()
 
+    async def await_departure(self, grace_s: float) -> str:
+        """Return why a launcher that is away is gone, once all its processes are, too.
 
-async def overrule(job: NodeJob, generation: int, patience_s: float) -> None:
-    """Give a launcher time to stop a generation, then kill its ranks in its place.
+        Cancelled when it comes back.
+        """
+        launcher = self._record.facts.place.process
+        reason = "its process ended"
+        if launcher is not None:
+            reason = await self._away_for_good(launcher, grace_s)
+        for process in self._record.facts.processes.running:
+            await wait_dead(process)
+        facts = self._record.facts
+        if facts.stops.ordered > facts.stops.completed:
+            await self.complete(facts.newest_generation, self._context.boot_ns())
+        else:
+            await self.settle(facts.newest_generation)
+        return reason
 
-    It may be stopped itself, or hang on a dead file system: the others must not wait for it.
-    """
-    await asyncio.sleep(patience_s)
-    if job.facts.stopped >= generation or job.facts.launcher is None:
-        return
-    job.reproach = f"it did not stop generation {generation} within {patience_s:g} s"
-    ranks = [process for process in job.facts.processes if alive(process)]
-    logger.warning(
-        "job %s: the launcher is not counted on: %s; killing its ranks: processes %s",
-        job.facts.job,
-        job.reproach,
-        ", ".join(str(rank.pid) for rank in ranks) or "none",
-    )
-    job.context.stop_counts.launchers_overruled += 1
-    for rank in ranks:
-        try:
-            kill(rank)
-        except PermissionError:
-            logger.warning("process %d cannot be killed: the agent needs CAP_KILL", rank.pid)
-    for rank in ranks:
-        await wait_dead(rank)
-    if job.facts.stopped < generation:
-        await stopped(job, generation, job.context.boot_ns())
-    if job.launcher is not None and job.reproach:
-        # If it goes on one day, it has to join anew.
-        job.launcher.hang_up()
+    async def _away_for_good(self, launcher: ProcessIdentity, grace_s: float) -> str:
+        while True:
+            try:
+                async with asyncio.timeout(grace_s):
+                    await wait_dead(launcher)
+                return "its process ended"
+            except TimeoutError:
+                if not self._parts.processes.alive():
+                    distrust = self._parts.link.distrust
+                    return distrust or "it closed its connection and did not come back"
 
+    async def _kill_unstopped(self, generation: int, patience_s: float) -> None:
+        """Give a launcher time to stop a generation, then kill its ranks in its place.
 
-def release_launcher(job: NodeJob) -> None:
-    """The launcher went as it was told: whoever comes next may be another user."""
-    facts = job.facts
-    job.launcher = None
-    facts.launcher = facts.promised = None
-    job.stand_by(None)
-    if facts.past:  # nothing has come of its job: what is kept is of the one before
-        facts.ended, facts.past = True, False
-    if job.over:
-        vacate(job)
-    job.save()
+        It may be stopped itself, or hang on a dead file system: the others must not wait for it.
+        """
+        await asyncio.sleep(patience_s)
+        facts, link = self._record.facts, self._parts.link
+        if facts.stops.completed >= generation or facts.place.process is None:
+            return
+        link.distrust = f"it did not stop generation {generation} within {patience_s:g} s"
+        await self._kill_ranks(link.distrust)
+        if self._record.facts.stops.completed < generation:
+            await self.complete(generation, self._context.boot_ns())
+        if link.peer is not None and link.distrust:
+            # If it goes on one day, it has to join anew.
+            link.peer.hang_up()
 
-
-def vacate(job: NodeJob) -> None:
-    """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
-    facts = job.facts
-    facts.launcher, facts.processes, facts.promised = None, (), None
-    job.waiting.over()
-    job.stand_by(None)
-    job.vault.release_idle_memory()
-    facts.uid, facts.token_sha256 = -1, ""
-    job.save()
+    async def _kill_ranks(self, reason: str) -> None:
+        ranks = self._parts.processes.alive()
+        logger.warning(
+            "job %s: the launcher is not counted on: %s; killing its ranks: processes %s",
+            self._record.facts.job,
+            reason,
+            ", ".join(str(rank.pid) for rank in ranks) or "none",
+        )
+        self._context.stop_counts.launchers_overruled += 1
+        for rank in ranks:
+            try:
+                kill(rank)
+            except PermissionError:
+                logger.warning("process %d cannot be killed: the agent needs CAP_KILL", rank.pid)
+        for rank in ranks:
+            await wait_dead(rank)

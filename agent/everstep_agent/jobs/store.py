@@ -5,10 +5,12 @@ import json
 import logging
 import os
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_agent.jobs.facts import JobFacts
+from everstep_agent.jobs.plan import Plan
+from everstep_agent.jobs.records import plan_from_bytes, plan_to_wire
 from everstep_agent.vault.snapshots.database import write_row
 from everstep_common.codec import CodecError, from_json, to_json
 
@@ -19,12 +21,15 @@ class JobStore:
     """Facts of all jobs, in SQLite in the runtime folder: there until the next boot."""
 
     _SCHEMA = (
-        "CREATE TABLE IF NOT EXISTS job (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT",
+        "CREATE TABLE IF NOT EXISTS job "
+        "(name TEXT PRIMARY KEY, body TEXT NOT NULL, plan BLOB NOT NULL) STRICT",
         "CREATE TABLE IF NOT EXISTS agent (incarnation INTEGER NOT NULL) STRICT",
     )
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
+        # A plan may name thousands of sources, and facts are saved far more often than it changes.
+        self._plans: dict[str, tuple[Plan, bytes]] = {}
         for statement in self._SCHEMA:
             self._db.execute(statement)
 
@@ -39,26 +44,33 @@ class JobStore:
 
     def save(self, facts: JobFacts) -> None:
         """Keep the facts of a job."""
-        body = json.dumps(to_json(facts), separators=(",", ":"))
-        write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?)", (facts.job, body))
+        body = json.dumps(to_json(replace(facts, plan=Plan())), separators=(",", ":"))
+        row = (facts.job, body, self._encoded(facts))
+        write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?, ?)", row)
 
     def forget(self, job: str) -> None:
         """Forget a job."""
+        self._plans.pop(job, None)
         write_row(self._db, "DELETE FROM job WHERE name = ?", (job,))
 
     def load(self) -> list[JobFacts]:
         """Return all jobs; a row that cannot be read is dropped with a warning."""
         found = []
-        for name, body in self._db.execute("SELECT name, body FROM job").fetchall():
+        for name, body, plan in self._db.execute("SELECT name, body, plan FROM job").fetchall():
             try:
                 facts = from_json(JobFacts, json.loads(body))
-                if facts.owner == -1:  # written by an agent that did not tell them apart
-                    facts.owner = facts.uid
-                found.append(facts)
+                found.append(replace(facts, plan=plan_from_bytes(plan)))
             except (CodecError, ValueError) as error:
                 logger.warning("what was known of job %s cannot be read: %s", name, error)
                 self.forget(name)
         return found
+
+    def _encoded(self, facts: JobFacts) -> bytes:
+        plan, encoded = self._plans.get(facts.job, (None, b""))
+        if plan is not facts.plan:
+            encoded = plan_to_wire(facts.plan).SerializeToString()
+            self._plans[facts.job] = (facts.plan, encoded)
+        return encoded
 
 
 def open_database(path: str) -> sqlite3.Connection:

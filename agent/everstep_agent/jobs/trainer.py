@@ -11,7 +11,7 @@ from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.records import rollback_record, skipped
+from everstep_agent.jobs.records import rollback_record, skipped_message
 from everstep_agent.jobs.slots import SlotSession
 from everstep_agent.jobs.validation import number_problem
 from everstep_agent.vault.restore.restorer import RestoredPart
@@ -38,7 +38,7 @@ class TrainerSession:
         self._job = job
         self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
         self._slots = SlotSession(connection, job, self._owner)
-        self._answering = Answering(connection)
+        self._answers = AnswerQueue(connection)
         # What a rank that asks for a part after the other is being told.
         self._described: tuple[messages.Entry, ...] = ()
         self._transfer = RestoreTransfer(connection)
@@ -52,16 +52,16 @@ class TrainerSession:
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
         await self._connection.send(messages.Attached(job.context.site.node, step))
-        job.processes.reach(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
+        job.processes.reach_phase(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
         try:
             while True:
                 await self._serve_next()
         except OSError:
             # What was asked last ends as if somebody still listened: nothing is left half done.
-            await self._answering.over()
+            await self._answers.finish()
             raise
         finally:
-            await self._answering.give_up()
+            await self._answers.cancel()
             self._transfer.end()
             self._slots.end()
 
@@ -70,12 +70,12 @@ class TrainerSession:
         message = await self._connection.receive(messages.FROM_TRAINER)
         if problem := number_problem(message):
             raise FrameError(problem)
-        if self._hear(message):
+        if self._record(message):
             self._connection.take_lease().release()
         else:
-            await self._answering.begin(self._answer(message))
+            await self._answers.begin(self._answer(message))
 
-    def _hear(self, message: object) -> bool:
+    def _record(self, message: object) -> bool:
         """Take at once what is not answered: by its progress a rank is known to be alive."""
         match message:
             case messages.Progress():
@@ -99,7 +99,7 @@ class TrainerSession:
             case messages.Commit():
                 await self._slots.commit(message)
             case messages.AskSkipped():
-                await self._connection.send(skipped(self._job.facts.plan))
+                await self._connection.send(skipped_message(self._job.facts.plan))
             case _:
                 await self._refuse("this process is attached already; attach once")
 
@@ -107,8 +107,8 @@ class TrainerSession:
         await self._connection.send(messages.Refused(reason))
 
     async def _recover(self, message: messages.Describe | messages.Restore) -> None:
-        plan = self._job.facts.plan
-        if over := self._slots.over():
+        plan = self._job.restore_plan
+        if over := self._slots.refusal():
             self._transfer.end()
             await self._connection.send(messages.RestoreFailed(over))
             return
@@ -161,34 +161,38 @@ class TrainerSession:
         await self._transfer.give()
 
     def _ready(self, message: messages.Ready) -> None:
-        if not self._slots.over():
+        if not self._slots.refusal():
             rank = self._owner.rank
-            self._job.processes.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+            self._job.processes.reach_phase(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
 
     def _rollback(self, message: messages.Rollback) -> None:
         if message.skip is not None and (problem := _skip_problem(message.skip)):
             raise FrameError(problem)
         job, owner = self._job, self._owner
-        if self._slots.over():
+        if self._slots.refusal():
             return
         # The steps before it come first: the controller counts from them.
-        job.progress.close()
+        job.progress.flush()
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
         told = replace(message, at_boot_ns=at_boot_ns)
         job.context.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
-        job.alone.spoiled(owner.generation)
+        job.record.mark_spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:
         job = self._job
-        if self._slots.over():
+        if self._slots.refusal():
             return
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
         progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
-        job.progress.add(self._owner.rank, progress)
-        job.freshness.reached(progress.step)
+        job.progress.add_step(self._owner.rank, progress)
+        job.freshness.record_step(progress.step)
 
 
-class Answering:
+def _skip_problem(skip: messages.DataRange) -> str | None:
+    return number_problem(skip) or range_problem(skip.first, skip.last)
+
+
+class AnswerQueue:
     """The question that is being answered. A process that asks two at once waits for the first."""
 
     def __init__(self, connection: Connection) -> None:
@@ -199,7 +203,7 @@ class Answering:
         """Begin to answer, when the question before has been. Raises OSError if that went wrong."""
         turn = self._connection.take_lease()
         try:
-            await self.over()
+            await self.finish()
         except BaseException:
             answer.close()
             turn.release()
@@ -208,13 +212,13 @@ class Answering:
         # Also of one that is cancelled before it has begun.
         self._current.add_done_callback(lambda _: turn.release())
 
-    async def over(self) -> None:
+    async def finish(self) -> None:
         """Return when the last question is answered. Raises OSError when it could not be."""
         if self._current is not None:
             await asyncio.shield(self._current)
             self._current = None
 
-    async def give_up(self) -> None:
+    async def cancel(self) -> None:
         """Answer nothing any more."""
         current, self._current = self._current, None
         if current is not None:
@@ -296,10 +300,6 @@ class RestoreTransfer:
         parts, self._parts, self._given = self._parts, (), 0
         for part in parts:
             part.region.release()
-
-
-def _skip_problem(skip: messages.DataRange) -> str | None:
-    return number_problem(skip) or range_problem(skip.first, skip.last)
 
 
 def _copies(parts: Sequence[RestoredPart]) -> tuple[RestoredCopy, ...]:

@@ -2,7 +2,7 @@
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import group_sources
 from unit.core.vault_story import job
 
 
@@ -29,19 +29,19 @@ def _part(rank: int, of_a_part: int) -> str:
 
 def test_a_small_job_tells_everything_to_everybody() -> None:
     record = _job(4)
-    assert sources(record).of("n001") == record.sources
+    assert group_sources(record).of("n001") == record.sources
 
 
 def test_a_member_of_an_unchanged_world_is_told_of_its_own_ranks() -> None:
     record = _job(64)
-    told = sources(record).of("n003")
+    told = group_sources(record).of("n003")
     assert {source.rank for source in told} == set(range(24, 32))
     assert len(told) == 16
 
 
 def test_equal_copies_of_other_ranks_stand_by() -> None:
     record = _job(64, of_a_part=16)
-    told = sources(record).of("n003")
+    told = group_sources(record).of("n003")
     own = [source for source in told if 24 <= source.rank < 32]
     others = [source for source in told if source not in own]
     assert len(own) == 16
@@ -51,7 +51,7 @@ def test_equal_copies_of_other_ranks_stand_by() -> None:
 
 def test_every_part_is_told_when_the_world_has_changed() -> None:
     record = _job(64, of_a_part=2, world=400)
-    told = sources(record).of("n003")
+    told = group_sources(record).of("n003")
     assert {source.layout for source in told} == {source.layout for source in record.sources}
     assert len(told) < len(record.sources)
 
@@ -59,6 +59,6 @@ def test_every_part_is_told_when_the_world_has_changed() -> None:
 def test_a_member_whose_rank_has_no_copy_left_is_told_of_every_part() -> None:
     record = _job(64)
     record.sources = tuple(source for source in record.sources if source.rank != 24)
-    told = sources(record).of("n003")
+    told = group_sources(record).of("n003")
     assert {source.layout for source in told} == {source.layout for source in record.sources}
-    assert len(sources(record).of("n004")) == 16
+    assert len(group_sources(record).of("n004")) == 16

@@ -6,17 +6,17 @@ import pytest
 
 from everstep_agent.jobs.autonomous_restart_policy import (
     Autonomy,
-    Decision,
-    Failure,
+    HeldCopy,
+    RankFailure,
     Remedy,
-    decide,
-    newest_whole,
-    next_plan,
-    origin,
+    RestartDecision,
+    decide_restart,
+    newest_whole_step,
+    plan_restart,
 )
-from everstep_proto.generated import fleet_pb2
+from everstep_agent.jobs.plan import Plan, StoredState
 
-KILLED = Failure(
+KILLED = RankFailure(
     generation=4,
     rank=1,
     exit_code=0,
@@ -31,24 +31,19 @@ BOOM = replace(
 )
 
 
-def _plan(**values: object) -> fleet_pb2.StartGeneration:
-    plan = fleet_pb2.StartGeneration(
-        job="demo", generation=4, node_count=1, processes=2, world_size=2, own_restarts=2
-    )
-    plan.MergeFrom(fleet_pb2.StartGeneration(**values))  # type: ignore[arg-type]
-    return plan
+_PLAN = Plan(job="demo", generation=4, node_count=1, processes=2, world_size=2, own_restarts=2)
 
 
-def _decided(*failures: Failure, restorable: bool = True, spoiled: int = 0) -> Decision:
+def _decided(*failures: RankFailure, restorable: bool = True, spoiled: int = 0) -> RestartDecision:
     own = Autonomy(planned=3, failures=failures, spoiled=spoiled)
-    decision = decide(_plan(), own, restorable=restorable)
+    decision = decide_restart(_PLAN, own, restorable=restorable)
     assert decision is not None
     return decision
 
 
-def _copy(generation: int, rank: int, step: int, *, on_disk: bool = False) -> fleet_pb2.Copy:
-    return fleet_pb2.Copy(
-        generation=generation, rank=rank, step=step, root_hash=b"h", size_bytes=8, on_disk=on_disk
+def _copy(generation: int, rank: int, step: int) -> HeldCopy:
+    return HeldCopy(
+        generation=generation, rank=rank, step=step, root_hash=b"h", size_bytes=8, layout=b"l"
     )
 
 
@@ -62,7 +57,7 @@ def test_a_job_that_is_all_here_is_restarted() -> None:
 
 def test_without_a_failure_there_is_nothing_to_decide() -> None:
     older = replace(KILLED, generation=3)
-    assert decide(_plan(), Autonomy(planned=3, failures=(older,)), restorable=True) is None
+    assert decide_restart(_PLAN, Autonomy(planned=3, failures=(older,)), restorable=True) is None
 
 
 @pytest.mark.parametrize(
@@ -73,10 +68,10 @@ def test_without_a_failure_there_is_nothing_to_decide() -> None:
     ],
 )
 def test_what_is_not_the_agents_affair_waits(
-    failure: Failure, values: dict[str, object], why: str
+    failure: RankFailure, values: dict[str, object], why: str
 ) -> None:
     own = Autonomy(planned=3, failures=(failure,))
-    decision = decide(_plan(**values), own, restorable=True)
+    decision = decide_restart(replace(_PLAN, **values), own, restorable=True)  # type: ignore[arg-type]
     assert decision is not None
     assert decision.remedy is Remedy.HOLD
     assert "rank 1 was killed by signal 9; the controller is away: the job waits" in (
@@ -87,9 +82,7 @@ def test_what_is_not_the_agents_affair_waits(
 
 def test_a_job_waits_when_its_restarts_are_used_up_or_a_rank_called_its_state_bad() -> None:
     own = Autonomy(planned=2, failures=(KILLED,))
-    plan = _plan()
-    plan.own_restarts = 0
-    used = decide(plan, own, restorable=True)
+    used = decide_restart(replace(_PLAN, own_restarts=0), own, restorable=True)
     assert used is not None
     assert used.remedy is Remedy.HOLD
     assert "restarted 2 times" in used.sentence
@@ -125,23 +118,23 @@ def test_a_failure_that_is_told_again_counts_once() -> None:
 
 def test_the_newest_step_that_all_ranks_have_in_memory_is_taken() -> None:
     copies = [_copy(4, rank, step) for step in (5, 6) for rank in (0, 1)]
-    copies += [_copy(4, 0, 7), _copy(4, 1, 7, on_disk=True), _copy(3, 0, 9), _copy(3, 1, 9)]
-    assert {(one.rank, one.step) for one in newest_whole(copies, _plan())} == {(0, 6), (1, 6)}
-    assert newest_whole(copies[:1], _plan()) == []
+    copies += [_copy(4, 0, 7), _copy(3, 0, 9), _copy(3, 1, 9)]
+    assert {(one.rank, one.step) for one in newest_whole_step(copies, _PLAN)} == {(0, 6), (1, 6)}
+    assert newest_whole_step(copies[:1], _PLAN) == []
 
 
 def test_the_next_plan_restores_what_is_here_under_the_next_number() -> None:
-    plan = _plan(stored=fleet_pb2.StoredStep(generation=1, step=2), master_port=1)
-    own = next_plan(plan, [_copy(4, 0, 6), _copy(4, 1, 6)], "n0", 29500)
+    plan = replace(_PLAN, stored=StoredState(generation=1, step=2), master_port=1)
+    own = plan_restart(plan, [_copy(4, 0, 6), _copy(4, 1, 6)], "n0", 29500)
     assert (own.generation, own.own_restarts, own.master_port) == (5, 1, 29500)
-    assert (own.restore, own.restore_step, own.HasField("stored")) == (True, 6, False)
+    assert (own.restore, own.restore_step, own.stored) == (True, 6, None)
     assert [(one.node, one.rank, one.step) for one in own.sources] == [("n0", 0, 6), ("n0", 1, 6)]
-    assert origin(own) == 4
+    assert own.restored_generation == 4
 
 
 def test_without_a_step_of_its_own_the_next_plan_restores_what_the_last_one_did() -> None:
-    stored = fleet_pb2.StoredStep(generation=2, step=3)
-    own = next_plan(_plan(restore=True, restore_step=3, stored=stored), [], "n0", 0)
+    stored = StoredState(generation=2, step=3)
+    own = plan_restart(replace(_PLAN, restore=True, restore_step=3, stored=stored), [], "n0", 0)
     assert (own.generation, own.restore_step, own.stored) == (5, 3, stored)
-    assert origin(own) == 2
-    assert origin(next_plan(_plan(), [], "n0", 0)) == 0
+    assert own.restored_generation == 2
+    assert plan_restart(_PLAN, [], "n0", 0).restored_generation == 0

@@ -7,7 +7,7 @@ import pytest
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.admission import comes_back, is_meant, late_refusal
-from everstep_agent.jobs.facts import JobFacts
+from everstep_agent.jobs.facts import JobFacts, LauncherPlace
 from everstep_agent.jobs.validation import number_problem
 from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL
@@ -25,7 +25,7 @@ JOIN = Join(
     restarts_max=1,
     free_port=1,
 )
-FACTS = JobFacts("demo", job_id=20, launcher=ProcessIdentity(77, 1))
+FACTS = JobFacts("demo", job_id=20, place=LauncherPlace(process=ProcessIdentity(77, 1)))
 
 
 @pytest.mark.parametrize("job_id", [None, 0, 20, 21])

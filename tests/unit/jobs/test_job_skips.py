@@ -57,21 +57,21 @@ def test_a_job_that_never_skipped_is_healthy() -> None:
 def test_a_recoverable_step_ages_until_a_newer_one_is() -> None:
     freshness = Freshness()
     assert freshness.age_s(5 * _SECOND) == 0.0
-    freshness.told(Recoverable(1, 4), 5 * _SECOND)
-    freshness.told(Recoverable(1, 4, frozenset({6})), 6 * _SECOND)
+    freshness.record_recoverable(Recoverable(1, 4), 5 * _SECOND)
+    freshness.record_recoverable(Recoverable(1, 4, frozenset({6})), 6 * _SECOND)
     assert freshness.age_s(8 * _SECOND) == 3.0
-    freshness.told(Recoverable(1, 5), 8 * _SECOND)
+    freshness.record_recoverable(Recoverable(1, 5), 8 * _SECOND)
     assert freshness.age_s(8 * _SECOND) == 0.0
 
 
 def test_steps_that_a_restore_would_repeat_are_counted_in_each_generation_anew() -> None:
     freshness = Freshness()
-    freshness.told(Recoverable(1), 0)
-    freshness.reached(2)
+    freshness.record_recoverable(Recoverable(1), 0)
+    freshness.record_step(2)
     assert freshness.steps_behind() == 3
-    freshness.told(Recoverable(1, 1), 0)
+    freshness.record_recoverable(Recoverable(1, 1), 0)
     assert freshness.steps_behind() == 1
-    freshness.told(Recoverable(2, 1), 0)
+    freshness.record_recoverable(Recoverable(2, 1), 0)
     assert freshness.steps_behind() == 0
 
 

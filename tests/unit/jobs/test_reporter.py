@@ -32,7 +32,7 @@ class Node:
     async def hold(self, *ranks: int, then_s: float = 0.0) -> None:
         """Hold these from now on, and let some time pass."""
         self.holds = list(ranks)
-        self.reporter.soon()
+        self.reporter.report_soon()
         await asyncio.sleep(then_s)
 
 

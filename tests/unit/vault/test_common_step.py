@@ -13,8 +13,8 @@ from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 
 _SHARD = (Entry("w", 0, 10),)
 _KINDS = ("train", "verify", "replicate", "report", "direct", "store")
@@ -178,7 +178,7 @@ class Job:
             self._report(node)
         reachable = {node.name: "address" for node in self.nodes}
         branch = [BranchPoint(1, None, len(self.nodes))]
-        return choose(self.catalogue, Question(branch, reachable, expected=False)).step
+        return choose_step(self.catalogue, Question(branch, reachable, expected=False)).step
 
 
 @dataclass(frozen=True)

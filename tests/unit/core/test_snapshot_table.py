@@ -7,10 +7,14 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.persisting import Persisting
-from everstep_controller.core.vault.snapshot_numbers import View, age_ns
-from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, StepState
-from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.persistence import Persistence
+from everstep_controller.core.vault.snapshot_numbers import SnapshotView, StepState, age_ns
+from everstep_controller.core.vault.snapshot_table import (
+    SnapshotStep,
+    SnapshotTable,
+    snapshot_steps,
+    snapshot_table,
+)
 from unit.core.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
 
 
@@ -29,7 +33,7 @@ def _table(
     record: JobRecord,
     catalogue: Catalogue,
     alive: tuple[str, ...] = NODES,
-    planner: Persisting | None = None,
+    planner: Persistence | None = None,
 ) -> SnapshotTable:
     """Return the table; its numbers, which are counted, must be those of its lines."""
     view = _view(record, catalogue, alive, planner)
@@ -42,16 +46,16 @@ def _view(
     record: JobRecord,
     catalogue: Catalogue,
     alive: tuple[str, ...] = NODES,
-    planner: Persisting | None = None,
-) -> View:
+    planner: Persistence | None = None,
+) -> SnapshotView:
     found = catalogue.recoverable(record.generation, NODES, 3)
     reachable = {node: REACHABLE[node] for node in alive}
-    return View(
+    return SnapshotView(
         record,
         catalogue,
         reachable,
         found.step,
-        planner or Persisting(),
+        planner or Persistence(),
         Cadence(),
         0,
         10,
@@ -70,7 +74,7 @@ def _only(table: SnapshotTable, number: int) -> SnapshotStep:
 
 def test_every_step_is_shown_newest_first_with_its_copies_by_tier() -> None:
     catalogue = ring([8, 9], files=[8])
-    catalogue.store("a", [stored(5)])
+    catalogue.record_stored("a", [stored(5)])
     table = _table(_trained(10), catalogue)
     assert [step.step for step in table.steps] == [9, 8, 5]
     eight = _only(table, 8)
@@ -144,7 +148,7 @@ def test_steps_that_are_avoided_abandoned_or_on_probation_are_told_apart() -> No
 
 
 def test_storage_tells_what_is_there_underway_and_failed() -> None:
-    planner = Persisting(named=[11], failures={(1, 10): "disk full"}, newest=stored(5))
+    planner = Persistence(named=[11], failures={(1, 10): "disk full"}, newest=stored(5))
     table = _table(_trained(12), ring([11]), planner=planner).numbers
     assert table.storage is not None
     assert (table.storage.step, table.storage.pending) == (5, (11,))
@@ -159,7 +163,7 @@ def test_of_a_job_that_has_ended_storage_tells_what_is_found_there() -> None:
     record = _trained(10)
     record.state, record.latest = JobState.ENDED, stored(3)
     catalogue = ring([])
-    catalogue.store("a", [stored(5)])
+    catalogue.record_stored("a", [stored(5)])
     found = _table(record, catalogue).numbers.storage
     assert found is not None
     assert found.step == 5
@@ -170,7 +174,9 @@ def test_of_a_job_that_has_ended_storage_tells_what_is_found_there() -> None:
 
 def test_a_step_that_goes_while_the_table_is_made_is_left_out() -> None:
     catalogue = ring([8, 9])
-    view = View(_trained(10), catalogue, REACHABLE, 8, Persisting(), Cadence(), 0, 10, now_ns=0)
+    view = SnapshotView(
+        _trained(10), catalogue, REACHABLE, 8, Persistence(), Cadence(), 0, 10, now_ns=0
+    )
     lines = snapshot_steps(view)
     assert next(lines).step == 9
     for node in NODES:

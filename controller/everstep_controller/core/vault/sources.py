@@ -15,7 +15,7 @@ _OF_A_PART = 3
 
 
 @dataclass(slots=True)
-class Sources:
+class RestoreSources:
     """The copies that a generation restores from, grouped once for all its members.
 
     All of them to each would be members times copies: 2,048 x 98,304 on the largest jobs. A rank
@@ -68,10 +68,10 @@ class Sources:
         return tuple(told.values())
 
 
-def sources(job: JobRecord) -> Sources:
+def group_sources(job: JobRecord) -> RestoreSources:
     """Return the copies that the current generation of a job restores from."""
     origin = job.restored[0] if job.restored else 0
     world_size = next((p.world_size for p in job.branch if p.generation == origin), 0)
     count = job.processes_per_node
     ranks = {name: range(i * count, (i + 1) * count) for i, name in enumerate(job.members)}
-    return Sources(job.sources, ranks if world_size == job.world_size else {}, ranks.keys())
+    return RestoreSources(job.sources, ranks if world_size == job.world_size else {}, ranks.keys())

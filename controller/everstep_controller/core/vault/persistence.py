@@ -10,8 +10,8 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.lineage import DataRange, StepKey, Storage, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import whole
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
+from everstep_controller.core.vault.recovery_step import is_whole
 
 # A published step goes at once, so that there is never only one.
 KEEP_MIN = 2
@@ -42,7 +42,7 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PersistenceInput:
     """What is to be looked at: the job, what is held of it, and who can be told anything."""
 
     job: JobRecord
@@ -57,7 +57,7 @@ class Sight:
 
 
 @dataclass(slots=True)
-class Persisting:
+class Persistence:
     """How far the bringing to storage is; one for each job."""
 
     generation: int = 0
@@ -78,48 +78,48 @@ class Persisting:
         self.failures[key] = reason
         return news
 
-    def look(self, sight: Sight) -> Publish | None:
+    def decide(self, inputs: PersistenceInput) -> Publish | None:
         """Name the next step if one is due; return what the publisher shall do."""
-        storage = sight.job.storage
+        storage = inputs.job.storage
         if storage is None:
             return None
-        if self.generation != sight.generation:
-            self._begin(sight)
-        stored = on_branch(sight.job, sight.catalogue)
-        self._note_newest(stored, sight.now_ns)
+        if self.generation != inputs.generation:
+            self._begin(inputs)
+        stored = stored_on_branch(inputs.job, inputs.catalogue)
+        self._note_newest(stored, inputs.now_ns)
         keys = [(self.generation, step) for step in self.named]
         self.named = [key[1] for key in keys if not self._settled(key, stored)]
-        self._name(sight, storage, stored)
-        self._choose_publisher(sight)
-        return self._publish(sight, storage, stored) if self.publisher else None
+        self._name(inputs, storage, stored)
+        self._choose_publisher(inputs)
+        return self._publish(inputs, storage, stored) if self.publisher else None
 
-    def over(self, sight: Sight) -> str:
+    def last_step_settled(self, inputs: PersistenceInput) -> str:
         """Return the sentence that ends the wait for a job's last step; empty while it lasts."""
-        step = sight.recoverable
-        settled = [sight.catalogue.settled(node) >= self.generation for node in sight.connected]
-        if sight.job.done and not all(settled):
+        step = inputs.recoverable
+        settled = [inputs.catalogue.settled(node) >= self.generation for node in inputs.connected]
+        if inputs.job.done and not all(settled):
             return ""  # A newer step than this one may still be verified.
         if step is None:
             return "no step is held as a whole any more" if settled and all(settled) else ""
         key = (self.generation, step)
-        if key in on_branch(sight.job, sight.catalogue):
+        if key in stored_on_branch(inputs.job, inputs.catalogue):
             return f"its last recoverable step, {step}, is in storage"
         if key in self.failures:
             return f"step {step} could not be brought to storage: {self.failures[key]}"
         return ""
 
-    def missed(self, sight: Sight) -> bool:
+    def last_step_missed(self, inputs: PersistenceInput) -> bool:
         """Return whether the wait for a job's last step is over without it, where it has one."""
-        step, stored = sight.recoverable, on_branch(sight.job, sight.catalogue)
+        step, stored = inputs.recoverable, stored_on_branch(inputs.job, inputs.catalogue)
         return step is not None and (self.generation, step) not in stored
 
     # ---------------------------------------------------------------------------------------------
 
-    def _begin(self, sight: Sight) -> None:
-        self.generation, self.named = sight.generation, []
-        self.counted_step = sight.job.restored[1] if sight.job.restored else 0
-        self.counted_ns = sight.now_ns
-        known = {point.generation for point in sight.job.branch}
+    def _begin(self, inputs: PersistenceInput) -> None:
+        self.generation, self.named = inputs.generation, []
+        self.counted_step = inputs.job.restored[1] if inputs.job.restored else 0
+        self.counted_ns = inputs.now_ns
+        known = {point.generation for point in inputs.job.branch}
         self.failures = {key: why for key, why in self.failures.items() if key[0] in known}
 
     def _note_newest(self, stored: Mapping[StepKey, StoredStep], now_ns: int) -> None:
@@ -131,15 +131,19 @@ class Persisting:
     def _settled(self, key: StepKey, stored: Mapping[StepKey, StoredStep]) -> bool:
         return key in stored or key in self.failures
 
-    def _name(self, sight: Sight, storage: Storage, stored: Mapping[StepKey, StoredStep]) -> None:
+    def _name(
+        self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
+    ) -> None:
         """Name the recoverable step: of that one no part can be gone when the word arrives."""
-        step = sight.recoverable
+        step = inputs.recoverable
         if step is None or step in self.named or self._settled((self.generation, step), stored):
             return
-        if not stops(sight.job) and (self.named or not self._due(step, storage, sight.now_ns)):
+        if not is_stopped(inputs.job) and (
+            self.named or not self._due(step, storage, inputs.now_ns)
+        ):
             return
         self.named.append(step)
-        self.counted_step, self.counted_ns = step, sight.now_ns
+        self.counted_step, self.counted_ns = step, inputs.now_ns
 
     def _due(self, step: int, storage: Storage, now_ns: int) -> bool:
         if step <= self.counted_step:
@@ -149,20 +153,20 @@ class Persisting:
             return True
         return bool(storage.every_ns) and now_ns - self.counted_ns >= storage.every_ns
 
-    def _choose_publisher(self, sight: Sight) -> None:
+    def _choose_publisher(self, inputs: PersistenceInput) -> None:
         """Keep the publisher as long as it is there; another's word is never half of an order.
 
         Only who has told what is in storage is one: what it is told to keep must be complete.
         """
-        able = [node for node in sight.connected if sight.catalogue.sees_storage(node)]
+        able = [node for node in inputs.connected if inputs.catalogue.sees_storage(node)]
         if self.publisher not in able:
             self.publisher = able[0] if able else ""
 
     def _publish(
-        self, sight: Sight, storage: Storage, stored: Mapping[StepKey, StoredStep]
+        self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
     ) -> Publish:
-        job = sight.job
-        written = {k: v for k, v in written_steps(sight).items() if k not in self.failures}
+        job = inputs.job
+        written = {k: v for k, v in written_steps(inputs).items() if k not in self.failures}
         newest = max([*stored, *written], default=None)
         target = newest and (stored.get(newest) or _unnamed(job, written[newest], newest))
         files = () if newest is None or newest in stored else _files(written[newest])
@@ -175,18 +179,18 @@ class Persisting:
             kept.setdefault(key, _unnamed(job, copies, key))
         for step in self.named:
             key = (self.generation, step)
-            kept.setdefault(key, StoredStep(*key, sight.world_size, "", 0))
+            kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
         # Only with the files: what is done already would else be another order after a rollback.
         skipped = tuple(job.skipped) if files else ()
         return Publish(self.generation, target, files, keep, skipped)
 
 
-def stand_ins(sight: Sight, named: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Return which nodes write files of ranks whose own node cannot, from their replicas."""
     found: dict[str, set[int]] = {}
-    present = frozenset(sight.connected)
-    steps = sight.catalogue.steps(sight.generation)
+    present = frozenset(inputs.connected)
+    steps = inputs.catalogue.steps(inputs.generation)
     for copies in (steps[step] for step in named if step in steps):
         able = [c for c in copies if c.node in present and c.tier is Tier.MEMORY]
         owned = {copy.rank for copy in able if not copy.replica} | copies.files.ranks.keys()
@@ -196,26 +200,26 @@ def stand_ins(sight: Sight, named: Sequence[int]) -> dict[str, tuple[int, ...]]:
     return {node: tuple(sorted(ranks)) for node, ranks in found.items()}
 
 
-def stops(job: JobRecord) -> bool:
+def is_stopped(job: JobRecord) -> bool:
     """Return whether no generation runs: then the newest step is brought to storage in any case."""
     return job.done or job.state not in ACTIVE
 
 
-def on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:
+def stored_on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:
     """Return the whole steps in storage that are of the job's current branch."""
     found = {key: next(iter(seen.values())) for key, seen in catalogue.stored().items()}
     return {k: step for k, step in found.items() if any(p.has(*k) for p in job.branch)}
 
 
-def written_steps(sight: Sight) -> dict[StepKey, tuple[Copy, ...]]:
+def written_steps(inputs: PersistenceInput) -> dict[StepKey, tuple[Copy, ...]]:
     """Return the steps of the branch of which every part has been reported as a file."""
-    stored = sight.catalogue.stored()
+    stored = inputs.catalogue.stored()
     return {
         (point.generation, number): tuple(copy for copy in copies if copy.tier is Tier.DISK)
-        for point in sight.job.branch
-        for number, copies in sight.catalogue.steps(point.generation).items()
+        for point in inputs.job.branch
+        for number, copies in inputs.catalogue.steps(point.generation).items()
         if point.has(point.generation, number)
-        and whole(point, Parts(copies.files.ranks.keys(), copies.files.layouts.names()))
+        and is_whole(point, Parts(copies.files.ranks.keys(), copies.files.layouts.names()))
         and (point.generation, number) not in stored
     }
 

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StepKey, StoredStep
+from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.copies import Copy, Parts, Tier
-from everstep_controller.core.vault.copy_index import StepCopies
+from everstep_controller.core.vault.copies import Copy, Parts, StepCopies, Tier
 
 # Tiers that hold the last steps; shared storage may be many steps behind.
 _NEAR = ("memory", "local disk")
@@ -45,7 +46,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RestorableStep:
     """A step that could be restored."""
 
     generation: int
@@ -63,17 +64,38 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class PickedStep:
     """What is chosen, with the sentence why, or why nothing is."""
 
-    candidate: Candidate | None
+    candidate: RestorableStep | None
     reason: str
     lost: str = ""
 
 
-def choose(catalogue: Catalogue, question: Question) -> Choice:
+def question_of(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
+    """Return what the catalogue is asked on behalf of the core."""
+    return Question(
+        action.branch,
+        reachable,
+        action.expected,
+        action.avoided,
+        action.stored,
+        action.foreign_generation,
+    )
+
+
+def reachable_nodes(state: State) -> dict[str, str]:
+    """Return the nodes that answer, and the addresses of their bulk listeners."""
+    return {
+        name: node.bulk_address
+        for name, node in state.nodes.items()
+        if node.connected and node.bulk_address and not node.gone
+    }
+
+
+def choose_step(catalogue: Catalogue, question: Question) -> Choice:
     """Return the newest step of the branch that can be reached as a whole, and where it is."""
-    picked = pick(catalogue, question)
+    picked = pick_step(catalogue, question)
     found = picked.candidate
     if found is None:
         return Choice(None, (), picked.lost, picked.reason)
@@ -86,22 +108,22 @@ def choose(catalogue: Catalogue, question: Question) -> Choice:
     )
 
 
-def pick(catalogue: Catalogue, question: Question) -> Pick:
+def pick_step(catalogue: Catalogue, question: Question) -> PickedStep:
     """Return the step that is to be restored, with its sentence."""
-    found, avoided = best(catalogue, question)
+    found, avoided = find_newest(catalogue, question)
     if found is not None and found is not avoided:
-        return Pick(found, _why(found, avoided, catalogue, question))
+        return PickedStep(found, _why(found, avoided, catalogue, question))
     if found is not None:
         sentence = f"step {found.step} again, for no older one is left; {_bad(found)}"
-        return Pick(found, sentence)
+        return PickedStep(found, sentence)
     if not question.expected:
-        return Pick(None, "no snapshot was committed yet")
-    return Pick(None, "no step is whole", _what_is_missing(catalogue, question))
+        return PickedStep(None, "no snapshot was committed yet")
+    return PickedStep(None, "no step is whole", _what_is_missing(catalogue, question))
 
 
-def best(
+def find_newest(
     catalogue: Catalogue, question: Question
-) -> tuple[Candidate, Candidate | None] | tuple[None, None]:
+) -> tuple[RestorableStep, RestorableStep | None] | tuple[None, None]:
     """Return the newest step of the branch that can be reached as a whole, and one passed over.
 
     The newest step wins over every tier; of the same step, memory is taken before disk, and disk
@@ -110,7 +132,7 @@ def best(
     when there is no other: then both are it.
     """
     avoided = newest = None
-    for candidate in candidates(catalogue, question):
+    for candidate in restorable_steps(catalogue, question):
         if candidate.key in question.avoided:
             avoided = avoided or candidate
         elif not candidate.replaced and (newest is None or candidate.tier in _NEAR):
@@ -121,9 +143,9 @@ def best(
     return (None, None) if chosen is None else (chosen, avoided)
 
 
-def candidates(catalogue: Catalogue, question: Question) -> Iterator[Candidate]:
+def restorable_steps(catalogue: Catalogue, question: Question) -> Iterator[RestorableStep]:
     """Yield the steps of the branch that could be restored, newest first."""
-    stored = readable(catalogue, question)
+    stored = readable_steps(catalogue, question)
     points = {point.generation: point for point in question.branch}
     held = {(number, step) for number in points for step in catalogue.steps(number)}
     on_branch = [
@@ -135,12 +157,12 @@ def candidates(catalogue: Catalogue, question: Question) -> Iterator[Candidate]:
         own = key[0] > question.foreign_generation
         if own and (tier := _tier(points[key[0]], catalogue, key, away)):
             replaced = () if key in stored else _replaced(points[key[0]], catalogue, key, away)
-            yield Candidate(*key, stored.get(key), tier, replaced)
+            yield RestorableStep(*key, stored.get(key), tier, replaced)
         elif key in stored:
-            yield Candidate(*key, stored[key], "shared storage")
+            yield RestorableStep(*key, stored[key], "shared storage")
 
 
-def readable(catalogue: Catalogue, question: Question) -> dict[StepKey, StoredStep]:
+def readable_steps(catalogue: Catalogue, question: Question) -> dict[StepKey, StoredStep]:
     """Return the steps in storage that some node can read.
 
     That one can is enough: a folder that others do not have gets no manifest, so no whole step.
@@ -152,7 +174,7 @@ def readable(catalogue: Catalogue, question: Question) -> dict[StepKey, StoredSt
     return found
 
 
-def whole(point: BranchPoint, parts: Parts) -> bool:
+def is_whole(point: BranchPoint, parts: Parts) -> bool:
     """Return whether these are all parts of a step: those of every rank, or all that were learned.
 
     Equal copies count for the ranks that lack one; a part that was not learned says that another
@@ -163,9 +185,9 @@ def whole(point: BranchPoint, parts: Parts) -> bool:
     return 0 < len(point.layouts) == len(parts.layouts) and parts.layouts == set(point.layouts)
 
 
-def missing(point: BranchPoint, parts: Parts) -> list[str]:
+def missing_parts(point: BranchPoint, parts: Parts) -> list[str]:
     """Name what these parts lack of a whole step."""
-    if whole(point, parts):
+    if is_whole(point, parts):
         return []
     absent = [f"rank {rank}" for rank in range(point.world_size) if rank not in parts.ranks]
     if point.layouts and parts.layouts <= set(point.layouts):
@@ -180,9 +202,9 @@ def _tier(point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]
     """Return the best tier that has the whole step, together with those before it, or ''."""
     if key[1] not in catalogue.steps(key[0]):
         return ""
-    if whole(point, catalogue.parts(key, away, files=False)):
+    if is_whole(point, catalogue.parts(key, away, files=False)):
         return "memory"
-    return "local disk" if whole(point, catalogue.parts(key, away, files=True)) else ""
+    return "local disk" if is_whole(point, catalogue.parts(key, away, files=True)) else ""
 
 
 def _replaced(
@@ -196,7 +218,10 @@ def _replaced(
 
 
 def _why(
-    candidate: Candidate, avoided: Candidate | None, catalogue: Catalogue, question: Question
+    candidate: RestorableStep,
+    avoided: RestorableStep | None,
+    catalogue: Catalogue,
+    question: Question,
 ) -> str:
     held = catalogue.steps(candidate.generation).get(candidate.step, StepCopies())
     nodes = len(held.nodes() & question.reachable.keys())
@@ -215,7 +240,7 @@ def _nodes(count: int) -> str:
     return "one node" if count == 1 else f"{count} nodes"
 
 
-def _bad(avoided: Candidate) -> str:
+def _bad(avoided: RestorableStep) -> str:
     step = avoided.step
     return f"the job called step {step} bad or crashed twice soon after step {step} was restored"
 
@@ -229,7 +254,7 @@ def _what_is_missing(catalogue: Catalogue, question: Question) -> str:
         parts = catalogue.parts((point.generation, step), away, files=True)
         ranks |= parts.ranks
         layouts |= parts.layouts
-    lacking = missing(point, Parts(ranks, layouts))
+    lacking = missing_parts(point, Parts(ranks, layouts))
     if not lacking:
         return "every part has a copy, but no step has all of them"
     shown = ", ".join(lacking[:5]) + (" …" if len(lacking) > 5 else "")

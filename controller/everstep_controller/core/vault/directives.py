@@ -13,17 +13,21 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.cadence import decide as decide_cadence
+from everstep_controller.core.vault.cadence import decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
-from everstep_controller.core.vault.choosing import choose
-from everstep_controller.core.vault.messages import Directive, Report, Standbys
-from everstep_controller.core.vault.persisting import Persisting, Publish, Sight, stand_ins, stops
+from everstep_controller.core.vault.messages import Directive, Standbys, VaultReport
+from everstep_controller.core.vault.persistence import (
+    Persistence,
+    PersistenceInput,
+    Publish,
+    choose_stand_ins,
+    is_stopped,
+)
+from everstep_controller.core.vault.recovery_step import choose_step, question_of, reachable_nodes
 from everstep_controller.core.vault.replication import Replication, plan_keeper, plan_ring
 from everstep_controller.core.vault.spares import (
     SpareOrders,
-    plan_fetches,
-    question,
-    reachable,
+    plan_prefetches,
     spare_memory,
     spares_of,
 )
@@ -42,10 +46,10 @@ class Holdings:
     # Copies that turned out bad since this controller began.
     bad_copies: int = 0
 
-    def record(self, node: str, report: Report) -> None:
+    def record(self, node: str, report: VaultReport) -> None:
         """Replace what is known of a node by its report."""
-        self.catalogue.take(node, report.copies, report.settled_generation, report.news)
-        self.catalogue.store(node, report.stored)
+        self.catalogue.record_copies(node, report.copies, report.settled_generation, report.news)
+        self.catalogue.record_stored(node, report.stored)
         (self.holders.add if report.copies else self.holders.discard)(node)
         (self.short.add if report.replicas_short else self.short.discard)(node)
         if report.standbys is None:
@@ -102,7 +106,7 @@ class Decision(NamedTuple):
     """What a decision took the place of, and what the bringing to storage was decided from."""
 
     before: VaultOrders
-    sight: Sight
+    inputs: PersistenceInput
 
 
 @dataclass(slots=True)
@@ -113,20 +117,20 @@ class JobSnapshots:
     holdings: Holdings = field(default_factory=Holdings)
     generation: DirectedGeneration = field(default_factory=DirectedGeneration)
     orders: VaultOrders = field(default_factory=VaultOrders)
-    persisting: Persisting = field(default_factory=Persisting)
+    persistence: Persistence = field(default_factory=Persistence)
     # What the core waits to be told: the step of a recovery.
     asked: ChooseRecoveryStep | None = None
 
-    def record_report(self, node: str, report: Report) -> None:
+    def record_report(self, node: str, report: VaultReport) -> None:
         """Record what a node tells of its copies and of its writing to storage."""
         self.holdings.record(node, report)
         for key, reason in report.failures:
-            self.persisting.failures[key] = reason
+            self.persistence.failures[key] = reason
 
     def end(self) -> None:
         """Direct nobody any more: the job is over, and what is left is what nodes keep of it."""
         self.generation = replace(self.generation, members=())
-        self.orders, self.persisting, self.asked = VaultOrders(), Persisting(), None
+        self.orders, self.persistence, self.asked = VaultOrders(), Persistence(), None
         self.holdings.bad_copies = 0
 
     def adopt(self, job: JobRecord, state: State) -> None:
@@ -149,27 +153,29 @@ class JobSnapshots:
         recoverable = catalogue.recoverable(
             directed.number, _keepers(directed, replication), directed.world_size, directed.parts
         )
-        sight = self._sight(job, state, recoverable.step, now_ns)
-        publish = self.persisting.look(sight)
+        inputs = self._persistence_inputs(job, state, recoverable.step, now_ns)
+        publish = self.persistence.decide(inputs)
         wish = job.planned if job.generation == directed.number else None
         # Every member that is there persists its own ranks.
-        away = len(sight.connected) < len(directed.members)
+        away = len(inputs.connected) < len(directed.members)
         self.orders = VaultOrders(
             replication,
             recoverable,
             decide_cadence(before.cadence, job, state.settings, now_ns),
             self._prepare_spares(job, state, replication, recoverable.step),
             publish,
-            stand_ins(sight, self.persisting.named) if away else {},
+            choose_stand_ins(inputs, self.persistence.named) if away else {},
             None if wish is None else wish.after_step,
         )
-        return Decision(before, sight)
+        return Decision(before, inputs)
 
     def directives(self) -> Iterator[tuple[str, Directive]]:
         """Yield who is told what to do, by the names of the nodes."""
         orders = self.orders
         members = _keepers(self.generation, orders.replication)
-        directed = self.holdings.holders.union(members, orders.spares.waiting, orders.spares.ahead)
+        directed = self.holdings.holders.union(
+            members, orders.spares.waiting, orders.spares.prefetches
+        )
         for node in sorted(directed):
             yield node, self._directive(node)
 
@@ -179,7 +185,7 @@ class JobSnapshots:
         if asked is None or not _all_have_spoken(asked, catalogue, state):
             return None
         self.asked = None
-        choice = choose(catalogue, question(asked, reachable(state)))
+        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state)))
         return RecoveryStepChosen(
             job=self.job,
             generation=asked.generation,
@@ -218,42 +224,46 @@ class JobSnapshots:
         runs = job.generation == directed.number and job.state in ACTIVE
         return plan_keeper(before, job, state, self.holdings.holders) if runs else before
 
-    def _sight(self, job: JobRecord, state: State, step: int | None, now_ns: int) -> Sight:
+    def _persistence_inputs(
+        self, job: JobRecord, state: State, step: int | None, now_ns: int
+    ) -> PersistenceInput:
         directed, catalogue = self.generation, self.holdings.catalogue
         connected = [name for name in directed.members if state.nodes[name].connected]
-        if stops(job):
+        if is_stopped(job):
             # A node that is lost has taken second copies with it: what is whole is worth saving.
             alone = catalogue.recoverable(directed.number, (), directed.world_size, directed.parts)
             step = alone.step
-        return Sight(job, directed.number, directed.world_size, catalogue, step, connected, now_ns)
+        return PersistenceInput(
+            job, directed.number, directed.world_size, catalogue, step, connected, now_ns
+        )
 
     def _prepare_spares(
         self, job: JobRecord, state: State, replication: Replication, step: int | None
     ) -> SpareOrders:
         before, catalogue = self.orders.spares, self.holdings.catalogue
-        ahead = plan_fetches(before.ahead, job, state, catalogue)
+        prefetches = plan_prefetches(before.prefetches, job, state, catalogue)
         waiting = spares_of(job).difference(self.holdings.holders, (replication.keeper,))
         memory = before.memory
-        if memory is None and step is not None and (waiting or ahead):
+        if memory is None and step is not None and (waiting or prefetches):
             # Looked at once for each generation: it is every copy of a step.
             copies = catalogue.steps(self.generation.number).get(step)
             memory = None if copies is None else spare_memory(copies, job.processes_per_node)
         # Without a size, what a spare would be told is what members are told.
-        return SpareOrders() if memory is None else SpareOrders(memory, waiting, ahead)
+        return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
 
     def _directive(self, node: str) -> Directive:
         orders, number, spares = self.orders, self.generation.number, self.orders.spares
-        ahead = spares.ahead.get(node)
-        if ahead is not None or node in spares.waiting:
-            return Directive(self.job, number, None, (), "", spare=spares.memory, ahead=ahead)
+        prefetch = spares.prefetches.get(node)
+        if prefetch is not None or node in spares.waiting:
+            return Directive(self.job, number, None, (), "", spare=spares.memory, prefetch=prefetch)
         return Directive(
             self.job,
             number,
             orders.recoverable.step,
             orders.recoverable.dead_steps,
             orders.replication.targets.get(node, ""),
-            tuple(self.persisting.named) if orders.publish is not None else (),
-            orders.publish if node == self.persisting.publisher else None,
+            tuple(self.persistence.named) if orders.publish is not None else (),
+            orders.publish if node == self.persistence.publisher else None,
             orders.cadence.every,
             orders.cadence.start,
             orders.stand_ins.get(node, ()),
