@@ -54,21 +54,21 @@ class JobsMetrics:
     vault_replicated_bytes_total: int = _metric("Bytes of these replicas.")
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
-    vault_early_copies_total: int = _metric(
+    vault_prefetched_copies_total: int = _metric(
         "Copies that this node fetched as a spare while a member was silent and not judged lost."
     )
-    vault_early_bytes_total: int = _metric("Bytes of these copies.")
-    vault_early_left_off_total: int = _metric(
+    vault_prefetched_bytes_total: int = _metric("Bytes of these copies.")
+    vault_prefetches_discarded_total: int = _metric(
         "Times that such a member was heard again, and what was fetched of it was not needed."
     )
-    storage_files_total: int = _metric("Files of ranks that were brought to storage.")
-    storage_bytes_total: int = _metric("Bytes of these files.")
-    storage_seconds_total: float = _metric("Time that writing these files took.")
-    storage_failures_total: int = _metric("Attempts to bring a file to storage that failed.")
-    storage_processes_hung: int = _metric(
+    storage_files_written_total: int = _metric("Files of ranks that were brought to storage.")
+    storage_bytes_written_total: int = _metric("Bytes of these files.")
+    storage_write_seconds_total: float = _metric("Time that writing these files took.")
+    storage_write_failures_total: int = _metric("Attempts to bring a file to storage that failed.")
+    storage_workers_hung: int = _metric(
         "Storage processes that were killed and do not die, because a file system hangs."
     )
-    storage_age_seconds: float = _metric(
+    storage_last_write_age_seconds: float = _metric(
         "Time since this node last brought a file to storage; the oldest of all jobs that do."
     )
     launchers_overruled_total: int = _metric(
@@ -123,15 +123,15 @@ def jobs_metrics(
         vault_replicated_bytes_total=counts.replicated_bytes,
         vault_received_bytes_total=counts.received_bytes,
         vault_replication_failures_total=counts.replication_failures,
-        vault_early_copies_total=counts.early_copies,
-        vault_early_bytes_total=counts.early_bytes,
-        vault_early_left_off_total=counts.early_discarded,
-        storage_files_total=counts.stored,
-        storage_bytes_total=counts.stored_bytes,
-        storage_seconds_total=counts.stored_s,
-        storage_failures_total=counts.store_failures,
-        storage_processes_hung=sum(job.storage.files.hung for job in jobs),
-        storage_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
+        vault_prefetched_copies_total=counts.early_copies,
+        vault_prefetched_bytes_total=counts.early_bytes,
+        vault_prefetches_discarded_total=counts.early_discarded,
+        storage_files_written_total=counts.stored,
+        storage_bytes_written_total=counts.stored_bytes,
+        storage_write_seconds_total=counts.stored_s,
+        storage_write_failures_total=counts.store_failures,
+        storage_workers_hung=sum(job.storage.files.hung for job in jobs),
+        storage_last_write_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
         launchers_overruled_total=context.stop_counts.launchers_overruled,
     )
 

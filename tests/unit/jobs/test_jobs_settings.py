@@ -15,7 +15,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     wrong = JobsSettings(
         slots_per_rank=1,
         bulk_port=99999,
-        begin_wait_s=0,
+        slot_wait_s=0,
         bulk_host="0.0.0.0",
         socket=Path("/" + "x" * 200),
     )

@@ -148,9 +148,9 @@ def _make_vault_context(
     timeout_s = settings.transfer_timeout_s
     asked = settings.transfer_streams
     for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
-    least = settings.transfer_bytes_per_s_min
+    least = settings.restore_bytes_per_s_min
     min_rate = MinRate(least, int(timeout_s * 1e9), world.boot_ns) if least else None
-    rate_limiter = RateLimiter(settings.replicate_bytes_per_s_max, world.boot_ns)
+    rate_limiter = RateLimiter(settings.replication_bytes_per_s_max, world.boot_ns)
     return VaultContext(
         node=parts.node,
         slots_per_rank=settings.slots_per_rank,
@@ -163,8 +163,10 @@ def _make_vault_context(
         region_store=RegionStore(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
-        message_memories=message_memories(settings.long_frames_bytes_max, settings.long_frame_s),
-        partial_kept_s=settings.transfer_kept_s,
+        message_memories=message_memories(
+            settings.message_memory_bytes, settings.message_timeout_s
+        ),
+        partial_kept_s=settings.partial_transfer_kept_s,
         certificates=TlsCertificates(world.tls, parts.node) if settings.bulk_tls else None,
     )
 

@@ -48,7 +48,7 @@ class NodeJob:
         # Which job of this name the connected processes are of.
         self.life = 0
         self.reporter = Reporter(
-            context.outlet, context.settings.report_gather_s, self._vault_report
+            context.outlet, context.settings.report_delay_s, self._vault_report
         )
         self.lessons = LessonRelay(record, link, self.reporter.report_soon)
         self.vault = vault = JobVault(

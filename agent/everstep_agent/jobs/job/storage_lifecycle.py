@@ -29,7 +29,9 @@ class StorageLifecycle:
     ) -> None:
         settings = context.settings
         patience = StorageDeadlines(
-            settings.storage_silence_s, settings.storage_look_s, settings.storage_processes
+            settings.storage_stall_timeout_s,
+            settings.storage_list_timeout_s,
+            settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
         # The job has ended, and its newest step is still on its way.
@@ -92,7 +94,7 @@ class StorageLifecycle:
                 task.cancel()
 
     async def _finish(self, then: Callable[[], None]) -> None:
-        await self.files.drain(self._context.settings.storage_end_s, self._notify)
+        await self.files.drain(self._context.settings.storage_drain_timeout_s, self._notify)
         self.ending = False
         await self.files.release_workers()
         then()

@@ -113,11 +113,11 @@ class SlotSession:
 
     def _wait_s(self, message: messages.Begin) -> float:
         settings = self._job.context.settings
-        return patience(message.wait_s, settings.begin_wait_s, settings.begin_wait_max_s)
+        return patience(message.wait_s, settings.slot_wait_s, settings.slot_wait_max_s)
 
     def _restart_wait_s(self, message: messages.Begin) -> float:
         """Return how long to wait around a planned restart, also for who never waits for a slot."""
-        return max(self._wait_s(message), self._job.context.settings.begin_wait_s)
+        return max(self._wait_s(message), self._job.context.settings.slot_wait_s)
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""

@@ -57,19 +57,19 @@ class JobsSettings:
         "one being written; with 2, training waits in each step until the one before is "
         "replicated. Jobs with --persist get one more, for the one that is being stored.",
     )
-    report_gather_s: float = setting(
+    report_delay_s: float = setting(
         0.02,
         unit="s",
         help="How long news of copies wait for more, so that all ranks of the node are one report: "
         "they commit together and are verified a few milliseconds apart. Jobs of more than 1,300 "
         "ranks wait longer, up to 0.25 s, as the controller does.",
     )
-    begin_wait_s: float = setting(
+    slot_wait_s: float = setting(
         5.0,
         unit="s",
         help="How long a snapshot waits for a free slot before the step is skipped and counted.",
     )
-    begin_wait_max_s: float = setting(
+    slot_wait_max_s: float = setting(
         60.0,
         unit="s",
         help="The longest that a training process may have its snapshots wait for a free slot: "
@@ -97,7 +97,7 @@ class JobsSettings:
     connections_per_user_max: int = setting(
         256, help="Connections of one user at once: eight ranks and a launcher each for many jobs."
     )
-    long_frames_bytes_max: int = setting(
+    message_memory_bytes: int = setting(
         MESSAGE_MEMORY_BYTES_MIN,
         unit="bytes",
         help="Memory for messages above 256 KiB, which are lists of very many shards: for those "
@@ -105,7 +105,7 @@ class JobsSettings:
         "times as much again. A rank whose message finds no room waits; no job gets more than "
         "half.",
     )
-    long_frame_s: float = setting(
+    message_timeout_s: float = setting(
         20.0,
         unit="s",
         help="How long such a message may take to come, or to be taken, when it has room; 64 MiB "
@@ -126,13 +126,13 @@ class JobsSettings:
         "node with fewer than 8 processors (on 2 of them a second one brought nothing, and cost "
         "half as much CPU again). A third helps on faster networks, with cores to spare.",
     )
-    transfer_kept_s: float = setting(
+    partial_transfer_kept_s: float = setting(
         30.0,
         unit="s",
         help="How long what a cut transfer has brought is kept, for the next attempt to go on "
         "there, and memory that a replica has left, for the next replica.",
     )
-    replicate_bytes_per_s_max: int = setting(
+    replication_bytes_per_s_max: int = setting(
         0,
         unit="bytes/s",
         help="Limit for all copies together that this node sends; 0 is as fast as the network.",
@@ -140,7 +140,7 @@ class JobsSettings:
     transfer_timeout_s: float = setting(
         5.0, unit="s", help="How long a transfer may bring no byte before it is given up."
     )
-    transfer_bytes_per_s_min: int = setting(
+    restore_bytes_per_s_min: int = setting(
         1024 * 1024,
         unit="bytes/s",
         help="A peer that brings a recovery less than this, for transfer_timeout_s, is asked again "
@@ -169,19 +169,19 @@ class JobsSettings:
         "before.",
     )
 
-    storage_silence_s: float = setting(
+    storage_stall_timeout_s: float = setting(
         60.0,
         unit="s",
         help="How long a write to a job's storage may move no byte before its process is given up: "
         "a shared file system whose server restarts is back within it.",
     )
-    storage_look_s: float = setting(
+    storage_list_timeout_s: float = setting(
         10.0,
         unit="s",
         help="How long storage may take to say what a job has there, before it is asked again. The "
         "job waits for it: begun without knowing, it would begin from the beginning.",
     )
-    storage_end_s: float = setting(
+    storage_drain_timeout_s: float = setting(
         300.0,
         unit="s",
         help="How long the newest step of a job that ends may take to reach storage; its launcher "
@@ -193,7 +193,7 @@ class JobsSettings:
         help="How long the controller must have been away before a job whose ranks are all here is "
         "restarted without it. One that is itself restarted is back within 2 s, and then decides.",
     )
-    storage_processes: int = setting(
+    storage_workers: int = setting(
         2,
         help="Files that are written or read at once for a job. Two fill a disk or a network link; "
         "more would only take memory bandwidth from training.",
@@ -209,29 +209,29 @@ class JobsSettings:
         found = [
             f"jobs.{key}: must be above 0, got {getattr(self, key)}"
             for key in (
-                "begin_wait_s",
-                "begin_wait_max_s",
+                "slot_wait_s",
+                "slot_wait_max_s",
                 "transfer_timeout_s",
                 "settle_timeout_s",
                 "stop_patience_s",
                 "connections_per_user_max",
-                "long_frame_s",
+                "message_timeout_s",
                 "worker_threads",
-                "storage_silence_s",
-                "storage_look_s",
-                "storage_end_s",
-                "storage_processes",
+                "storage_stall_timeout_s",
+                "storage_list_timeout_s",
+                "storage_drain_timeout_s",
+                "storage_workers",
                 "controller_grace_s",
                 "transfers_max",
-                "transfer_kept_s",
+                "partial_transfer_kept_s",
             )
             if getattr(self, key) <= 0
         ]
-        if self.long_frames_bytes_max < MESSAGE_MEMORY_BYTES_MIN:
-            found.append(f"jobs.long_frames_bytes_max: must be at least {MESSAGE_MEMORY_BYTES_MIN}")
+        if self.message_memory_bytes < MESSAGE_MEMORY_BYTES_MIN:
+            found.append(f"jobs.message_memory_bytes: must be at least {MESSAGE_MEMORY_BYTES_MIN}")
         found += [
             f"jobs.{key}: must not be below 0"
-            for key in ("transfer_streams", "transfer_bytes_per_s_min", "report_gather_s")
+            for key in ("transfer_streams", "restore_bytes_per_s_min", "report_delay_s")
             if getattr(self, key) < 0
         ]
         if self.slots_per_rank < 2:

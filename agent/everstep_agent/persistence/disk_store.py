@@ -1,4 +1,4 @@
-"""What the agent remembers over a restart, in SQLite, written by a thread that nobody waits for."""
+"""Disk store: what the agent remembers over a restart, written by a thread nobody waits for."""
 
 import contextlib
 import sqlite3
@@ -6,7 +6,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from everstep_agent.store_file import PendingChanges, Remembered, load, open_or_replace, write
+from everstep_agent.persistence.agent_database import (
+    PendingChanges,
+    Remembered,
+    load,
+    open_or_replace,
+    write,
+)
 
 # An acknowledgement alone may wait for company: losing it only means that the record is sent twice.
 _LAZY_DELETE_S = 1.0
@@ -154,7 +160,7 @@ class DiskStore:
 
     def _give_back(self, taken: PendingChanges, error: str) -> None:
         with self._changed:
-            taken.absorb(self._pending)
+            taken.merge_newer(self._pending)
             self._pending = taken
             self._error = error
             self._changed.wait_for(lambda: self._closing, _RETRY_S)

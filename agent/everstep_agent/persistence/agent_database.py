@@ -1,4 +1,4 @@
-"""The file in which an agent remembers: its SQLite schema, and one transaction for each write."""
+"""Agent database: the SQLite schema of what is remembered, and one transaction per write."""
 
 import contextlib
 import sqlite3
@@ -48,7 +48,7 @@ class PendingChanges:
         """Return whether something would be lost if this were never written."""
         return bool(self.records or self.notes)
 
-    def absorb(self, newer: "PendingChanges") -> None:
+    def merge_newer(self, newer: "PendingChanges") -> None:
         """Add what came later."""
         self.records |= newer.records
         self.notes |= newer.notes

@@ -1,4 +1,4 @@
-"""The outbox: what must be journaled goes out at once, and stays here until it is acknowledged.
+"""Outbox: what must be journaled goes out at once, and stays here until it is acknowledged.
 
 The promise. A record is sent from memory at once, whether or not it reached the disk. It is kept in
 memory until the controller says that it is journaled, and on disk from a few milliseconds after
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from everstep_agent.store_file import RESERVATION, Remembered
+from everstep_agent.persistence.agent_database import RESERVATION, Remembered
 from everstep_common.clock import StampClock
 from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2

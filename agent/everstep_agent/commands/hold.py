@@ -37,13 +37,13 @@ class HeldDescriptors:
     def __init__(self) -> None:
         self._kept: list[tuple[str, int]] = []
 
-    def take(self, message: bytes, fds: Sequence[int]) -> None:
+    def apply_notification(self, message: bytes, fds: Sequence[int]) -> None:
         """Do what one notification asks; descriptors that it does not ask to keep are closed."""
         lines = message.decode(errors="replace").splitlines()
         fields = dict(line.split("=", 1) for line in lines if "=" in line)
         name = fields.get("FDNAME", "stored")
         if fields.get("FDSTOREREMOVE") == "1":
-            self._remove(name)
+            self._close(name)
         for fd in fds:
             if fields.get("FDSTORE") == "1" and len(self._kept) < _FDS_MAX and ":" not in name:
                 self._kept.append((name, fd))
@@ -58,7 +58,7 @@ class HeldDescriptors:
         """Return the descriptors in that order."""
         return [fd for _, fd in self._kept]
 
-    def _remove(self, name: str) -> None:
+    def _close(self, name: str) -> None:
         for kept_name, fd in self._kept:
             if kept_name == name:
                 os.close(fd)
@@ -93,7 +93,7 @@ def become(command: Sequence[str], store: HeldDescriptors, notify_path: str, par
     os.execvpe(command[0], list(command), environ)
 
 
-class Holder:
+class DescriptorHolder:
     """Runs the command, and runs it again."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -169,7 +169,7 @@ class Holder:
                 return
             fds, uid = _descriptors_and_sender(ancillary)
             # Anybody can reach an abstract address.
-            self._store.take(message if uid in (0, os.geteuid()) else b"", fds)
+            self._store.apply_notification(message if uid in (0, os.geteuid()) else b"", fds)
 
     def _signal(self) -> int:
         return os.read(self._signals, 64)[0]
@@ -223,4 +223,4 @@ def main(arguments: Sequence[str]) -> int:
             return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # the wakeup descriptor tells of it
-    return Holder(command).run()
+    return DescriptorHolder(command).run()

@@ -2,24 +2,24 @@
 
 import pytest
 
-from everstep_agent.vault.transfer.min_rate import MinRate, RateWindow, SlowSourceError
+from everstep_agent.vault.transfer.min_rate import MinRate, MinRateWindow, SlowSourceError
 
 _SECOND = 1_000_000_000
 
 
 def test_a_byte_a_second_is_too_little_after_one_window() -> None:
-    window = RateWindow(1000, 5 * _SECOND, 0)
+    window = MinRateWindow(1000, 5 * _SECOND, 0)
     said = [window.count_bytes(1, second * _SECOND) for second in range(1, 6)]
     assert said == [True, True, True, True, False]
 
 
 def test_what_comes_at_the_least_rate_comes_for_ever() -> None:
-    window = RateWindow(1000, 5 * _SECOND, 0)
+    window = MinRateWindow(1000, 5 * _SECOND, 0)
     assert all(window.count_bytes(1000, second * _SECOND) for second in range(1, 3600))
 
 
 def test_a_burst_is_no_credit_for_later_windows() -> None:
-    window = RateWindow(1000, 5 * _SECOND, 0)
+    window = MinRateWindow(1000, 5 * _SECOND, 0)
     assert window.count_bytes(1 << 30, 5 * _SECOND)
     assert not window.count_bytes(1, 11 * _SECOND)
 

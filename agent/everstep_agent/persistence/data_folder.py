@@ -1,4 +1,4 @@
-"""The agent's data folder: opened, locked, and done without when its disk is dead."""
+"""Data folder of the agent: opened, locked, and done without when its disk is dead."""
 
 import contextlib
 import fcntl
@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from everstep_agent.store import DiskStore, LostStore, StoreError
-from everstep_agent.store_file import Remembered, forgetful
+from everstep_agent.persistence.agent_database import Remembered, forgetful
+from everstep_agent.persistence.disk_store import DiskStore, LostStore, StoreError
 from everstep_common.clock import boot_ns
 
 logger = logging.getLogger(__name__)
