@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
+from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config import AgentConfig
-from everstep_agent.cycle_collector import look_at_all
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.node_watch import Memory, NodeWatch
@@ -29,6 +29,7 @@ from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.ticks import tick
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
+from everstep_common.judging.book import FindingBook
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
 from everstep_proto.convert import stamp_to_wire
@@ -78,9 +79,8 @@ class Daemon:
         self._stamp = stamp
         self._store, remembered = open_store(config.state_folder, config.disk_deadline_s)
         self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
-        book = FindingBook(
-            load_findings(remembered.notes.get("findings", "[]")), config.signals.modes
-        )
+        open_before = load_findings(remembered.notes.get("findings", "[]"))
+        book = FindingBook(CONDITIONS, open_before, config.signals.modes)
         self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
         memory = Memory(remembered.notes, lambda key, value: self._store.note(key, value))
         self._node = NodeWatch(config, self._findings, memory, stamp)
@@ -101,7 +101,7 @@ class Daemon:
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
-        around = Surroundings(
+        around = Environment(
             tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
@@ -156,7 +156,7 @@ class Daemon:
                 ("health-check", health.nvhcd),
                 ("metrics", self._serve_metrics),
                 ("watchdog", feed_watchdog),
-                ("cycles", look_at_all),
+                ("cycles", collect_all_periodically),
             ):
                 running = keep_running(name, work, self._findings.report)
                 tasks.append(group.create_task(running, name=name))
@@ -206,7 +206,7 @@ class Daemon:
 
     async def _check(self) -> CheckResult:
         return await run_check(
-            self._node.watch.look, self._findings.book.fatal, self._config.check_deadline_s
+            self._node.watch.look, self._findings.book.fatal_findings, self._config.check_deadline_s
         )
 
     async def _watch_itself(self) -> None:

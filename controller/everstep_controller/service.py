@@ -20,17 +20,20 @@ from everstep_controller.core.events import (
     SettingsApplied,
     TimerDue,
 )
-from everstep_controller.core.state import JobState, State
+from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
+from everstep_controller.core.model.state import State
 from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
 from everstep_controller.fleet import Fleet, FleetParts
 from everstep_controller.fold import CoreFactory, Fold
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore
+from everstep_controller.judge_runner import JudgeRunner
+from everstep_controller.judging.judge import Judge
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
 from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
-from everstep_controller.progress import Members, Progress
+from everstep_controller.own_findings import ShellTrouble
 from everstep_controller.runtime import Journaling, Runtime
 from everstep_controller.samples import SampleRing
 from everstep_controller.schedule import Chores, make_scheduler
@@ -52,6 +55,7 @@ class Options:
     core_factory: CoreFactory
     recover_by: str = ""
     isolators: tuple[Isolator, ...] = ()
+    judges: tuple[Judge, ...] = ()
 
 
 class Controller:
@@ -75,14 +79,16 @@ class Controller:
         isolators = (BuiltInIsolator(), *options.isolators)
         hands = Hands(sessions, self._timers, isolators, vault)
         self._outward = Outward(self._state, secret, hands)
-        progress = Progress(self._members, vault.recoverable_step)
+        progress = ProgressRows(
+            lambda job: reporters(self._fold.state, job), vault.recoverable_step
+        )
         self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
         samples, kernel = SampleRing(config.samples_window), KernelMessages()
         self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples, kernel))
         follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
         runtime.listen(follower.turned)
-        journal, history = self._journal, self._history
-        parts = ConsoleParts(runtime, sessions, kernel, history, vault, lambda: journal.full)
+        self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
+        parts = ConsoleParts(runtime, sessions, kernel, self._history, vault, self._trouble)
         self._server, self.port = make_server(
             config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
         )
@@ -92,7 +98,7 @@ class Controller:
         self._scheduler = make_scheduler(chores, config.snapshot_interval_s)
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
-        self._ticker: asyncio.Task[None] | None = None
+        self._tickers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Take up work. Raises JournalFull, and OSError for the address of the metrics."""
@@ -111,12 +117,17 @@ class Controller:
         await self._server.start()
         self._start_metrics()
         self._scheduler.start()
-        self._ticker = asyncio.create_task(self._tick(), name="progress ticker")
+        judging = self._judging.run(self._config.judge_interval_s)
+        self._tickers = [
+            asyncio.create_task(self._tick(), name="progress ticker"),
+            asyncio.create_task(judging, name="judges"),
+        ]
 
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for ticker in self._tickers:
+            ticker.cancel()
+        if self._tickers:
             self._scheduler.shutdown(wait=False)
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
@@ -131,16 +142,6 @@ class Controller:
 
     def _state(self) -> State:
         return self._fold.state
-
-    def _members(self, job: str) -> Members | None:
-        record = self._state().jobs.get(job)
-        if record is None:
-            return None
-        nodes = self._state().nodes
-        # One that is away tells nothing now, and one that has finished nothing more.
-        telling = (n for n in record.members if nodes[n].connected and n not in record.finished)
-        running = record.state is JobState.RUNNING
-        return Members(record.generation, tuple(telling), running)
 
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""
@@ -166,6 +167,9 @@ class Controller:
             journal_full=self._journal.full is not None,
             now_ns=runtime.now_ns(),
         )
+
+    def _trouble(self) -> ShellTrouble:
+        return ShellTrouble(self._journal.full, self._judging.failures)
 
     async def _tick(self) -> None:
         while True:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Origin, Settings, Storage
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import Storage
+from everstep_controller.core.model.settings import Settings
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, Fleet
 from everstep_sim.node import SimulatedNode
@@ -227,7 +229,7 @@ class Cluster:
 
     def _join(self, node: SimulatedNode) -> None:
         # One that joins when all is done would begin another job.
-        done = self.job is not None and self.job.done
+        done = self.job is not None and self.job.ending.done
         if node.alive and not node.launcher and not done:
             node.launcher = True
             self.fleet.record(node, self._joined)

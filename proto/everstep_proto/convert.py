@@ -1,7 +1,7 @@
 """Findings and stamps between the wire and the words that agent and controller share."""
 
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_proto.generated import fleet_pb2
 
 

@@ -477,6 +477,7 @@ class FindingLine(_message.Message):
     SINCE_NS_FIELD_NUMBER: _builtins.int
     INJECTED_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node it is about; "controller" for the controller itself."""
     component: _builtins.str
@@ -499,6 +500,8 @@ class FindingLine(_message.Message):
     """Made by a fault injection."""
     mode: _builtins.str
     """How far automation goes about it: "observe", "advise" or "enforce"."""
+    owner: _builtins.str
+    """Who found it, and alone can say that it is over: "agent" or "controller"."""
     def __init__(
         self,
         *,
@@ -513,10 +516,11 @@ class FindingLine(_message.Message):
         since_ns: _builtins.int = ...,
         injected: _builtins.bool = ...,
         mode: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "node", b"node", "rule", b"rule", "severity", b"severity", "since_ns", b"since_ns", "suggested_action", b"suggested_action"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "node", b"node", "owner", b"owner", "rule", b"rule", "severity", b"severity", "since_ns", b"since_ns", "suggested_action", b"suggested_action"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1477,6 +1481,8 @@ class Ledger(_message.Message):
     INCIDENTS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     BUDGET_PER_FAILURE_S_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -1488,7 +1494,9 @@ class Ledger(_message.Message):
     steps: _builtins.int
     """Steps that count."""
     budget_per_failure_s: _builtins.float
-    """Seconds that each further failure may cost to hold 99.5 %, at the failure rate so far; 0 when unknown."""
+    """Seconds that each failure may cost to hold 99.5 %, at the failure rate so far; 0 without any."""
+    failures: _builtins.int
+    """Its incidents but for planned work (ordered restarts and drains, growth)."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -1496,6 +1504,10 @@ class Ledger(_message.Message):
     @_builtins.property
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
         """Its incidents, oldest first."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What these numbers mean, a sentence each."""
 
     def __init__(
         self,
@@ -1508,10 +1520,12 @@ class Ledger(_message.Message):
         incidents: _abc.Iterable[Global___Incident] | None = ...,
         steps: _builtins.int = ...,
         budget_per_failure_s: _builtins.float = ...,
+        failures: _builtins.int = ...,
+        definitions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "incidents", b"incidents", "job", b"job", "steps", b"steps", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "steps", b"steps", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1525,19 +1539,23 @@ class Category(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     TIME_NS_FIELD_NUMBER: _builtins.int
+    MEANING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """"inc.detect"."""
     time_ns: _builtins.int
     """Time in it."""
+    meaning: _builtins.str
+    """What it is, in a few words; empty in the costs of an incident."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         time_ns: _builtins.int = ...,
+        meaning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["meaning", b"meaning", "name", b"name", "time_ns", b"time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

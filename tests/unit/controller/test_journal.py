@@ -12,8 +12,9 @@ import pytest
 
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.events import ControllerStarted, SettingsApplied, TimerDue
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import NodeRecord, State
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 from everstep_controller.journal.group_commit import Entry, GroupCommit, JournalFull
 from everstep_controller.journal.lock import JournalLock, JournalLockedError
@@ -64,6 +65,15 @@ def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(SchemaError, match="newer controller"):
+        JournalStore(tmp_path / "j")
+
+
+def test_a_journal_of_a_version_before_the_first_format_is_refused(tmp_path: Path) -> None:
+    JournalStore(tmp_path / "j").close()
+    with sqlite3.connect(tmp_path / "j") as db:
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(SchemaError, match="everstep-controller recover"):
         JournalStore(tmp_path / "j")
 
 

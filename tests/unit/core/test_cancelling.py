@@ -2,9 +2,10 @@
 
 import pytest
 
-from everstep_controller.core import actions, cancelling, events, outlook
+from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import JobState, Planned
+from everstep_controller.core.model.job import JobState, Planned
+from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S
 from unit.core.test_planned import PlannedStory
@@ -15,18 +16,18 @@ class _Cancelling(PlannedStory):
         return self.tell(events.RestartCancelled("j", "bob", reason))
 
     def problem(self) -> str:
-        return cancelling.problem_with(self.core.state, self.job)
+        return restarts.cancel_problem(self.core.state, self.job)
 
     def wish(self) -> Planned:
-        found = outlook.pending(self.core.state, self.job)
+        found = forecast.pending(self.core.state, self.job)
         assert found is not None
         return found
 
     def waits(self) -> str:
-        return outlook.waits_for(self.core.state, self.job, self.wish())
+        return forecast.waits_for(self.core.state, self.job, self.wish())
 
     def undo(self) -> str:
-        return outlook.undo(self.core.state, self.job, self.wish())
+        return forecast.undo(self.core.state, self.job, self.wish())
 
     def maintain(self, node: str, after_s: int = 0) -> None:
         begin_ns = self.now_ns + after_s * S + S // 10
@@ -70,7 +71,7 @@ def test_a_drain_that_a_restart_had_served_too_is_planned_again() -> None:
     assert story.wish().kind == "drain"
     story.recoverable(story.wish().after_step or 0)
     story.stop_all()
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_another_restart_may_be_ordered_after_that() -> None:
@@ -101,7 +102,7 @@ def test_a_job_that_stops_for_it_already_is_too_late() -> None:
     assert "RestartCancelled" not in told
     story.stop_all()
     story.choose(4)
-    assert story.job.generation == 2
+    assert story.job.generation.number == 2
 
 
 def test_a_controller_that_dies_after_any_event_has_cancelled_all_the_same() -> None:
@@ -137,7 +138,7 @@ def test_what_a_restart_waits_for_is_said_at_each_stage() -> None:
 
 def test_a_drain_that_has_nowhere_to_go_is_pending_too_with_what_it_waits_for() -> None:
     story = _begun(spare=False)
-    assert outlook.pending(story.core.state, story.job) is None
+    assert forecast.pending(story.core.state, story.job) is None
     story.drain("n1")
     assert not story.is_planned()
     assert (story.wish().kind, story.wish().by) == ("drain", "operator")
@@ -159,5 +160,5 @@ def test_the_incident_of_a_drain_names_the_node_that_was_left_and_a_restart_none
     drained.recoverable(drained.wish().after_step or 0)
     restarted.restart(at_step=4)
     restarted.recoverable(4)
-    assert drained.job.incidents[-1].node == "n1"
-    assert restarted.job.incidents[-1].node == ""
+    assert drained.job.recovery.incidents[-1].node == "n1"
+    assert restarted.job.recovery.incidents[-1].node == ""

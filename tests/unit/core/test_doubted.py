@@ -1,9 +1,9 @@
 """Where automation only advises: a node that should be isolated gives its place to a spare."""
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.settings import Settings
 from unit.core.test_decisions import Story
 
 ADVISE = Settings(mode=Mode.ADVISE)
@@ -18,7 +18,7 @@ def _running(spare: bool = True) -> Story:
 
 
 def _members(story: Story) -> list[str]:
-    return story.core.state.jobs["j"].members
+    return story.core.state.jobs["j"].generation.members
 
 
 def _stop(story: Story) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from everstep_controller.core import actions, end_orders, events
-from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core import actions, events
+from everstep_controller.core.jobs import orders
+from everstep_controller.core.model.lineage import BranchPoint
 from unit.core.test_job_endings import STORAGE, LongStory
 
 
@@ -49,14 +50,14 @@ def _ended_well(missed: bool) -> LongStory:
 
 def test_of_a_job_that_ended_well_what_storage_has_not_is_kept_for_the_next_one() -> None:
     story = _ended_well(missed=True)
-    assert story.job.succeeded
+    assert story.job.ending.succeeded
     assert "start the job again under its name" in story.job.reason
     story.join("n2")
     story.join("n3")
     due = story.core.due(story.now_ns)
     (asked,) = [one for one in due if isinstance(one, actions.ChooseRecoveryStep)]
     assert asked.branch == (BranchPoint(1, None, 2),)
-    assert "ended without its last step in storage" in story.job.begun
+    assert "ended without its last step in storage" in story.job.lineage.begun
 
 
 def test_of_one_whose_end_is_in_storage_nothing_is_kept() -> None:
@@ -64,11 +65,11 @@ def test_of_one_whose_end_is_in_storage_nothing_is_kept() -> None:
     assert story.job.reason.endswith("all ranks ended well after step 2")
     story.join("n2")
     story.join("n3")
-    assert story.job.begun == ""
+    assert story.job.lineage.begun == ""
 
 
 @pytest.mark.parametrize("missed", [False, True])
 def test_nodes_are_told_whether_its_memory_is_all_that_there_is(missed: bool) -> None:
     job = _ended_well(missed).job
-    order = end_orders.end(job, "n0")
+    order = orders.end(job, "n0")
     assert (order.succeeded, order.unsaved) == (True, missed)

@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
-from everstep_agent.detectors.condition import MINUTE_NS, Condition
-from everstep_agent.detectors.gpus.judging import Fault, judge_gpu, shown
+from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu, shown
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, SuggestedAction
+from everstep_common.judging.condition import MINUTE_NS, Condition
+from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 _SLOWDOWN_MINUTES = 10
 # Two GPUs cannot say which of them is the odd one.
@@ -75,21 +75,21 @@ CONDITIONS = (
     ),
 )
 
-_SLOWDOWN = Fault(
+_SLOWDOWN = GpuFault(
     "GpuHardwareSlowdown",
     "the hardware slows the GPU down again and again",
     "hardware slowdown in most minutes",
     action=SuggestedAction.REPAIR_HARDWARE,
 )
-_BRAKE = Fault(
+_BRAKE = GpuFault(
     "GpuPowerBrake",
     "the power brake holds the clocks down",
     "clock event reasons",
     action=SuggestedAction.REPAIR_HARDWARE,
 )
-_THERMAL = Fault("GpuThermalSlowdown", "heat holds the clocks down", "clock event reasons")
-_HOT = Fault("GpuTemperatureHigh", "too hot", "the GPU's own temperature limits")
-_LOW = Fault("GpuClocksLow", "slower than its peers, and gives no reason", "median of the peers")
+_THERMAL = GpuFault("GpuThermalSlowdown", "heat holds the clocks down", "clock event reasons")
+_HOT = GpuFault("GpuTemperatureHigh", "too hot", "the GPU's own temperature limits")
+_LOW = GpuFault("GpuClocksLow", "slower than its peers, and gives no reason", "median of the peers")
 
 
 class SlowdownMinutes:

@@ -8,9 +8,11 @@ from everstep_controller.core.events.controller import (
     ControllerEvent,
     ControllerStarted,
     EventRejected,
+    RecordRejected,
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
+    VerdictChanged,
 )
 from everstep_controller.core.events.jobs import (
     GenerationFinished,
@@ -93,6 +95,7 @@ __all__ = [
     "PeerReported",
     "PhaseReached",
     "RankExited",
+    "RecordRejected",
     "RecoveryBegun",
     "RecoveryStepChosen",
     "RestartCancelled",
@@ -102,6 +105,7 @@ __all__ = [
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
+    "VerdictChanged",
 ]
 
 Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent

@@ -2,13 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import (
-    DataRange,
-    Origin,
-    Phase,
-    Storage,
-    StoredStep,
-)
+from everstep_controller.core.model.facts import Origin, Phase
+from everstep_controller.core.model.lineage import DataRange, Storage, StoredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +76,7 @@ class RankExited:
     signal: int
     last_line: str
     at_ns: int
-    # A kind of `everstep_common.failures`; empty in older journals and of older launchers.
+    # A kind of `everstep_common.failures`; empty of older launchers.
     kind: str = ""
     exception: str = ""
     core_dumped: bool = False

@@ -1,0 +1,151 @@
+"""The book of open findings: judgements go in, what was raised and cleared comes out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class BookEntry:
+    """An open finding, when it began, and when it was seen last (None: when it began)."""
+
+    finding: Finding
+    since: Moment
+    last: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """A finding that ended, and what shows it."""
+
+    key: FindingKey
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class BookChanges:
+    """What is news after a look, and whether an event that is open was seen again."""
+
+    raised: tuple[BookEntry, ...] = ()
+    cleared: tuple[Cleared, ...] = ()
+    again: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.raised or self.cleared)
+
+
+class FindingBook:
+    """Debounces judgements and keeps the findings that are open.
+
+    A condition is raised after its number of consecutive faulty looks and cleared after its number
+    of consecutive healthy ones. A look that could not be read counts as neither. ``conditions`` are
+    all that may be judged, by name; ``modes`` are the operator's, where they differ from what a
+    condition was shipped with.
+    """
+
+    def __init__(
+        self,
+        conditions: Mapping[str, Condition],
+        open_findings: Iterable[BookEntry] = (),
+        modes: Mapping[str, Mode] | None = None,
+    ) -> None:
+        self._conditions = conditions
+        self._open = {known.finding.key: known for known in open_findings}
+        self._modes = modes or {}
+        self._streaks: dict[FindingKey, tuple[bool, int]] = {}
+
+    @property
+    def open_findings(self) -> tuple[BookEntry, ...]:
+        """Return what is open, oldest first."""
+        return tuple(self._open.values())
+
+    @property
+    def open_keys(self) -> tuple[FindingKey, ...]:
+        """Return what is open, by its keys."""
+        return tuple(self._open)
+
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing is open, and nothing on its way to be."""
+        return not self._open and not self._streaks
+
+    def fatal_findings(self) -> tuple[Finding, ...]:
+        """Return the open findings with which the node cannot train."""
+        found = (known.finding for known in self._open.values())
+        return tuple(finding for finding in found if finding.severity is Severity.FATAL)
+
+    def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> BookChanges:
+        """Enter one look's judgements; return what changed."""
+        raised: list[BookEntry] = []
+        cleared: list[Cleared] = []
+        again = False
+        for judgement in judgements:
+            if isinstance(judgement, Faulty):
+                condition = self._conditions[judgement.key.condition]
+                again = again or (condition.quiet_ns > 0 and judgement.key in self._open)
+                raised += self._faulty(judgement.finding, condition, now)
+            # Hundreds a second on a healthy node, where there is nothing to look up.
+            elif isinstance(judgement, Healthy) and (self._open or self._streaks):
+                cleared += self._healthy(judgement)
+        return BookChanges(tuple(raised), tuple(cleared), again)
+
+    def judge_quiet_events(self, now: Moment) -> list[Judgement]:
+        """Return which events were not seen again for as long as their condition asks."""
+        return [
+            Healthy(key, f"not seen again for {quiet_ns / 60e9:g} min")
+            for key, known in self._open.items()
+            if (quiet_ns := self._conditions[key.condition].quiet_ns)
+            and _since(known.last or known.since, now) >= quiet_ns
+        ]
+
+    def _faulty(self, finding: Finding, condition: Condition, now: Moment) -> list[BookEntry]:
+        mode = self._modes.get(condition.name, condition.mode)
+        if finding.mode is not mode:
+            finding = replace(finding, mode=mode)
+        known = self._open.get(finding.key)
+        streak = self._streak(finding.key, faulty=True)
+        if known is None:
+            if streak < condition.raise_after or now.boot_ns < condition.boot_grace_ns:
+                return []
+        elif not _worth_telling(known.finding, finding):
+            self._open[finding.key] = BookEntry(known.finding, known.since, now)
+            return []
+        entry = BookEntry(finding, known.since if known else now, now)
+        self._open[finding.key] = entry
+        return [entry]
+
+    def _healthy(self, judgement: Healthy) -> list[Cleared]:
+        key = judgement.key
+        if key not in self._open:
+            self._streaks.pop(key, None)
+            return []
+        if self._streak(key, faulty=False) < self._conditions[key.condition].clear_after:
+            return []
+        del self._open[key], self._streaks[key]
+        return [Cleared(key, judgement.evidence)]
+
+    def _streak(self, key: FindingKey, *, faulty: bool) -> int:
+        was_faulty, length = self._streaks.get(key, (faulty, 0))
+        length = length + 1 if was_faulty == faulty else 1
+        self._streaks[key] = (faulty, length)
+        return length
+
+
+def _since(then: Moment, now: Moment) -> int:
+    """Return the nanoseconds that passed, in this boot, since a moment."""
+    return now.boot_ns - then.boot_ns if then.boot_id == now.boot_id else now.boot_ns
+
+
+def _worth_telling(known: Finding, new: Finding) -> bool:
+    """Return whether what to do changed; a message with other numbers in it is no news.
+
+    What is real never becomes injected; what was injected becomes real with the first real reading.
+    """
+    if known.injected != new.injected:
+        return known.injected
+    old = (known.severity, known.suggested_action, known.rule, known.mode)
+    return old != (new.severity, new.suggested_action, new.rule, new.mode)

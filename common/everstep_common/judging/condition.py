@@ -1,0 +1,37 @@
+"""What a condition is: when it is raised, what clears it, and how far automation may go."""
+
+from dataclasses import dataclass
+
+from everstep_common.judging.findings import Mode
+
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+HOUR_NS = 60 * MINUTE_NS
+
+# Drivers and links come up in the first minutes of a boot; agents that judge them then raise
+# hundreds of false alarms at every planned reboot.
+BOOT_GRACE_NS = 2 * MINUTE_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One lasting condition of one kind of component, as docs/signals.md shows it.
+
+    ``raise_after`` and ``clear_after`` count consecutive looks. An event (a kernel line) has no
+    healthy look: it ends after ``quiet_ns`` without another one, while its source was read.
+    """
+
+    name: str
+    # What it is about: "gpu/PCI".
+    component: str
+    # What holds while it is open, and when one look counts as faulty.
+    meaning: str
+    # Where the threshold comes from.
+    source: str
+    clears_when: str
+    raise_after: int = 1
+    clear_after: int = 1
+    boot_grace_ns: int = 0
+    quiet_ns: int = 0
+    # The most that automation may do about it unless the operator says otherwise.
+    mode: Mode = Mode.OBSERVE

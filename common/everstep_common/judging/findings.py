@@ -1,0 +1,68 @@
+"""What a detector says about a node: the words shared by agent, controller and command line."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    INFO = "info"
+    DEGRADED = "degraded"
+    FATAL = "fatal"
+
+
+class SuggestedAction(Enum):
+    """What an operator or the controller should do about a finding, mildest first."""
+
+    NONE = "none"
+    WATCH = "watch"
+    RESTART_JOB = "restart_job"
+    RESET_DEVICE = "reset_device"
+    REBOOT_NODE = "reboot_node"
+    REPAIR_HARDWARE = "repair_hardware"
+
+
+class Mode(Enum):
+    """How far automation may go, least first."""
+
+    OBSERVE = "observe"
+    ADVISE = "advise"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A number that decided about a finding; its name ends with its unit, and it is finite."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKey:
+    """What makes two findings the same: the component and the condition it is in."""
+
+    component: str
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A lasting condition of one component, open until its healthy counterpart clears it."""
+
+    component: str
+    condition: str
+    severity: Severity
+    message: str
+    evidence: str = ""
+    suggested_action: SuggestedAction = SuggestedAction.WATCH
+    rule: str = ""
+    injected: bool = False
+    # The most that automation may do about it, whatever the fleet's mode is.
+    mode: Mode = Mode.ENFORCE
+
+    @property
+    def key(self) -> FindingKey:
+        """Return what identifies this finding on its node."""
+        return FindingKey(self.component, self.condition)

@@ -1,0 +1,36 @@
+"""What a detector says after one look at one condition of one component."""
+
+from dataclasses import dataclass
+
+from everstep_common.judging.findings import Finding, FindingKey
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """The condition holds."""
+
+    finding: Finding
+
+    @property
+    def key(self) -> FindingKey:
+        """Return what was judged."""
+        return self.finding.key
+
+
+@dataclass(frozen=True, slots=True)
+class Healthy:
+    """The condition does not hold, and this is what shows it."""
+
+    key: FindingKey
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It could not be read: whatever was known of it stays as it is."""
+
+    key: FindingKey
+    reason: str
+
+
+Judgement = Faulty | Healthy | Unknown

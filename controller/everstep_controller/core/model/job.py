@@ -1,0 +1,271 @@
+"""Job record: what is known of one job."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.model.deaths import Death, Judgement
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.lineage import (
+    BranchPoint,
+    DataRange,
+    Past,
+    ShardSource,
+    StepKey,
+    Storage,
+    StoredStep,
+)
+from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
+
+
+class JobState(Enum):
+    """Where a job is in its life."""
+
+    FORMING = "forming"
+    REPLANNING = "replanning"
+    WAITING_CAPACITY = "waiting_capacity"
+    STARTING = "starting"
+    RESTORING = "restoring"
+    WARMING = "warming"
+    RUNNING = "running"
+    STALLED = "stalled"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Launcher:
+    """A launcher that offers its node to a job."""
+
+    free_port: int
+    joined_ns: int
+    # Processes of this generation may still run there; it takes no new ranks before they are gone.
+    stale_generation: int = 0
+    # Why its node takes no ranks, as it was told last; empty: it takes some.
+    kept: str = ""
+    # The newest generation of which the kernel holds processes there that were killed.
+    holds_generation: int = 0
+
+
+@dataclass(slots=True)
+class Incident:
+    """Failures of a job that have one cause, and what was done."""
+
+    id: str
+    onset_ns: int
+    cause: str
+    node: str
+    message: str
+    step_before: int | None
+    over_ns: int = 0
+    plan: str = ""
+    step_restored: int | None = None
+    # What was made of how its newest generation ended.
+    verdict: str = ""
+    # The ranks that died first, and what the kernel holds of those that were killed.
+    deaths: list[Death] = field(default_factory=list)
+    left_behind: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Planned:
+    """A restart of a running job that somebody wants, at a step boundary."""
+
+    # "restart", "drain" or "growth".
+    kind: str
+    by: str
+    reason: str
+    generation: int
+    ordered_ns: int
+    # The last step before it; None until it is chosen.
+    after_step: int | None = None
+    # An operator named that step.
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """How a job ended whose name another one has now."""
+
+    job_id: int
+    succeeded: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What was asked for when a job was started; it never changes."""
+
+    uid: int
+    token_sha256: str
+    nodes_min: int
+    nodes_max: int
+    processes_per_node: int = 1
+    # It may go on with fewer nodes than it had.
+    reform: bool = False
+    restarts_max: int = 3
+    # So many nodes hold one copy of the model together: the job runs on a multiple of them.
+    replica_nodes: int = 1
+    # What its launchers start, in words; "": they are of a version that does not say so.
+    program: str = ""
+    storage: Storage | None = None
+    # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.
+    snapshot_every_min: int = 0
+    snapshot_every_max: int = 0
+
+
+@dataclass(slots=True)
+class Generation:
+    """One incarnation of a job's processes; replaced whole when the next one is planned."""
+
+    number: int = 0
+    # The nodes that take part, in rank order.
+    members: list[str] = field(default_factory=list)
+    # How far each member has come, and when the last one yet has reached a phase.
+    phases: dict[str, Phase] = field(default_factory=dict)
+    reached_ns: dict[Phase, int] = field(default_factory=dict)
+    # Members on which no process of it is left, and those whose ranks have all ended well.
+    stopped: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    # Why nobody could give back the state that it begins from: it waits, and the same question is
+    # asked again until somebody can.
+    unreachable: str = ""
+    # Where its rank 0 listens, and why it was started.
+    master_address: str = ""
+    master_port: int = 0
+    start_reason: str = ""
+    # The step that it restores, the copies of it, and what storage has of it.
+    restore_step: int | None = None
+    sources: tuple[ShardSource, ...] = ()
+    restore_stored: StoredStep | None = None
+    # The strongest cause of its end; empty while it runs.
+    cause: str = ""
+    # Numbers after its own that the only member may use while the controller is away.
+    own_restarts: int = 0
+    # Somebody had it started: its code may be another than that before.
+    renew: bool = False
+
+
+@dataclass(slots=True)
+class Lineage:
+    """Which states are a job's own: what it may go back to, and what it goes on from."""
+
+    branch: list[BranchPoint] = field(default_factory=list)
+    # Nodes that may hold copies of the job's state, and the last generation they were started in.
+    holders: dict[str, int] = field(default_factory=dict)
+    # The state that the newest generation that was started restored.
+    restored: StepKey | None = None
+    last_step: int | None = None
+    recoverable_step: int | None = None
+    # States that a generation was restored from and crashed soon after, one entry a crash.
+    crashed_from: list[StepKey] = field(default_factory=list)
+    # States that ranks said are bad, and data that is left out for it, in order and apart.
+    spoiled: list[StepKey] = field(default_factory=list)
+    skipped: list[DataRange] = field(default_factory=list)
+    # The step in storage that the job began with.
+    latest: StoredStep | None = None
+    # The job before it under this name that it goes on from, and a sentence about that.
+    past: Past | None = None
+    begun: str = ""
+    # Its user wants it to begin anew.
+    fresh: bool = False
+    # What nodes hold of this generation and older ones is of another job, which had the name.
+    foreign_generation: int = 0
+    # A generation of it was started.
+    started: bool = False
+
+    @property
+    def completed_step(self) -> int | None:
+        """Return the newest step that all ranks have completed; its row may come after its copies.
+
+        Whatever can be restored was completed by all of them.
+        """
+        if self.last_step is None or self.recoverable_step is None:
+            return self.last_step
+        return max(self.last_step, self.recoverable_step)
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What has befallen a job, and what was done about it."""
+
+    incidents: list[Incident] = field(default_factory=list)
+    # How ranks of the newest generation that lost some died, those that explain most first.
+    deaths: list[Death] = field(default_factory=list)
+    # What was made of the ends of generations in the newest incident.
+    judgements: list[Judgement] = field(default_factory=list)
+    # Which kind of plan is being carried out; empty where the job goes on as it is.
+    plan: str = ""
+    restarts: int = 0
+    restarts_without_progress: int = 0
+
+    @property
+    def incident(self) -> Incident | None:
+        """Return the incident that is not over yet."""
+        last = self.incidents[-1] if self.incidents else None
+        return last if last is not None and not last.over_ns else None
+
+
+@dataclass(slots=True)
+class Ending:
+    """Why and how a job ends."""
+
+    # Why it shall end as soon as its processes are gone; empty while it shall go on.
+    wanted: str = ""
+    # Why it ends, while its last step is still brought to storage, and whether that is over.
+    closing: str = ""
+    breakpoint_over: bool = False
+    # All its ranks ended well; it only waits for its last step to be in storage.
+    done: bool = False
+    succeeded: bool = False
+    # It ended well, and its last step did not come to storage.
+    unsaved: bool = False
+    # The operator who had its memory dropped, after it had ended; empty while nobody had.
+    forgotten_by: str = ""
+
+    @property
+    def leaves_state(self) -> bool:
+        """Return whether nodes keep its memory after its end, for the next job of its name."""
+        return (not self.succeeded or self.unsaved) and not self.forgotten_by
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """One job."""
+
+    name: str
+    spec: JobSpec
+    created_ns: int
+    ledger: Ledger
+    state: JobState = JobState.FORMING
+    since_ns: int = 0
+    reason: str = "waiting for its nodes"
+    # Tells it from the jobs of its name before and after it; and how those before have ended.
+    job_id: int = 0
+    ends_before: list[EndedJob] = field(default_factory=list)
+    launchers: dict[str, Launcher] = field(default_factory=dict)
+    generation: Generation = field(default_factory=Generation)
+    lineage: Lineage = field(default_factory=Lineage)
+    recovery: Recovery = field(default_factory=Recovery)
+    ending: Ending = field(default_factory=Ending)
+    # By their nodes, launchers that have come while it ends, and begin the next job of the name.
+    successors: dict[str, LauncherJoined] = field(default_factory=dict)
+    # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
+    cadence: Cadence = field(default_factory=Cadence)
+    snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)
+    snapshots_skipped: int = 0
+    # A restart that somebody wants; and for growth, since when nodes wait and when it was last.
+    planned: Planned | None = None
+    growable_since_ns: int = 0
+    grown_ns: int = 0
+
+    @property
+    def incident(self) -> Incident | None:
+        """Return the incident that is not over yet."""
+        return self.recovery.incident
+
+    @property
+    def world_size(self) -> int:
+        """Return the number of ranks of the current generation."""
+        return len(self.generation.members) * self.spec.processes_per_node

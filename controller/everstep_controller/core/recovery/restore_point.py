@@ -1,0 +1,81 @@
+"""Restore point: the question to the catalogue, and the states that are restored only at need."""
+
+from collections import Counter
+
+from everstep_controller.core.actions import (
+    ChooseRecoveryStep,
+)
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.lineage import BranchPoint, StepKey
+from everstep_controller.core.model.state import State
+from everstep_controller.core.turn import Turn
+
+# The first crash may have had any cause; a second one from the same state speaks against the state.
+CRASHES = 2
+
+
+def avoided(job: JobRecord) -> tuple[StepKey, ...]:
+    """Return the states that are restored only when there is no other."""
+    crashes = Counter(job.lineage.crashed_from)
+    crashed = {key for key, count in crashes.items() if count >= CRASHES}
+    return tuple(sorted(crashed | set(job.lineage.spoiled)))
+
+
+def on_probation(job: JobRecord, probation_steps: int) -> bool:
+    """Return whether the job has not yet made enough steps since it was restored."""
+    if job.lineage.restored is None or job.lineage.last_step is None:
+        return False
+    return job.lineage.last_step - job.lineage.restored[1] < probation_steps
+
+
+def note_crash(turn: Turn, job: JobRecord) -> None:
+    """Look at how the generation ended that is now replaced by a new one.
+
+    Only a fault of a training process says anything about the state: what a node, a launcher or an
+    operator did would have happened with every state.
+    """
+    # What a recovery has cut off cannot be chosen any more.
+    on_branch = [
+        key for key in job.lineage.crashed_from if any(p.has(*key) for p in job.lineage.branch)
+    ]
+    job.lineage.crashed_from = on_branch
+    if job.generation.cause != "process" or job.lineage.restored is None:
+        return
+    if not on_probation(job, turn.state.settings.probation_steps):
+        return
+    job.lineage.crashed_from.append(job.lineage.restored)
+    if job.lineage.crashed_from.count(job.lineage.restored) == CRASHES:
+        message = (
+            f"{job.name} crashed twice within {turn.state.settings.probation_steps} steps of step "
+            f"{job.lineage.restored[1]}: it goes on from an older one if there is any"
+        )
+        turn.announce(job.name, "StateAvoided", message)
+
+
+def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
+    """Return the question to the catalogue."""
+    alive = {name: last for name, last in job.lineage.holders.items() if not state.nodes[name].gone}
+    newest = max(alive.values(), default=0)
+    return ChooseRecoveryStep(
+        id=f"{job.name}/g{job.generation.number}/choose",
+        job=job.name,
+        generation=job.generation.number,
+        settled_generation=newest,
+        holders=tuple(name for name, last in alive.items() if last == newest),
+        others=tuple(name for name, last in alive.items() if last != newest),
+        branch=tuple(job.lineage.branch),
+        expected=has_state(job),
+        reason=job.reason,
+        stored=() if job.lineage.latest is None else (job.lineage.latest,),
+        avoided=avoided(job),
+        foreign_generation=job.lineage.foreign_generation,
+    )
+
+
+def has_state(job: JobRecord) -> bool:
+    """Return whether snapshots of the job were ever made."""
+    return job.lineage.recoverable_step is not None or any(map(_snapshotted, job.lineage.branch))
+
+
+def _snapshotted(point: BranchPoint) -> bool:
+    return point.through_step is not None or bool(point.layouts)

@@ -1,0 +1,67 @@
+"""What a node tells of its vault and of what waits there, and what its vault is told to do."""
+
+from dataclasses import dataclass
+
+from everstep_common.lessons import Lesson
+from everstep_controller.core.model.lineage import ShardSource, StepKey, StoredStep
+from everstep_controller.core.vault.catalogue import News
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.persistence import Publish
+from everstep_controller.core.vault.spares import Prefetch, SpareMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Standbys:
+    """What waits on a node to become ranks of a job."""
+
+    ready: int
+    making: int
+    memory_bytes: int
+    # Why there are none any more.
+    ended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VaultReport:
+    """What a node says of one job: complete lists, in place of those before."""
+
+    # Each copy under a name that no other copy has ever had; the next change is made in place.
+    copies: dict[bytes, Copy]
+    settled_generation: int
+    stored: tuple[StoredStep, ...] = ()
+    # Steps that could not be brought to storage, and why.
+    failures: tuple[tuple[StepKey, str], ...] = ()
+    # Copies that turned out bad since the last report.
+    bad_copies: int = 0
+    # How the list came about from the one before, which it was changed in place from.
+    news: News | None = None
+    standbys: Standbys | None = None
+    # What its ranks have loaded; None: nothing new.
+    lesson: Lesson | None = None
+    # Memory was too short there for the replicas of more than one member.
+    replicas_short: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """What the vault of one node shall do for one job."""
+
+    job: str
+    generation: int
+    recoverable_step: int | None
+    dead_steps: tuple[int, ...]
+    replica_target: str
+    persist_steps: tuple[int, ...] = ()
+    publish: Publish | None = None
+    snapshot_every: int = 1
+    snapshot_from: int = 0
+    # Ranks of other nodes whose replicas here are persisted.
+    persist_replicas: tuple[int, ...] = ()
+    # The node waits as a spare: this, and nothing else, is said to it.
+    spare: SpareMemory | None = None
+    # It would take the place of a silent member, and fetches meanwhile.
+    prefetch: Prefetch | None = None
+    # The last snapshot of the generation is the first one not before this step; None for no end.
+    hold_after: int | None = None
+    # What the generation began from: the node keeps its replicas, and no plan has told it.
+    sources: tuple[ShardSource, ...] = ()

@@ -1,0 +1,201 @@
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep_controller.core.jobs.progress_rows import (
+    ROW_NS,
+    ProgressRow,
+    ProgressRows,
+    ReportedSteps,
+    Reporters,
+)
+from everstep_controller.core.model.facts import Origin
+
+NODES = ("a", "b", "c")
+
+
+@dataclass
+class Cluster:
+    """One job on three nodes, and the sequences of their outboxes."""
+
+    running: bool = True
+    generation: int = 1
+    telling: tuple[str, ...] = NODES
+    sequences: dict[str, int] = field(default_factory=dict)
+    progress: ProgressRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.progress = ProgressRows(self._members)
+
+    def _members(self, job: str) -> Reporters | None:
+        return Reporters(self.generation, self.telling, self.running) if job == "train" else None
+
+    def report(
+        self, node: str, *steps: int, now_ns: int = 0, generation: int = 1, job: str = "train"
+    ) -> list[ProgressRow]:
+        self.sequences[node] = self.sequences.get(node, 0) + 1
+        origin = Origin(node, f"box-{node}", self.sequences[node])
+        ends = tuple(step * 100 + NODES.index(node) for step in steps)
+        stalls = tuple(NODES.index(node) for _ in steps)
+        return self.progress.add(
+            ReportedSteps(job, generation, steps[0], ends, stalls, 0, origin), now_ns
+        )
+
+
+def steps_of(rows: list[ProgressRow]) -> list[int]:
+    return [
+        row.event.first_step + offset for row in rows for offset in range(len(row.event.end_ns))
+    ]
+
+
+def test_a_step_is_complete_when_its_slowest_node_has_reported_it() -> None:
+    cluster = Cluster()
+    for node in NODES:
+        assert cluster.report(node, 5, 6) == []
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert (row.event.first_step, row.event.end_ns, row.event.stall_ns) == (5, (502, 602), (2, 2))
+    assert {origin.node for origin in row.event.origins} == set(NODES)
+
+
+def test_a_step_that_was_seen_in_the_output_of_one_rank_waits_for_no_other_node() -> None:
+    cluster = Cluster()
+    origin = Origin("a", "box-a", 1)
+    seen = ReportedSteps("train", 1, 5, (500, 600), (0, 0), 0, origin, of_job=True)
+    assert cluster.progress.add(seen, 0) == []
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert (row.event.first_step, row.event.end_ns) == (5, (500, 600))
+    assert row.event.origins == (origin,)
+
+
+def test_a_running_job_writes_one_row_a_second() -> None:
+    cluster = Cluster()
+    for step in range(50):
+        for node in NODES:
+            assert cluster.report(node, step, now_ns=step) == []
+    assert cluster.progress.tick(ROW_NS - 1) == []
+    assert steps_of(cluster.progress.tick(ROW_NS)) == list(range(50))
+
+
+def test_a_job_that_does_not_run_yet_shows_its_first_step_at_once() -> None:
+    cluster = Cluster(running=False)
+    assert cluster.report("a", 0) == []
+    assert cluster.report("b", 0) == []
+    assert steps_of(cluster.report("c", 0)) == [0]
+
+
+def test_what_all_have_reported_is_written_before_a_nodes_next_record() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    cluster.report("b", 7, 8)
+    cluster.report("c", 7)
+    (row,) = cluster.progress.flush_node("a")
+    assert steps_of([row]) == [7]
+    assert {origin.node for origin in row.event.origins} == {"a", "c"}
+
+
+def test_a_step_that_a_dying_rank_never_finished_is_not_told_as_made() -> None:
+    cluster = Cluster()
+    for node in ("a", "b"):
+        cluster.report(node, 7, 8)
+    cluster.report("c", 7)
+    # The death of c's rank is the next record; the job goes back to step 7, and repeats nothing.
+    rows = cluster.progress.flush_node("c") + cluster.progress.flush_node("a")
+    assert steps_of(rows) == [7]
+    assert sorted(origin.node for row in rows for origin in row.event.origins) == ["a", "c"]
+
+
+def test_a_step_that_waited_is_written_once_the_last_node_tells_it() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    (row,) = cluster.progress.flush_node("a")
+    assert row.empty
+    cluster.report("b", 7)
+    cluster.report("c", 7)
+    (row,) = cluster.progress.flush_node("b")
+    assert (row.event.first_step, row.event.end_ns) == (7, (702,))
+
+
+def test_a_node_that_is_away_keeps_no_step_waiting() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7)
+    cluster.report("b", 7, 8)
+    cluster.telling = ("b",)
+    assert steps_of(cluster.progress.flush_node("b")) == [7, 8]
+
+
+def test_a_step_that_is_written_is_not_written_again() -> None:
+    cluster = Cluster(telling=("a",))
+    cluster.report("a", 7)
+    cluster.progress.flush("train")
+    cluster.report("b", 7)
+    (row,) = cluster.progress.flush("train")
+    assert row.empty
+    assert [origin.node for origin in row.event.origins] == ["b"]
+
+
+def test_a_row_that_could_not_be_journaled_is_taken_again() -> None:
+    cluster = Cluster(telling=("a",))
+    cluster.report("a", 7, 8)
+    (row,) = cluster.progress.flush("train")
+    cluster.progress.not_written(row.event)
+    cluster.report("a", 7, 8)
+    assert steps_of(cluster.progress.flush("train")) == [7, 8]
+
+
+def test_a_new_generation_starts_its_steps_anew() -> None:
+    cluster = Cluster()
+    cluster.report("a", 7, 8)
+    cluster.generation = 2
+    rows = cluster.report("a", 6, generation=2)
+    assert [(row.event.generation, steps_of([row])) for row in rows] == [(1, [7, 8])]
+    cluster.telling = ("a",)
+    assert steps_of(cluster.progress.flush("train")) == [6]
+
+
+def test_rows_that_share_a_node_come_in_the_order_of_its_records() -> None:
+    cluster = Cluster()
+    cluster.report("a", 1)
+    rows = cluster.report("a", 1, job="other")
+    sequences = [origin.sequence for row in rows for origin in row.event.origins]
+    assert sequences == [1, 2]
+
+
+def test_a_member_that_says_nothing_does_not_keep_the_others_waiting() -> None:
+    cluster = Cluster()
+    for step in range(300):
+        cluster.report("a", step)
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert len(row.event.origins) == 300
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from((*NODES, "tick", "flush")), st.integers(1, 4))))
+def test_every_step_and_record_is_written_once_in_any_schedule(
+    schedule: list[tuple[str, int]],
+) -> None:
+    cluster = Cluster()
+    reached: dict[str, int] = dict.fromkeys(NODES, 0)
+    rows: list[ProgressRow] = []
+    now_ns = 0
+    for who, count in schedule:
+        now_ns += ROW_NS // 2
+        if who == "tick":
+            rows += cluster.progress.tick(now_ns)
+        elif who == "flush":
+            rows += cluster.progress.flush_node("a")
+        else:
+            rows += cluster.report(who, *range(reached[who], reached[who] + count), now_ns=now_ns)
+            reached[who] += count
+    rows += cluster.progress.flush_all()
+    made = steps_of(rows)
+    assert made[: min(reached.values())] == list(range(min(reached.values())))
+    cluster.telling = ()
+    rows += cluster.progress.flush_all()
+
+    assert steps_of(rows) == list(range(max(reached.values())))
+    origins = [origin for row in rows for origin in row.event.origins]
+    assert len(origins) == len(set(origins)) == sum(cluster.sequences.values())
+    for node in NODES:
+        mine = [origin.sequence for origin in origins if origin.node == node]
+        assert mine == sorted(mine)
