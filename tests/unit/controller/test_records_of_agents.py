@@ -5,7 +5,7 @@ import pytest
 from everstep_controller.api import from_agent
 from everstep_controller.api.record_context import RecordContext
 from everstep_controller.core import events
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
@@ -66,7 +66,7 @@ def test_a_generation_follows_an_older_one(generation: int, is_taken: bool) -> N
 def test_data_that_ends_before_it_begins_is_no_range() -> None:
     skip = fleet_pb2.DataRange(first=4, last=3)
     wire = fleet_pb2.RollbackAsked(job="train", generation=1, step=5, skip=skip)
-    with pytest.raises(WireError, match="no range"):
+    with pytest.raises(WireError, match="range"):
         _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, rollback_asked=wire))
 
 
