@@ -17,7 +17,8 @@ WORKERS ?= 2
 SEED ?= 7
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-jitter test-real test-long check check-types format reference proto clean
+.PHONY: help install demo test test-jitter test-real test-long check check-types house format \
+	reference proto clean
 
 help: ## List what can be made.
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,7 +83,11 @@ check: $(TORCH) ## Run what CI runs before the tests: style, types, layers, gene
 
 check-types: $(TORCH) ## Run mypy over every package, test and script.
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
-	$(BIN)/mypy tests bench docs examples .ci/no_skips.py
+	$(BIN)/mypy tests bench docs examples tools .ci/no_skips.py
+
+house: $(TORCH) ## Print the counts of the source tree, and fail where one misses its goal.
+	$(BIN)/python tools/house.py
+	$(BIN)/python tools/house.py --check
 
 format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .

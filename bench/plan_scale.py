@@ -13,10 +13,11 @@ from scale_fleet import JOB, Bench, Recorder, copies, form
 from table import Row, arguments, row, show
 
 from everstep_controller.core import events
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.choosing import Question, choose
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import BranchPoint, Phase
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.vault_messages import Report
 from everstep_controller.vault_service import VaultService

@@ -18,11 +18,12 @@ from table import Row, row
 from everstep_controller.api import to_agent
 from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ChooseRecoveryStep, StartGeneration
-from everstep_controller.core.catalogue import Copy, News
 from everstep_controller.core.events import RecoveryStepChosen
-from everstep_controller.core.facts import Phase
-from everstep_controller.core.sourcing import sources
-from everstep_controller.core.state import JobRecord
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.vault.catalogue import News
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.sourcing import sources
 from everstep_controller.cycle_collector import look_seldom
 from everstep_controller.journal.codec import encode, encode_actions
 from everstep_controller.replica_ring import replica_targets

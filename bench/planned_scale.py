@@ -11,8 +11,9 @@ from scale_fleet import Bench
 from table import Row, arguments, row, show
 
 from everstep_common.findings import Finding, Severity
-from everstep_controller.core import events, planned
-from everstep_controller.core.facts import Phase
+from everstep_controller.core import events
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.planned import restarts
 from everstep_controller.core.turn import Turn
 
 _MEMBERS = 12
@@ -94,7 +95,9 @@ def main() -> None:
     spent = []
     for _ in range(given.repeats):
         began = time.perf_counter()
-        planned.look(Turn(bench.core.state, bench.now_ns), events.AutomationResumed("x", "bench"))
+        restarts.plan_restarts(
+            Turn(bench.core.state, bench.now_ns), events.AutomationResumed("x", "bench")
+        )
         spent.append((time.perf_counter() - began) * 1e6)
     limit = row(f"a look at all {given.jobs} jobs", spent, "µs")
     show([limit, *of_events(bench, given.jobs, limit, given.repeats)], given.json)

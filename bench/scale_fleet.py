@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core import events
-from everstep_controller.core.catalogue import Copy
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.vault.copies import Copy
 from everstep_controller.journal.codec import encode, kind_of
 from everstep_controller.journal.store import StoredEvent
 from everstep_controller.vault_messages import Directive

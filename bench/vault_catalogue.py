@@ -20,14 +20,16 @@ from vault_commit import JOB, RANKS, STEPS, TOGETHER, Steps, moments, report
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.lessons import Lesson
 from everstep_controller.api.vault_reports import changed, vault_report
-from everstep_controller.core.choosing import Question, choose
-from everstep_controller.core.copies import Copy
+from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Event
-from everstep_controller.core.facts import BranchPoint
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
-from everstep_controller.core.sourcing import sources
-from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.sourcing import sources
 from everstep_controller.vault_messages import Directive
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2

@@ -15,8 +15,10 @@ from everstep_controller.core.events import (
     OperatorIsolated,
     OperatorReleased,
 )
-from everstep_controller.core.forecasts import windows_told
-from everstep_controller.core.state import CONTROLLER, FLEET, JobRecord, NodeRecord, OpenFinding
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.planned.forecast import windows_told
 from everstep_controller.explanation import explain
 from everstep_controller.injection_desk import InjectionDesk
 from everstep_controller.journal.group_commit import JournalFull

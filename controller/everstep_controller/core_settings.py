@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from everstep_common.config import setting
 from everstep_common.findings import Mode
-from everstep_controller.core.facts import Settings
+from everstep_controller.core.model.settings import Settings
 
 _S = 1_000_000_000
 

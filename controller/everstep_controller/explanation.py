@@ -1,8 +1,9 @@
 """Why a node or job is in its state, as one sentence that says nothing twice."""
 
-from everstep_controller.core.kept_out import failed_check
-from everstep_controller.core.outlook import sentence
-from everstep_controller.core.state import Claim, JobRecord, NodeRecord
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import Claim, NodeRecord
+from everstep_controller.core.nodes.ineligibility import failed_check
+from everstep_controller.core.planned.forecast import describe
 
 
 def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
@@ -17,7 +18,7 @@ def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
     elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
         parts.append(f"the fault was judged: {subject.incident.verdict}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
-        parts.append(sentence(subject, subject.planned))
+        parts.append(describe(subject, subject.planned))
     if paused:
         parts.append(f"automation is paused: {paused}")
     return "; ".join(parts)

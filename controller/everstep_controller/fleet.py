@@ -11,13 +11,14 @@ from everstep_controller.api import from_agent, names, to_agent, vault_reports
 from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages
 from everstep_controller.replica_ring import watched_peers
 from everstep_controller.runtime import Runtime
 from everstep_controller.samples import SampleError, SampleRing
+from everstep_controller.vault_messages import Report
 from everstep_controller.vault_service import VaultService
 from everstep_proto.convert import WireError, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
@@ -100,15 +101,19 @@ class Fleet:
         self.peers_changed()
 
     def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        """Take a message. Raises WireError for one that cannot be used."""
+        """Take a message; what cannot be used is left out and told, and the stream goes on.
+
+        Its agent would send it again on the next stream, before what others have to say. Raises
+        StreamEnd for one after which the stream cannot go on.
+        """
         if session.ending:
             # Its next record would overtake the one that could not be journaled.
             return
-        kind = message.WhichOneof("body")
-        taker = self._takers.get(kind or "")
-        if taker is None:
-            raise WireError(f"a message of kind {kind!r} has no place after Hello")
-        taker(session, message)
+        taker = self._takers.get(message.WhichOneof("body") or "", _no_place)
+        try:
+            taker(session, message)
+        except WireError as error:
+            self._reject(session.node, message, error)
 
     def busy(self, session: Session) -> bool:
         """Return whether the stream should not be read on yet."""
@@ -159,8 +164,15 @@ class Fleet:
         if self._runtime.state.halted:
             # Nothing is taken, so nothing is acknowledged: the agent sends it again afterwards.
             return
-        now_ns = self._runtime.now_ns()
         origin = Origin(session.node, session.outbox, record.sequence)
+        try:
+            self._use_record(session, record, origin)
+        except WireError as error:
+            if self._intake.is_new(origin):
+                self._reject(session.node, message, error, origin)
+
+    def _use_record(self, session: Session, record: fleet_pb2.Record, origin: Origin) -> None:
+        now_ns = self._runtime.now_ns()
         context = RecordContext(
             origin, lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns)
         )
@@ -173,6 +185,16 @@ class Fleet:
         if self._intake.is_new(origin):
             self._intake.take_event(origin, event)
 
+    def _reject(
+        self,
+        node: str,
+        message: fleet_pb2.AgentMessage,
+        error: WireError,
+        origin: Origin | None = None,
+    ) -> None:
+        rejection = from_agent.rejection(node, message, error)
+        self._intake.reject(origin, rejection, self._runtime.now_ns())
+
     def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         try:
             self._samples.take(session.node, message.samples.schema, message.samples.rows)
@@ -184,16 +206,29 @@ class Fleet:
 
     def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         report, node = message.vault, session.node
-        if report.change:
-            told = vault_reports.changed(node, report, session.copies.get(report.job))
-        else:
-            told = vault_reports.vault_report(node, report, self._vault.held(report.job, node))
-            session.copies[report.job] = told.copies
+        if report.change and report.job in session.unusable_copies:
+            return
+        told = self._changed(session, report) if report.change else self._listed(session, report)
         if not told.copies:
             session.copies.pop(report.job, None)
         self._vault.report(report.job, node, told)
         for sentence in report.bad_copies[:16]:
             self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
+
+    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> Report:
+        session.unusable_copies.add(report.job)
+        held = self._vault.held(report.job, session.node)
+        told = vault_reports.vault_report(session.node, report, held)
+        session.unusable_copies.discard(report.job)
+        session.copies[report.job] = told.copies
+        return told
+
+    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> Report:
+        try:
+            return vault_reports.changed(session.node, report, session.copies.get(report.job))
+        except WireError as error:
+            # On the next stream the whole list comes, and is left out if it cannot be used.
+            raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
     def _time_reply(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         reply, stamp = message.time_reply, stamp_from_wire(message.time_reply.stamp)
@@ -213,6 +248,12 @@ class Fleet:
 
     def _hint(self, event: Event) -> None:
         self._runtime.post(event, again=False)
+
+
+def _no_place(_: Session, message: fleet_pb2.AgentMessage) -> None:
+    if message.HasField("hello"):
+        raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello on one stream")
+    raise WireError("it has no body that this version of the controller knows")
 
 
 def _check_identity(node: str, identity: Identity) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event
-from everstep_controller.core.state import State
+from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state
 from everstep_controller.journal.store import StoredEvent, StoredSnapshot
 

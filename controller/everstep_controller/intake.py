@@ -6,11 +6,12 @@ from functools import partial
 from typing import Protocol
 
 from everstep_controller.acks import OutboxAcks
-from everstep_controller.core.events import Event, JobProgressed
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.journal.store import Mark
 from everstep_controller.progress import Progress, Row, Steps
+from everstep_controller.rejections import Rejection, Rejections
 
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000
@@ -21,6 +22,10 @@ class Submitting(Protocol):
 
     def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
         """Return a future that is done when the event is journaled and taken."""
+        ...
+
+    def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
+        """Return a future that is done when it is journaled how far outboxes were taken."""
         ...
 
 
@@ -50,6 +55,9 @@ class Intake:
         self._progress = progress
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
+        self._rejections = Rejections()
+        # Records that were rejected; their sequences are journaled at the next tick.
+        self._rejected: list[Origin] = []
 
     def journaled(self, outbox: str) -> int:
         """Return how far an outbox is journaled."""
@@ -72,9 +80,22 @@ class Intake:
         """Merge a record's progress."""
         self._write(self._progress.add(steps, now_ns))
 
+    def reject(self, origin: Origin | None, rejection: Rejection, now_ns: int) -> None:
+        """Leave out what cannot be used, and have it known; a record is acknowledged like others.
+
+        Without an origin it was no record, and nobody waits for an acknowledgement.
+        """
+        if origin is not None:
+            self._rejected.append(origin)
+        for event in self._rejections.add(rejection, now_ns):
+            self._submit(event, ())
+
     def tick(self, now_ns: int) -> None:
-        """Journal the progress whose second is over."""
+        """Journal the progress whose second is over, and what was rejected since the last tick."""
         self._write(self._progress.tick(now_ns))
+        for event in self._rejections.tick(now_ns):
+            self._submit(event, ())
+        self._pass_rejected()
 
     def flush_node(self, node: str) -> None:
         """Journal what waits of a node."""
@@ -83,6 +104,9 @@ class Intake:
     def flush_all(self) -> None:
         """Journal everything that waits."""
         self._write(self._progress.flush_all())
+        for event in self._rejections.flush():
+            self._submit(event, ())
+        self._pass_rejected()
 
     # ---------------------------------------------------------------------------------------------
 
@@ -101,18 +125,34 @@ class Intake:
             mark = self._outbox(outbox).release(sequences)
             self._agents.acknowledged(node, outbox, mark)
 
+    def _pass_rejected(self) -> None:
+        """Journal that records were taken of which no row of their own says so."""
+        rejected, self._rejected = self._rejected, []
+        if marks := self._marks(rejected):
+            self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, marks))
+
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
-        marks = tuple(
-            Mark(node, outbox, self._outbox(outbox).submit(sequences))
-            for (node, outbox), sequences in _by_outbox(origins).items()
-        )
+        marks = self._marks(origins)
         future = self._runtime.submit(event, marks)
         future.add_done_callback(partial(self._done, event, marks))
 
+    def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
+        return tuple(
+            Mark(node, outbox, self._outbox(outbox).submit(sequences))
+            for (node, outbox), sequences in _by_outbox(origins).items()
+        )
+
     def _done(self, event: Event, marks: tuple[Mark, ...], future: "asyncio.Future[Turn]") -> None:
-        error = future.exception()
-        if error is not None and isinstance(event, JobProgressed):
+        if future.exception() is not None and isinstance(event, JobProgressed):
             self._progress.not_written(event)
+        elif future.exception() is not None and isinstance(event, RecordRejected):
+            self._rejections.not_written(event)
+        self._settle(marks, future)
+
+    def _settle(
+        self, marks: tuple[Mark, ...], future: "asyncio.Future[Turn] | asyncio.Future[None]"
+    ) -> None:
+        error = future.exception()
         for mark in marks:
             acks = self._outbox(mark.outbox)
             if error is None:

@@ -4,15 +4,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.cadence import decide
-from everstep_controller.core.catalogue import Catalogue, Recoverable
 from everstep_controller.core.events import StepRecoverable
-from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins, stops
-from everstep_controller.core.snapshot_costs import Cadence
-from everstep_controller.core.snapshot_numbers import View
-from everstep_controller.core.state import JobRecord, JobState, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.cadence import decide
+from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
+from everstep_controller.core.vault.persisting import Persisting, Publish, Sight, stand_ins, stops
+from everstep_controller.core.vault.snapshot_numbers import View
 from everstep_controller.prefetching import Ahead, look_ahead
 from everstep_controller.replica_ring import replica_targets
 from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of

@@ -1,6 +1,8 @@
 """Finds what an operator names, or says that there is no such thing."""
 
-from everstep_controller.core.state import JobRecord, NodeRecord, State
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.state import State
 
 
 class UnknownNameError(LookupError):

@@ -1,8 +1,8 @@
 """What operators ask for as maintenance: plan a window, see what it will do, give it up."""
 
-from everstep_controller.core import forecasts, maintenance
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
-from everstep_controller.core.windows import Span, Window
+from everstep_controller.core.model.windows import Span, Window
+from everstep_controller.core.planned import forecast, maintenance
 from everstep_controller.lookup import UnknownNameError, node_named
 from everstep_controller.planned_desk import CannotPlanError
 from everstep_controller.runtime import Runtime
@@ -69,7 +69,7 @@ class MaintenanceDesk:
         return window
 
     def _line(self, window: Window) -> admin_pb2.MaintenanceWindow:
-        told = list(forecasts.of_window(self._runtime.state, window))
+        told = list(forecast.window_forecasts(self._runtime.state, window))
         return admin_pb2.MaintenanceWindow(
             window=window.id,
             nodes=window.span.nodes,

@@ -13,9 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from everstep_common.version import VERSION
-from everstep_controller.core.snapshot_table import SnapshotNumbers
-from everstep_controller.core.state import JobRecord, JobState, NodeState, State
-from everstep_controller.core.windows import WindowState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.model.windows import WindowState
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_controller.standby_metrics import standby_metrics
 from everstep_controller.vault_messages import Standbys
@@ -98,7 +100,8 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     yield _gauge("streams", "Open streams of agents.", counts.streams)
     yield _gauge("journal_full", "1 while the journal cannot be written.", counts.journal_full)
     yield _gauge("paused", "Nodes and jobs with paused automation.", len(state.paused))
-    yield _gauge("findings", "Open findings of the controller about itself.", len(state.findings))
+    findings = len(state.findings) + len(state.rejected_records)
+    yield _gauge("findings", "Open findings of the controller about itself.", findings)
     yield CounterMetricFamily(
         "everstep_controller_events", "Events taken since this start.", value=counts.events
     )

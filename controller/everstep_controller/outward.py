@@ -18,9 +18,9 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.sourcing import Sources, sources
-from everstep_controller.core.state import State
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.sourcing import Sources, sources
 from everstep_controller.drivers.isolator import Isolator
 from everstep_controller.fold import Turn
 from everstep_controller.runtime import Runtime

@@ -1,10 +1,12 @@
-"""What the controller finds about itself: that it acts on nothing, is paused, or cannot write."""
+"""The controller's own findings: it is halted, paused, cannot write, or rejected records."""
 
 from collections.abc import Callable, Iterator
 
 from everstep_common.findings import Finding, Severity, SuggestedAction
-from everstep_controller.core import forecasts
-from everstep_controller.core.state import CONTROLLER, OpenFinding, State
+from everstep_controller.core.fleet import rejected_records
+from everstep_controller.core.model.node import OpenFinding
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
 # Subject and reason of the line of the event list with which something began, to its time.
@@ -14,7 +16,8 @@ Since = Callable[[str, str], int]
 def own_findings(state: State, full: JournalFull | None, since: Since) -> Iterator[OpenFinding]:
     """Yield the controller's own open findings; those of the core are in its state."""
     yield from state.findings.values()
-    yield from forecasts.findings(state)
+    yield from forecast.interruption_findings(state)
+    yield from rejected_records.findings(state)
     if full is not None:
         yield OpenFinding(_journal_full(full), since(CONTROLLER, "JournalFull"))
     if state.halted:

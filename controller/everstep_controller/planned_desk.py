@@ -1,9 +1,10 @@
 """What operators ask for as planned work: drain a node, restart a job at a step boundary."""
 
-from everstep_controller.core import cancelling, outlook
 from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.state import FLEET, JobRecord, JobState
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.state import FLEET
+from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.lookup import job_named, node_named
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -27,7 +28,7 @@ class PlannedDesk:
             return admin_pb2.DrainReply(node=name, plans=[f"{name} is isolated already"])
         state = self._runtime.state
         plans = [
-            outlook.forecast(state, job, name)
+            forecast.forecast(state, job, name)
             for job in state.jobs.values()
             if job.state is not JobState.ENDED and name in job.members
         ]
@@ -43,7 +44,7 @@ class PlannedDesk:
             raise CannotPlanError(problem)
         await self._runtime.submit(RestartOrdered(job.name, operator, reason, step))
         wish = job.planned
-        plan = outlook.sentence(job, wish) if wish is not None else f"it is {job.state.value}"
+        plan = forecast.describe(job, wish) if wish is not None else f"it is {job.state.value}"
         paused = self._runtime.state.paused
         if why := paused.get(job.name) or paused.get(FLEET):
             plan += f"; it waits, for automation is paused: {why}"
@@ -55,15 +56,17 @@ class PlannedDesk:
         """Take a planned restart back, and return what is still planned. Raises CannotPlanError."""
         state = self._runtime.state
         job = job_named(state, request.job)
-        if problem := cancelling.problem_with(state, job):
+        if problem := restarts.cancel_problem(state, job):
             raise CannotPlanError(problem)
         await self._runtime.submit(RestartCancelled(job.name, operator, request.reason))
-        left = outlook.pending(state, job)
+        left = forecast.pending(state, job)
         if left is not None and left.kind == "restart":  # it has begun while this was on its way
-            raise CannotPlanError(cancelling.problem_with(state, job) or state.halted)
+            raise CannotPlanError(restarts.cancel_problem(state, job) or state.halted)
         plan = f"{job.name} goes on as it is"
         if left is not None:
-            plan = f"{outlook.sentence(job, left)}; to undo that: {outlook.undo(state, job, left)}"
+            plan = (
+                f"{forecast.describe(job, left)}; to undo that: {forecast.undo(state, job, left)}"
+            )
         return admin_pb2.CancelRestartReply(job=job.name, plan=plan)
 
 

@@ -3,14 +3,16 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_controller.core import orders, placing, planning
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.choosing import Question, pick
-from everstep_controller.core.copies import Copy, Tier
-from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.recovery import placement, planning, restore_point
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, pick
+from everstep_controller.core.vault.copies import Copy, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[st
     there = reachable(state)
     for name in silent:
         there.pop(name, None)
-    chosen = pick(catalogue, question(orders.choose_step(state, record), there)).candidate
+    chosen = pick(catalogue, question(restore_point.choose_step(state, record), there)).candidate
     # What older generations made is fetched by the plan: ranks may have been others then.
     if chosen is None or chosen.generation != record.generation or chosen.tier != "memory":
         return {}
@@ -93,12 +95,12 @@ def _takers(record: JobRecord, state: State, silent: Collection[str]) -> Mapping
     if not leaving or not frozenset(record.launchers).difference(record.members):
         return {}
     able = [
-        placing.Candidate(node.name, node.domain, planning.distrust(node))
+        placement.Candidate(node.name, node.domain, planning.distrust(node))
         for node in planning.trusted(state, record)
         if node.name not in silent
     ]
     domains = {name: state.nodes[name].domain for name in record.members}
-    seating = placing.seat(record.members, domains, able, record.nodes_max, record.replica_nodes)
+    seating = placement.seat(record.members, domains, able, record.nodes_max, record.replica_nodes)
     return {name: spare for name, spare in seating.replaced.items() if name in leaving}
 
 

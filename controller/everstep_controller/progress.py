@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core.events import JobProgressed
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 
 # A journaled row stands for about this much training.
 ROW_NS = 1_000_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventRejected
-from everstep_controller.core.state import CONTROLLER, State
+from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.fold import Fold, Turn
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import Entry, JournalFull, Write
@@ -26,6 +26,14 @@ class _Pending(Entry):
     future: "asyncio.Future[Turn] | None"
     # Nobody tells it a second time, so the shell does when the journal can be written again.
     again: bool
+
+
+class _PendingMarks(Entry):
+    """How far outboxes are journaled, where no event says it, and who waits for it."""
+
+    __slots__ = ("future",)
+
+    future: "asyncio.Future[None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,13 @@ class Runtime:
         self._append(event, marks, future, again=False)
         return future
 
+    def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
+        """Journal how far outboxes were taken, in turn with the events; JournalFull as there."""
+        entry = _PendingMarks(self.now_ns(), "", b"", marks)
+        entry.future = asyncio.get_running_loop().create_future()
+        self._put(entry)
+        return entry.future
+
     def post(self, event: Event, *, again: bool = True) -> None:
         """Submit an event that nobody waits for; kept for later while the journal is full.
 
@@ -132,6 +147,8 @@ class Runtime:
         for entry in entries:
             if isinstance(entry, _Pending):
                 self._take(entry)
+            elif isinstance(entry, _PendingMarks) and not entry.future.done():
+                entry.future.set_result(None)
 
     def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
         """See JournalUser."""
@@ -140,8 +157,7 @@ class Runtime:
             self.tell(CONTROLLER, "JournalFull", f"{error}; new work is refused")
         logger.error("%s; %d events refused", error, len(entries))
         for entry in entries:
-            if isinstance(entry, _Pending):
-                self._refuse(entry, error)
+            self._refuse(entry, error)
 
     def journal_writable(self) -> None:
         """See JournalUser."""
@@ -163,6 +179,9 @@ class Runtime:
     ) -> None:
         entry = _Pending(self.now_ns(), kind_of(event), encode(event), marks)
         entry.event, entry.future, entry.again = event, future, again
+        self._put(entry)
+
+    def _put(self, entry: Entry) -> None:
         if self._journal is None:
             raise RuntimeError("an event came before the journal was open")
         try:
@@ -170,11 +189,12 @@ class Runtime:
         except JournalFull as error:
             self._refuse(entry, error)
 
-    def _refuse(self, entry: _Pending, error: JournalFull) -> None:
-        if entry.again:
+    def _refuse(self, entry: Entry, error: JournalFull) -> None:
+        if isinstance(entry, _Pending) and entry.again:
             self._postponed.append(entry.event)
-        if entry.future is not None and not entry.future.done():
-            entry.future.set_exception(error)
+        future = entry.future if isinstance(entry, _Pending | _PendingMarks) else None
+        if future is not None and not future.done():
+            future.set_exception(error)
 
     def _take(self, entry: _Pending) -> None:
         turn = self._fold.take(entry.seq, entry.event, entry.now_ns)

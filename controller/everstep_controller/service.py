@@ -20,7 +20,8 @@ from everstep_controller.core.events import (
     SettingsApplied,
     TimerDue,
 )
-from everstep_controller.core.state import JobState, State
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.state import State
 from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
 from everstep_controller.fleet import Fleet, FleetParts
 from everstep_controller.fold import CoreFactory, Fold

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from everstep_controller.core.copies import Copy
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.state import JobRecord, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.copies import Copy
 
 # The size of a state changes a little from step to step; spares hear of the first one only.
 _UNIT_BYTES = 1024 * 1024

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from everstep_common.lessons import Lesson
-from everstep_controller.core.catalogue import Copy, News
-from everstep_controller.core.facts import ShardSource, StepKey, StoredStep
-from everstep_controller.core.persisting import Publish
+from everstep_controller.core.model.lineage import ShardSource, StepKey, StoredStep
+from everstep_controller.core.vault.catalogue import News
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.persisting import Publish
 from everstep_controller.prefetching import Ahead
 from everstep_controller.spares import SpareMemory
 

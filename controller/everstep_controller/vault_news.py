@@ -5,8 +5,9 @@ from typing import NamedTuple, Protocol
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core.events import BreakpointReached, CadenceChosen, Event, LayoutLearned
-from everstep_controller.core.snapshot_costs import Cadence
-from everstep_controller.core.state import JobRecord, State
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.state import State
 from everstep_controller.job_vault import JobVault
 from everstep_controller.vault_messages import Directive
 

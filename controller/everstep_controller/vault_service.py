@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.catalogue import Catalogue, Copy
-from everstep_controller.core.choosing import choose
 from everstep_controller.core.events import KeeperChosen, RecoveryStepChosen
-from everstep_controller.core.job_lifecycle import ACTIVE
-from everstep_controller.core.snapshot_numbers import View, age_ns, snapshot_numbers
-from everstep_controller.core.snapshot_table import SnapshotNumbers
-from everstep_controller.core.state import JobState, State
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import choose
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.snapshot_numbers import View, age_ns, snapshot_numbers
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.job_vault import JobVault
 from everstep_controller.lessons import Lessons
 from everstep_controller.prefetching import question, reachable

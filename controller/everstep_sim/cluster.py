@@ -10,8 +10,10 @@ from functools import partial
 from everstep_common.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Origin, Settings, Storage
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import Storage
+from everstep_controller.core.model.settings import Settings
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, Fleet
 from everstep_sim.node import SimulatedNode

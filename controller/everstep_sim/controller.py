@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Settings
+from everstep_controller.core.model.settings import Settings
 
 Journal = list[tuple[events.Event, int]]
 Check = Callable[[Core, events.Event, int], None]

@@ -4,9 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.catalogue import Copy
-from everstep_controller.core.facts import JobOnNode, Origin, StepKey
-from everstep_controller.core.persisting import Publish
+from everstep_controller.core.model.facts import JobOnNode, Origin
+from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.persisting import Publish
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3

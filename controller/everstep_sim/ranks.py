@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.catalogue import Copy
-from everstep_controller.core.facts import Origin, Phase
+from everstep_controller.core.model.facts import Origin, Phase
+from everstep_controller.core.vault.copies import Copy
 from everstep_sim.fleet import JOB, Fleet
 from everstep_sim.node import SLOTS, SimulatedNode
 from everstep_sim.timeline import SECOND, Timeline

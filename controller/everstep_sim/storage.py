@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from everstep_controller.core.catalogue import Copy
-from everstep_controller.core.facts import StepKey, StoredStep
-from everstep_controller.core.persisting import Publish
+from everstep_controller.core.model.lineage import StepKey, StoredStep
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.persisting import Publish
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from everstep_common.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import State
+from everstep_controller.core.model.state import State
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.service import Controller, Options
 from everstep_proto.tls import TlsSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from everstep_controller.core.state import NodeState
+from everstep_controller.core.model.node import NodeState
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller

@@ -9,7 +9,7 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.events import Event, FindingRaised
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
-from fakes.agent_stream import AgentStream, agent_stream
+from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
 
 pytestmark = pytest.mark.timeout(60)
@@ -144,7 +144,7 @@ def test_what_is_no_proper_beginning_ends_the_stream(
     assert sentence
 
 
-def test_a_malformed_message_ends_only_its_own_stream(tmp_path: Path) -> None:
+def test_a_second_hello_ends_only_its_own_stream(tmp_path: Path) -> None:
     async def scenario() -> tuple[grpc.StatusCode, str]:
         async with (
             controller(tmp_path) as running,
@@ -153,7 +153,7 @@ def test_a_malformed_message_ends_only_its_own_stream(tmp_path: Path) -> None:
         ):
             await good.hello()
             await bad.hello()
-            await bad.record(1, finding_raised=fleet_pb2.Finding(component="x"))
+            await bad.send(hello=fleet_pb2.Hello(node="bad", outbox="o", stamp=stamp()))
             ended = await bad.end()
             await good.finding(1)
             await good.acknowledged(1)
@@ -161,7 +161,7 @@ def test_a_malformed_message_ends_only_its_own_stream(tmp_path: Path) -> None:
 
     code, sentence = asyncio.run(scenario())
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert "finding" in sentence
+    assert "second Hello" in sentence
 
 
 def test_bytes_that_are_no_message_are_answered_with_a_sentence(tmp_path: Path) -> None:

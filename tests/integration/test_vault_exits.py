@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from everstep_common.trainer_messages import (
     AskSkipped,
     DataRange,
@@ -86,15 +88,15 @@ async def test_ranks_hear_which_data_their_generation_leaves_out(tmp_path: Path)
         assert told == Skipped((DataRange(3, 4), DataRange(9, 9)))
 
 
+@pytest.mark.parametrize("wild", [DataRange(-1, 10**18), DataRange(5, 4)])
 @lived
 async def test_data_that_nobody_can_count_ends_the_connection_and_is_not_told(
-    tmp_path: Path,
+    tmp_path: Path, wild: DataRange
 ) -> None:
     async with running(settings(tmp_path)) as node, launcher(node) as control:
         node.order(start_generation=plan(1))
         assert isinstance(await control.hear(), Start)
         async with trainer(node) as rank:
-            wild = DataRange(-1, 10**18)
             await rank.tell(Rollback(step=5, reason="x", at_boot_ns=1, skip=wild))
             try:
                 await rank.hear()

@@ -1,10 +1,11 @@
 """What must hold in a simulated cluster after every event, whatever happened."""
 
-from everstep_controller.core import claims, events
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.choosing import Question, choose
+from everstep_controller.core import events
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import AUTOMATION, OPERATOR
+from everstep_controller.core.model.node import AUTOMATION, OPERATOR
+from everstep_controller.core.nodes import claims
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, choose
 from everstep_sim.cluster import Cluster
 
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import events
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Cluster, Shape
 
 _KILLED_S = 60

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import events
-from everstep_controller.core.facts import StepKey
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.lineage import StepKey
 from everstep_sim.cluster import Cluster, Shape
 
 _S = 40

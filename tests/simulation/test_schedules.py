@@ -9,7 +9,7 @@ import pytest
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Cluster, Shape
 from everstep_sim.controller import fold
 from everstep_sim.timeline import SECOND

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import events
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Cluster, Shape
 from simulation.invariants import Invariants
 

@@ -13,6 +13,7 @@ from everstep_agent.jobs.ranges import job_problem, number_problem
 from everstep_agent.vault.cadence import Cadence
 from everstep_agent.vault.forecast import Forecast
 from everstep_agent.vault.rows import write
+from everstep_common import job_limits
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.trainer_messages import Attach, Join, Storage
 from everstep_common.version import TRAINER_PROTOCOL
@@ -94,11 +95,21 @@ def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
     """Return why a launcher may not join, or None; without facts the job is not known here."""
     problem = _protocol_problem(request.protocol, request.version)
     problem = problem or job_problem(request.job) or number_problem(request)
+    problem = problem or _limits_problem(request)
     if problem:
         return problem
     if not request.token:
         return "a job needs a name and a token; see everstep run --help"
     return _owner_refusal(facts, request, uid) if facts and not facts.ended else None
+
+
+def _limits_problem(request: Join) -> str | None:
+    problem = job_limits.size_problem(
+        request.nodes_min, request.nodes_max, request.processes_per_node, request.replica_nodes
+    )
+    if problem is None and request.storage is not None:
+        problem = job_limits.storage_problem(request.storage.path)
+    return problem
 
 
 def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:

@@ -17,6 +17,7 @@ from everstep_agent.vault.reserve import Owner
 from everstep_agent.vault.restoring.search import RestoreError
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
+from everstep_common.job_limits import range_problem
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class TrainerSession:
             self._job.processes.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
 
     def _rollback(self, message: messages.Rollback) -> None:
-        if message.skip is not None and (problem := number_problem(message.skip)):
+        if message.skip is not None and (problem := _skip_problem(message.skip)):
             raise FrameError(problem)
         job, owner = self._job, self._owner
         if self._slots.over():
@@ -181,3 +182,7 @@ class TrainerSession:
         progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
         job.progress.add(self._owner.rank, progress)
         job.freshness.reached(progress.step)
+
+
+def _skip_problem(skip: messages.DataRange) -> str | None:
+    return number_problem(skip) or range_problem(skip.first, skip.last)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 # More are only there if no rank has passed the start of the oldest one.
 _RULES_MAX = 16
 # Well below the three seconds in which all ranks shall hear of a planned restart (the controller's
-# core/planned.py); a question costs a tenth of a millisecond.
+# core/planned/restarts.py); a question costs a tenth of a millisecond.
 _ASK_EVERY_S = 1.5
 
 

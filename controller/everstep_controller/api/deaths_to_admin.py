@@ -1,6 +1,6 @@
 """How ranks died, as the admin API tells it."""
 
-from everstep_controller.core.deaths import Death
+from everstep_controller.core.model.deaths import Death
 from everstep_proto.generated import admin_pb2
 
 

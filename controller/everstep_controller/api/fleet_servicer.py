@@ -33,7 +33,7 @@ class Streams(Protocol):
         ...
 
     def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        """Take a message. Raises WireError."""
+        """Take a message. Raises StreamEnd for one after which the stream cannot go on."""
         ...
 
     def busy(self, session: Session) -> bool:

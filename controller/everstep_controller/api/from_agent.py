@@ -5,14 +5,12 @@ from collections.abc import Callable, Mapping
 from everstep_common.findings import FindingKey
 from everstep_controller.api import job_records
 from everstep_controller.api.inventory import inventory
-from everstep_controller.api.names import name
+from everstep_controller.api.names import is_name, name
 from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.core import events
-from everstep_controller.core.facts import (
-    InjectionState,
-    JobOnNode,
-)
+from everstep_controller.core.model.facts import InjectionState, JobOnNode
 from everstep_controller.progress import Steps
+from everstep_controller.rejections import Rejection
 from everstep_proto.convert import WireError, finding_from_wire, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
 
@@ -75,6 +73,16 @@ def steps(record: fleet_pb2.Record, context: RecordContext) -> Steps:
         origin=context.origin,
         of_job=wire.of_job,
     )
+
+
+def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> Rejection:
+    """Return what is kept of a message that cannot be used: its kind, its job, what is wrong."""
+    of: fleet_pb2.Record | fleet_pb2.AgentMessage = message
+    if message.HasField("record"):
+        of = message.record
+    kind: str = of.WhichOneof("body") or ("message" if of is message else "record")
+    job = getattr(getattr(of, kind, None), "job", "")
+    return Rejection(node, kind, job if is_name(job) else "", str(error))
 
 
 def event(record: fleet_pb2.Record, context: RecordContext) -> events.Event:

@@ -1,6 +1,6 @@
 """What an agent says its node consists of, as the core keeps it."""
 
-from everstep_controller.core.facts import Accelerator, Disk, Interface, Inventory
+from everstep_controller.core.model.inventory import Accelerator, Disk, Interface, Inventory
 from everstep_proto.generated import fleet_pb2
 
 

@@ -1,10 +1,12 @@
 """What launchers and ranks say through their agents, from the wire to the core's events."""
 
+from everstep_common import job_limits
 from everstep_controller.api.names import name
 from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.api.vault_reports import data_ranges, stored_step
 from everstep_controller.core import events
-from everstep_controller.core.facts import Phase, Storage
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.lineage import Storage
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
@@ -21,11 +23,12 @@ _PROGRAM_MAX = 200
 def launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
     """Return the event of a launcher that asks to take part in a job. Raises WireError."""
     wire = record.launcher_joined
-    if not 1 <= wire.nodes_min <= wire.nodes_max or not wire.processes_per_node:
-        raise WireError(
-            f"job {wire.job!r:.80} wants {wire.nodes_min}:{wire.nodes_max} nodes of "
-            f"{wire.processes_per_node} processes"
-        )
+    _refuse(
+        wire.job,
+        job_limits.size_problem(
+            wire.nodes_min, wire.nodes_max, wire.processes_per_node, wire.replica_nodes
+        ),
+    )
     return events.LauncherJoined(
         origin=context.origin,
         job=name(wire.job, "job"),
@@ -39,7 +42,7 @@ def launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events.
         free_port=wire.free_port,
         running_generation=wire.running_generation,
         at_ns=happened(record, context),
-        storage=_storage(wire.storage) if wire.HasField("storage") else None,
+        storage=_storage(wire) if wire.HasField("storage") else None,
         latest=stored_step(wire.latest) if wire.HasField("latest") else None,
         snapshot_every_min=wire.snapshot_every_min,
         snapshot_every_max=wire.snapshot_every_max,
@@ -47,23 +50,21 @@ def launcher_joined(record: fleet_pb2.Record, context: RecordContext) -> events.
         fresh=wire.fresh,
         skipped=data_ranges(wire.skipped),
         job_id=wire.job_id,
-        replica_nodes=_replica_nodes(wire),
+        replica_nodes=wire.replica_nodes or 1,
         program=wire.program[:_PROGRAM_MAX],
     )
 
 
-def _replica_nodes(wire: fleet_pb2.LauncherJoined) -> int:
-    """Return how many nodes hold one copy of the model. Raises WireError."""
-    nodes = wire.replica_nodes or 1
-    if wire.nodes_min % nodes or wire.nodes_max % nodes:
-        wanted = f"{wire.nodes_min}:{wire.nodes_max}"
-        raise WireError(f"job {wire.job!r:.80} wants {wanted} nodes, no multiples of {nodes}")
-    return nodes
+def _refuse(job: str, problem: str | None) -> None:
+    if problem is not None:
+        raise WireError(f"job {job!r:.80}: {problem}")
 
 
-def _storage(wire: fleet_pb2.Storage) -> Storage:
-    if not wire.path or wire.every_ns < 0:
-        raise WireError(f"storage {wire.path!r:.80} every {wire.every_ns} ns is no place and time")
+def _storage(joined: fleet_pb2.LauncherJoined) -> Storage:
+    wire = joined.storage
+    _refuse(joined.job, job_limits.storage_problem(wire.path))
+    if wire.every_ns < 0:
+        raise WireError(f"job {joined.job!r:.80}: stored every {wire.every_ns} ns")
     return Storage(wire.path[:TEXT_MAX], wire.every_steps, wire.every_ns, wire.keep)
 
 
@@ -109,8 +110,8 @@ def rollback_asked(record: fleet_pb2.Record, context: RecordContext) -> events.E
     """Return the event of a rank that says its state is bad. Raises WireError."""
     wire = record.rollback_asked
     skip = (wire.skip.first, wire.skip.last) if wire.HasField("skip") else None
-    if skip is not None and skip[0] > skip[1]:
-        raise WireError(f"job {wire.job!r:.80}: data {skip[0]} to {skip[1]} is no range")
+    if skip is not None:
+        _refuse(wire.job, job_limits.range_problem(*skip))
     return events.RollbackAsked(
         origin=context.origin,
         job=name(wire.job, "job"),

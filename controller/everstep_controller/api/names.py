@@ -8,8 +8,13 @@ from everstep_proto.convert import WireError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
+def is_name(value: str) -> bool:
+    """Return whether a text can be used as a name everywhere."""
+    return bool(_NAME.fullmatch(value))
+
+
 def name(value: str, what: str) -> str:
     """Return a name. Raises WireError for one that could not be used everywhere."""
-    if not _NAME.fullmatch(value):
+    if not is_name(value):
         raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
     return value

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import grpc
 
 from everstep_controller.clock_map import ClockMap
-from everstep_controller.core.copies import Copy
+from everstep_controller.core.vault.copies import Copy
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ class Session:
         self.asked_ns: set[int] = set()
         # The copies of each job that were told on this stream, which changes refer to.
         self.copies: dict[str, dict[bytes, Copy]] = {}
+        # Jobs of which a list could not be used: its changes cannot be either, on this stream.
+        self.unusable_copies: set[str] = set()
         self._welcomed = False
         self._wake = asyncio.Event()
         self._end: StreamEnd | None = None

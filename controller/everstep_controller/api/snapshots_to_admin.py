@@ -1,15 +1,15 @@
 """A job's snapshots, from the catalogue to the messages of admin.proto."""
 
-from everstep_controller.core.copies import Copy
-from everstep_controller.core.snapshot_table import (
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
     SnapshotStep,
     SnapshotTable,
     StorageTable,
     TierCopies,
 )
-from everstep_controller.core.snapshot_view import tier_of
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.vault.snapshot_view import tier_of
 from everstep_proto.generated import admin_pb2
 
 

@@ -7,18 +7,13 @@ from everstep_common.findings import Severity
 from everstep_controller.api.deaths_to_admin import death_to_admin
 from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate
-from everstep_controller.core import kept_out
-from everstep_controller.core.claims import mode_of
-from everstep_controller.core.forecasts import windows_told
-from everstep_controller.core.planning import candidates
-from everstep_controller.core.state import (
-    Incident,
-    JobRecord,
-    JobState,
-    NodeRecord,
-    OpenFinding,
-    State,
-)
+from everstep_controller.core.model.job import Incident, JobRecord, JobState
+from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import ineligibility
+from everstep_controller.core.nodes.claims import mode_of
+from everstep_controller.core.planned.forecast import windows_told
+from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.kernel_messages import KernelMessage
 from everstep_proto.generated import admin_pb2
@@ -50,7 +45,7 @@ def node_summary(
         reason=node.reason,
         since_ns=node.since_ns,
         maintenance=maintenance,
-        no_spare=kept_out.failed_check(node),
+        no_spare=ineligibility.failed_check(node),
     )
 
 
@@ -175,7 +170,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         incidents=_incidents(job, now_ns),
         begun=job.begun,
         planned=planned_line(state, job),
-        kept_out=kept_out.waiting(state, job),
+        kept_out=ineligibility.waiting_launchers(state, job),
     )
 
 

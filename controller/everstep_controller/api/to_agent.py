@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core import actions
-from everstep_controller.core.facts import DataRange, ShardSource, StoredStep
-from everstep_controller.core.persisting import Publish, StoredFile
-from everstep_controller.core.state import NodeRecord
+from everstep_controller.core.model.lineage import DataRange, ShardSource, StoredStep
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.vault.persisting import Publish, StoredFile
 from everstep_controller.vault_messages import Directive
 from everstep_proto.generated import fleet_pb2
 

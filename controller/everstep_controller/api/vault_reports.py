@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from everstep_common.lessons import Lesson, is_sound
 from everstep_controller.api.names import name
 from everstep_controller.api.record_context import TEXT_MAX
-from everstep_controller.core.catalogue import News
-from everstep_controller.core.copies import Copy, Tier
-from everstep_controller.core.facts import DataRange, StoredStep
+from everstep_controller.core.model.lineage import DataRange, StoredStep
+from everstep_controller.core.vault.catalogue import News
+from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.vault_messages import Report, Standbys
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import BranchPoint, DataRange, StepKey, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, DataRange, StepKey, StoredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,37 +3,34 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from everstep_controller.core import (
-    admission,
-    adopting,
-    cancelling,
-    ending,
-    events,
-    forgetting,
-    hold_orders,
-    injections,
-    jobs,
-    jobs_on,
-    late,
-    liveness,
-    maintenance,
-    nodes,
-    orders,
-    pausing,
-    planned,
-    planning,
-    recovering,
-    rollback,
-    running,
-    spare_checks,
-    stalling,
-    starting,
-    successors,
-)
+from everstep_controller.core import controller, events
 from everstep_controller.core.actions import Action, Announce, SetTimer
-from everstep_controller.core.facts import Origin
-from everstep_controller.core.node_lifecycle import NodeEvent
-from everstep_controller.core.state import CONTROLLER, State
+from everstep_controller.core.fleet import rejected_records
+from everstep_controller.core.jobs import (
+    admission,
+    ending,
+    identity,
+    membership,
+    orders,
+    outstanding,
+    progress,
+    stalling,
+)
+from everstep_controller.core.model import node_jobs
+from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.nodes import (
+    checks,
+    connection,
+    findings,
+    health,
+    injections,
+    liveness,
+    operators,
+)
+from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.planned import maintenance, restarts
+from everstep_controller.core.recovery import adoption, planning, rollback, spares, start
 from everstep_controller.core.turn import Turn
 
 
@@ -53,11 +50,11 @@ class Core:
         self.state.event_count += 1
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             _HANDLERS[type(event)](turn, event)
-            jobs.nodes_unusable(turn)
+            membership.nodes_unusable(turn)
             admission.next_begins(turn)
-            planned.look(turn, event)
-            spare_checks.look(turn, event)
-            hold_orders.look(turn)
+            restarts.plan_restarts(turn, event)
+            spares.look_for_spares(turn, event)
+            orders.hold_where_eligibility_changed(turn)
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
@@ -65,7 +62,7 @@ class Core:
     def due(self, now_ns: int) -> list[Action]:
         """Return every action that the state still calls for, as after a restart."""
         del now_ns  # Timers that are overdue come due at once in the shell.
-        return [] if self.state.halted else list(orders.outstanding(self.state))
+        return [] if self.state.halted else list(outstanding.outstanding(self.state))
 
     def _is_news(self, event: events.Event) -> bool:
         """Return whether a record is new, and remember that it was taken."""
@@ -87,9 +84,9 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state = turn.state
     state.term += 1
     state.findings.pop("event rejected", None)
-    jobs_on.know_all(state)
+    node_jobs.index_jobs_by_node(state)
     stalling.controller_started(turn)
-    late.number_all(state)
+    identity.number_jobs(state)
     for node in state.nodes.values():
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
         if node.connected:
@@ -108,7 +105,7 @@ def _settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
     turn.state.settings = event.settings
     for node in list(turn.state.nodes.values()):
         if node.findings:
-            nodes.reconsider(turn, node)
+            health.judge_node(turn, node)
 
 
 def _node_connected(turn: Turn, event: events.NodeConnected) -> None:
@@ -126,7 +123,7 @@ def _node_connected(turn: Turn, event: events.NodeConnected) -> None:
             known = state.generations_seen.get(seen.job, 0)
             state.generations_seen[seen.job] = max(known, seen.generation)
         return
-    nodes.connected(turn, event)
+    connection.take_hello(turn, event)
     state.nodes[event.node].welcomed_term = state.term
 
 
@@ -140,7 +137,7 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
         job = state.jobs.get(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, 0)
-        own = job is not None and adopting.is_own(job, event.node, seen)
+        own = job is not None and adoption.is_own(job, event.node, seen)
         if seen.generation > max(known, job.generation if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
@@ -170,25 +167,26 @@ def _node_timer(turn: Turn, kind: str, name: str) -> None:
     if kind == "stream":
         liveness.stream_silent(turn, node)
     elif kind == "confirm":
-        liveness.decide(turn, node)
+        liveness.decide_silence(turn, node)
     elif kind == "check":
-        nodes.check_again(turn, node)
+        checks.check_again(turn, node)
     elif kind == "spare":
-        spare_checks.due(turn, node)
+        spares.spare_check_due(turn, node)
     elif kind == "probation":
-        nodes.move(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
+        health.move_node(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
 
 
 _TIMERS: Mapping[str, Callable[[Turn, str], None]] = {
-    "recovery": recovering.over,
-    "forget": forgetting.retention_over,
+    "recovery": controller.recovery_over,
+    "forget": ending.retention_over,
     "breakpoint": ending.breakpoint_overdue,
-    "abandoned": ending.abandoned,
-    "injection": injections.forget,
-    "maintenance": maintenance.due,
-    "planned": planned.overdue,
-    "next": successors.overdue,
-    "stalled": stalling.due,
+    "abandoned": ending.end_abandoned,
+    "injection": injections.forget_injection,
+    "maintenance": maintenance.window_due,
+    "planned": restarts.boundary_overdue,
+    "next": identity.end_overdue,
+    "stalled": stalling.stall_due,
+    "rejected": rejected_records.quiet,
     "growth": lambda *_: None,  # they are looked at after every event
     "still": lambda *_: None,
 }
@@ -197,42 +195,43 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.ControllerStarted: _controller_started,
     events.SettingsApplied: _settings_applied,
     events.TimerDue: _timer_due,
-    events.EventRejected: pausing.event_rejected,
-    events.RecoveryBegun: recovering.begun,
+    events.EventRejected: controller.event_rejected,
+    events.RecordRejected: rejected_records.record_rejected,
+    events.RecoveryBegun: controller.recovery_begun,
     events.NodeConnected: _node_connected,
-    events.NodeDisconnected: liveness.disconnected,
+    events.NodeDisconnected: liveness.node_disconnected,
     events.PeerReported: liveness.peer_reported,
     events.PeerJudged: liveness.peer_judged,
-    events.FindingRaised: nodes.finding_raised,
-    events.FindingCleared: nodes.finding_cleared,
-    events.CheckFinished: nodes.check_finished,
-    events.OperatorIsolated: nodes.operator_isolated,
-    events.OperatorReleased: nodes.operator_released,
-    events.OperatorDrained: nodes.operator_drained,
-    events.MaintenanceOrdered: maintenance.ordered,
-    events.MaintenanceCancelled: maintenance.cancelled,
-    events.RestartOrdered: planned.restart_ordered,
-    events.RestartCancelled: cancelling.restart_cancelled,
-    events.AutomationPaused: pausing.paused,
-    events.AutomationResumed: pausing.resumed,
-    events.InjectionOrdered: injections.ordered,
-    events.InjectionCleared: injections.cleared,
-    events.InjectionChanged: injections.changed,
-    events.OperatorForgotJob: forgetting.job_forgotten,
+    events.FindingRaised: findings.finding_raised,
+    events.FindingCleared: findings.finding_cleared,
+    events.CheckFinished: checks.record_check,
+    events.OperatorIsolated: operators.operator_isolated,
+    events.OperatorReleased: operators.operator_released,
+    events.OperatorDrained: operators.operator_drained,
+    events.MaintenanceOrdered: maintenance.maintenance_ordered,
+    events.MaintenanceCancelled: maintenance.maintenance_cancelled,
+    events.RestartOrdered: restarts.restart_ordered,
+    events.RestartCancelled: restarts.restart_cancelled,
+    events.AutomationPaused: controller.automation_paused,
+    events.AutomationResumed: controller.automation_resumed,
+    events.InjectionOrdered: injections.injection_ordered,
+    events.InjectionCleared: injections.injection_cleared,
+    events.InjectionChanged: injections.injection_changed,
+    events.OperatorForgotJob: ending.job_forgotten,
     events.LauncherJoined: admission.launcher_joined,
-    events.LauncherLeft: jobs.launcher_left,
-    events.PhaseReached: running.phase_reached,
-    events.RankExited: jobs.rank_exited,
-    events.RollbackAsked: rollback.asked,
-    events.RestartedHere: adopting.restarted_here,
-    events.GenerationStopped: jobs.generation_stopped,
-    events.GenerationFinished: running.generation_finished,
-    events.JobProgressed: running.progressed,
-    events.StepRecoverable: planned.step_recoverable,
-    events.KeeperChosen: running.keeper_chosen,
-    events.CadenceChosen: running.cadence_chosen,
-    events.LayoutLearned: running.layout_learned,
-    events.RecoveryStepChosen: starting.step_chosen,
+    events.LauncherLeft: membership.launcher_left,
+    events.PhaseReached: progress.phase_reached,
+    events.RankExited: membership.rank_exited,
+    events.RollbackAsked: rollback.rollback_asked,
+    events.RestartedHere: adoption.restarted_here,
+    events.GenerationStopped: membership.generation_stopped,
+    events.GenerationFinished: progress.generation_finished,
+    events.JobProgressed: progress.progressed,
+    events.StepRecoverable: restarts.step_recoverable,
+    events.KeeperChosen: progress.keeper_chosen,
+    events.CadenceChosen: progress.cadence_chosen,
+    events.LayoutLearned: progress.layout_learned,
+    events.RecoveryStepChosen: start.step_chosen,
     events.BreakpointReached: ending.breakpoint_reached,
 }
 _WHILE_HALTED = frozenset(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.events import LauncherJoined
-from everstep_controller.core.state import FLEET, State
+from everstep_controller.core.model.state import FLEET, State
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import msgspec
 
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event
-from everstep_controller.core.state import State
+from everstep_controller.core.model.state import State
 
 _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
     kind.__name__: msgspec.json.Decoder(kind) for kind in typing.get_args(Event)

@@ -29,7 +29,7 @@ class JournalFull(Exception):  # noqa: N818 - a condition that passes, not a mis
 
 @dataclass(slots=True)
 class Entry:
-    """An event on its way into the journal."""
+    """An event on its way into the journal; one without a kind brings its marks only."""
 
     now_ns: int
     kind: str
@@ -183,15 +183,16 @@ class GroupCommit:
 
     def _write(self, store: JournalStore, entries: list[Entry]) -> None:
         first = self._next_seq
-        for seq, entry in enumerate(entries, start=first):
+        numbered = [entry for entry in entries if entry.kind]
+        for seq, entry in enumerate(numbered, start=first):
             entry.seq = seq
-        events = [StoredEvent(e.seq, e.now_ns, e.kind, e.body) for e in entries]
+        events = [StoredEvent(e.seq, e.now_ns, e.kind, e.body) for e in numbered]
         store.begin()
         store.append(events, [mark for entry in entries for mark in entry.marks])
         for operation in self._owed:
             operation(store)
         store.commit()
-        self._next_seq = first + len(entries)
+        self._next_seq = first + len(numbered)
 
     def _fail(self, entries: list[Entry], error: JournalFull) -> None:
         if not self._failing:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from everstep_agent.vault_reports import VaultReports
 from everstep_controller.api.vault_reports import changed, vault_report
-from everstep_controller.core.copies import Copy
+from everstep_controller.core.vault.copies import Copy
 from everstep_proto.generated import fleet_pb2
 
 

@@ -6,7 +6,7 @@ import pytest
 from everstep_common.config import ConfigError, load
 from everstep_common.findings import Mode
 from everstep_controller.config import ControllerConfig
-from everstep_controller.core.facts import Settings
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.core_settings import CoreSettings
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 

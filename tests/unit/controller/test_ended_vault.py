@@ -1,13 +1,15 @@
 """What is known of the snapshots of a job that has ended: kept for people, no ground for orders."""
 
 from everstep_common.lessons import Lesson
-from everstep_controller.core.catalogue import Copy
-from everstep_controller.core.facts import BranchPoint
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.snapshot_numbers import snapshot_numbers
-from everstep_controller.core.snapshot_table import StepState
-from everstep_controller.core.snapshot_view import snapshot_steps
-from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.snapshot_numbers import snapshot_numbers
+from everstep_controller.core.vault.snapshot_table import StepState
+from everstep_controller.core.vault.snapshot_view import snapshot_steps
 from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService
 

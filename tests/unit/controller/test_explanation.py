@@ -1,5 +1,6 @@
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.state import Claim, Incident, JobRecord, NodeRecord, NodeState
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.job import Incident, JobRecord
+from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.explanation import explain
 
 

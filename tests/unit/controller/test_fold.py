@@ -3,8 +3,8 @@ from pathlib import Path
 from everstep_controller.core.actions import Action
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import ControllerStarted, Event, SettingsApplied, TimerDue
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import State
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import State
 from everstep_controller.fold import Fold
 from everstep_controller.journal import codec
 from everstep_controller.journal.store import JournalStore, StoredEvent, StoredSnapshot

@@ -1,13 +1,14 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_controller.core.events import CheckFinished, Event, JobProgressed
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.events import CheckFinished, Event, JobProgressed, RecordRejected
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Mark
 from everstep_controller.progress import Members, Progress, Steps
+from everstep_controller.rejections import ROW_NS, Rejection
 
 
 @dataclass
@@ -16,6 +17,7 @@ class Desk:
 
     submitted: list[tuple[Event, tuple[Mark, ...]]] = field(default_factory=list)
     futures: "list[asyncio.Future[Turn]]" = field(default_factory=list)
+    marked: "list[tuple[tuple[Mark, ...], asyncio.Future[None]]]" = field(default_factory=list)
     acknowledgements: list[int] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
@@ -23,6 +25,10 @@ class Desk:
         self.submitted.append((event, marks))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
+
+    def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
+        self.marked.append((marks, asyncio.get_running_loop().create_future()))
+        return self.marked[-1][1]
 
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         self.acknowledgements.append(sequence)
@@ -36,6 +42,11 @@ class Desk:
                 future.set_exception(error)
             elif not future.done():
                 future.set_result(Turn(number, 0, self.submitted[number][0], []))
+        for _, marking in self.marked:
+            if not marking.done() and error is not None:
+                marking.set_exception(error)
+            elif not marking.done():
+                marking.set_result(None)
         await asyncio.sleep(0)
 
 
@@ -110,5 +121,96 @@ def test_what_could_not_be_journaled_is_taken_when_it_is_sent_again() -> None:
         assert desk.refusals == ["a"]
         assert desk.acknowledgements == []
         assert taking.is_new(origin(3))
+
+    asyncio.run(scenario())
+
+
+BAD = Rejection("a", "launcher_joined", "train", "no processes")
+
+
+def rows(desk: Desk) -> list[RecordRejected]:
+    return [event for event, _ in desk.submitted if isinstance(event, RecordRejected)]
+
+
+def test_a_rejected_record_is_acknowledged_once_its_mark_is_journaled() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert taking.is_new(origin(3))
+        taking.reject(origin(3), BAD, 0)
+        await desk.journal()
+        assert desk.acknowledgements == []
+        taking.tick(1)
+        assert [marks for marks, _ in desk.marked] == [(Mark("a", "box", 3),)]
+        assert desk.acknowledgements == []
+        await desk.journal()
+        assert desk.acknowledgements == [3]
+        taking.tick(2)
+        assert len(desk.marked) == 1
+
+    asyncio.run(scenario())
+
+
+def test_records_after_a_rejected_one_are_journaled_at_once_and_acknowledged_with_it() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert taking.is_new(origin(3))
+        taking.reject(origin(3), BAD, 0)
+        assert taking.is_new(origin(4))
+        taking.take_event(origin(4), check(4))
+        assert desk.submitted[-1] == (check(4), (Mark("a", "box", 2),))
+        taking.tick(1)
+        assert desk.marked[0][0] == (Mark("a", "box", 4),)
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 4
+
+    asyncio.run(scenario())
+
+
+def test_very_many_rejected_records_are_two_rows_in_a_minute_and_all_acknowledged() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        for sequence in range(3, 1003):
+            assert taking.is_new(origin(sequence))
+            taking.reject(origin(sequence), BAD, 5)
+        taking.tick(6)
+        assert [row.count for row in rows(desk)] == [1]
+        taking.tick(5 + ROW_NS)
+        assert [row.count for row in rows(desk)] == [1, 999]
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 1002
+
+    asyncio.run(scenario())
+
+
+def test_a_rejected_record_that_a_full_disk_forgot_is_sent_again() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        assert taking.is_new(origin(3))
+        taking.reject(origin(3), BAD, 0)
+        taking.tick(1)
+        await desk.journal(JournalFull("no space"))
+        assert desk.refusals == ["a"]
+        assert desk.acknowledgements == []
+        assert taking.is_new(origin(3))
+        taking.tick(ROW_NS)
+        assert [row.count for row in rows(desk)] == [1, 1]
+
+    asyncio.run(scenario())
+
+
+def test_what_was_no_record_is_told_and_acknowledges_nothing() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        taking.reject(None, Rejection("a", "samples", "", "half a row"), 0)
+        taking.tick(1)
+        await desk.journal()
+        assert [row.kind for row in rows(desk)] == ["samples"]
+        assert desk.marked == []
+        assert desk.acknowledgements == []
 
     asyncio.run(scenario())

@@ -12,8 +12,9 @@ import pytest
 
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.events import ControllerStarted, SettingsApplied, TimerDue
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import NodeRecord, State
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 from everstep_controller.journal.group_commit import Entry, GroupCommit, JournalFull
 from everstep_controller.journal.lock import JournalLock, JournalLockedError

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from everstep_common.lessons import Lesson
 from everstep_controller.api.to_agent import spare_lesson
 from everstep_controller.api.vault_reports import changed, vault_report
-from everstep_controller.core.state import JobRecord, JobState, Launcher, NodeRecord, NodeState
+from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.lessons import Lessons
 from everstep_controller.vault_messages import Report
 from everstep_proto.generated import fleet_pb2

@@ -8,8 +8,9 @@ import pytest
 from everstep_controller.core import actions
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import Event, LayoutLearned, RecoveryStepChosen
-from everstep_controller.core.facts import BranchPoint, ShardSource
-from everstep_controller.core.state import JobState, State
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource
+from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 
 # As version 0.1 wrote them.
@@ -147,8 +148,8 @@ EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped 
 InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft
 LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
 OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported PhaseReached RankExited
-RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere RollbackAsked
-SettingsApplied StepRecoverable TimerDue
+RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere
+RollbackAsked SettingsApplied StepRecoverable TimerDue
 """
 
 

@@ -1,6 +1,6 @@
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
-from everstep_controller.core.state import State
+from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.own_findings import own_findings
 

@@ -3,8 +3,9 @@
 import pytest
 
 from everstep_controller.api import to_agent
-from everstep_controller.core.facts import ShardSource
-from everstep_controller.core.state import Claim, JobState, Launcher, NodeRecord, NodeState
+from everstep_controller.core.model.job import JobState, Launcher
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.prefetching import Ahead, suspects
 from everstep_controller.spares import SpareMemory
 from everstep_controller.vault_messages import Directive

@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.facts import Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.progress import ROW_NS, Members, Progress, Row, Steps
 
 NODES = ("a", "b", "c")

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 from everstep_controller.api.snapshots_to_admin import copy, snapshots
-from everstep_controller.core.copies import Copy, Tier
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.snapshot_table import (
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.vault.copies import Copy, Tier
+from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
     SnapshotStep,
     SnapshotTable,
@@ -13,7 +14,6 @@ from everstep_controller.core.snapshot_table import (
     StorageTable,
     TierCopies,
 )
-from everstep_controller.core.state import JobRecord, JobState
 
 _STORED = SnapshotStep(
     generation=3, step=40, ended_ns=7, state=StepState.WHOLE, reason="", parts=2, parts_held=2,

@@ -1,16 +1,11 @@
 from everstep_controller.api.to_agent import directive
-from everstep_controller.core.copies import Copy
+from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import KeeperChosen
-from everstep_controller.core.facts import BranchPoint, ShardSource
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.state import (
-    JobRecord,
-    JobState,
-    Launcher,
-    NodeRecord,
-    NodeState,
-    State,
-)
+from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.copies import Copy
 from everstep_controller.job_vault import JobVault
 from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
 from everstep_controller.vault_messages import Directive, Report

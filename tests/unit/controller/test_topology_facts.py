@@ -9,7 +9,8 @@ from everstep_cli.views.nodes import node_sheet
 from everstep_controller.api.from_agent import node_connected
 from everstep_controller.api.to_admin import node_detail
 from everstep_controller.core.events import NodeConnected
-from everstep_controller.core.state import NodeRecord, State
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 from everstep_proto.generated import fleet_pb2
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import pytest
 
 from everstep_controller.api.vault_reports import changed, vault_report
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.copies import Copy, Tier
-from everstep_controller.core.facts import StoredStep
+from everstep_controller.core.model.lineage import StoredStep
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 

@@ -2,8 +2,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_common.lessons import Lesson
+from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.catalogue import Copy, Tier
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import (
     BreakpointReached,
@@ -13,11 +13,13 @@ from everstep_controller.core.events import (
     RecoveryStepChosen,
     StepRecoverable,
 )
-from everstep_controller.core.facts import BranchPoint, StepKey, Storage, StoredStep
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.persisting import Publish
-from everstep_controller.core.snapshot_costs import Cadence
-from everstep_controller.core.state import JobRecord, JobState, NodeRecord, NodeState, State
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage, StoredStep
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.copies import Copy, Tier
+from everstep_controller.core.vault.persisting import Publish
 from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService, transfer_key
 

@@ -7,8 +7,10 @@ import pytest
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import BranchPoint, JobOnNode, Phase, Settings
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.facts import JobOnNode, Phase
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.settings import Settings
 from unit.core.test_decisions import S, Story
 
 BOOM = "ValueError: boom"

@@ -5,8 +5,9 @@ from dataclasses import replace
 from everstep_common.findings import Mode, Severity, SuggestedAction
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import JobRecord, JobState, NodeState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal import codec
 from unit.core.test_decisions import XID, S, Story, kinds
 

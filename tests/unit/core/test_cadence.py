@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.cadence import Cost, best, bounds, cost, decide, formula
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
-from everstep_controller.core.state import Incident, JobRecord
+from everstep_controller.core.model.job import Incident, JobRecord
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
+from everstep_controller.core.vault.cadence import Cost, best, bounds, cost, decide, formula
 from unit.core.vault_story import S, job
 
 MS = S // 1000

@@ -2,9 +2,10 @@
 
 import pytest
 
-from everstep_controller.core import actions, cancelling, events, outlook
+from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import JobState, Planned
+from everstep_controller.core.model.job import JobState, Planned
+from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S
 from unit.core.test_planned import PlannedStory
@@ -15,18 +16,18 @@ class _Cancelling(PlannedStory):
         return self.tell(events.RestartCancelled("j", "bob", reason))
 
     def problem(self) -> str:
-        return cancelling.problem_with(self.core.state, self.job)
+        return restarts.cancel_problem(self.core.state, self.job)
 
     def wish(self) -> Planned:
-        found = outlook.pending(self.core.state, self.job)
+        found = forecast.pending(self.core.state, self.job)
         assert found is not None
         return found
 
     def waits(self) -> str:
-        return outlook.waits_for(self.core.state, self.job, self.wish())
+        return forecast.waits_for(self.core.state, self.job, self.wish())
 
     def undo(self) -> str:
-        return outlook.undo(self.core.state, self.job, self.wish())
+        return forecast.undo(self.core.state, self.job, self.wish())
 
     def maintain(self, node: str, after_s: int = 0) -> None:
         begin_ns = self.now_ns + after_s * S + S // 10
@@ -137,7 +138,7 @@ def test_what_a_restart_waits_for_is_said_at_each_stage() -> None:
 
 def test_a_drain_that_has_nowhere_to_go_is_pending_too_with_what_it_waits_for() -> None:
     story = _begun(spare=False)
-    assert outlook.pending(story.core.state, story.job) is None
+    assert forecast.pending(story.core.state, story.job) is None
     story.drain("n1")
     assert not story.is_planned()
     assert (story.wish().kind, story.wish().by) == ("drain", "operator")

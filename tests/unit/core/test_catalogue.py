@@ -3,9 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_controller.core.catalogue import Catalogue, Copy
-from everstep_controller.core.choosing import Choice, Question, choose
-from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Choice, Question, choose
+from everstep_controller.core.vault.copies import Copy
 
 WORLD = 3
 NODES = ("a", "b", "c")

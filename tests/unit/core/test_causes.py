@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from everstep_common.failures import KINDS, Side
-from everstep_controller.core import causes
-from everstep_controller.core.causes import Evidence, NodeFault, judge
-from everstep_controller.core.deaths import DEATHS_MAX, Death, Judgement, Remedy, add
-from everstep_controller.core.remedies import RULES, History
+from everstep_controller.core.model.deaths import DEATHS_MAX, Death, Judgement, Remedy, add_death
+from everstep_controller.core.recovery import causes
+from everstep_controller.core.recovery.causes import Evidence, NodeFault, judge
+from everstep_controller.core.recovery.remedies import RULES, History
 
 BAD_BATCH = "ValueError: bad batch 17"
 FAULT = NodeFault("n0", "Xid 95 on gpu/3")
@@ -175,24 +175,24 @@ def test_what_was_done_from_outside_explains_every_death() -> None:
 
 def test_who_died_first_comes_first_but_a_consequence_never_before_what_explains_it() -> None:
     deaths: list[Death] = []
-    add(deaths, death("collective", rank=2, at_ns=1))
-    add(deaths, death("exception", rank=1, at_ns=9))
-    add(deaths, death("crash", rank=3, at_ns=7))
+    add_death(deaths, death("collective", rank=2, at_ns=1))
+    add_death(deaths, death("exception", rank=1, at_ns=9))
+    add_death(deaths, death("crash", rank=3, at_ns=7))
     assert [one.rank for one in deaths] == [3, 1, 2]
 
 
 def test_of_thousands_of_deaths_the_ones_that_explain_are_kept() -> None:
     deaths: list[Death] = []
     for rank in range(2000):
-        add(deaths, death("collective", rank=rank, at_ns=rank))
-    add(deaths, death("crash", rank=5000, at_ns=5000))
+        add_death(deaths, death("collective", rank=rank, at_ns=rank))
+    add_death(deaths, death("crash", rank=5000, at_ns=5000))
     assert len(deaths) == DEATHS_MAX
     assert deaths[0].kind == "crash"
 
 
 def test_the_deaths_of_an_older_generation_are_forgotten_with_the_first_of_a_newer() -> None:
     deaths = [death()]
-    add(deaths, replace(death("crash"), generation=3))
+    add_death(deaths, replace(death("crash"), generation=3))
     assert [one.kind for one in deaths] == ["crash"]
 
 

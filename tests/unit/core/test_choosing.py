@@ -3,10 +3,10 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.choosing import Question, choose
-from everstep_controller.core.copies import Copy
-from everstep_controller.core.facts import BranchPoint, StepKey
+from everstep_controller.core.model.lineage import BranchPoint, StepKey
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.copies import Copy
 from unit.core.vault_story import BRANCH, NODES, REACHABLE, copy, ring, stored
 
 

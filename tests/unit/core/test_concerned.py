@@ -5,18 +5,14 @@ from typing import NoReturn
 
 import pytest
 
-from everstep_controller.core import (
-    actions,
-    blaming,
-    concerned,
-    events,
-    jobs,
-    jobs_on,
-    planned,
-)
+from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import JobOnNode, Phase
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.jobs import membership
+from everstep_controller.core.model import node_jobs
+from everstep_controller.core.model.facts import JobOnNode, Phase
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.planned import restarts
+from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import encode
 from unit.core.test_decisions import XID, S, Story
@@ -34,7 +30,7 @@ class Looking(Core):
         before = encode(self.state)
         turn = Turn(self.state, now_ns)
         if not isinstance(event, events.JobProgressed):
-            planned.look(turn, _ALL)
+            restarts.plan_restarts(turn, _ALL)
         assert not turn.actions, f"{event} was not looked at for {turn.actions}"
         assert encode(self.state) == before, event
         return done
@@ -149,7 +145,7 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
         state = fleet.core.state
         for name, node in state.nodes.items():
             there = [j.name for j in state.jobs.values() if name in (*j.launchers, *j.members)]
-            assert sorted(job.name for job in jobs_on.offered(state, node)) == there
+            assert sorted(job.name for job in node_jobs.jobs_of_node(state, node)) == there
 
 
 class _Counted(dict[str, JobRecord]):
@@ -170,7 +166,7 @@ def test_a_finding_is_compared_with_the_jobs_of_its_node_however_many_there_are(
     state = fleet.core.state
     state.jobs = counted = _Counted(state.jobs)
     turn = Turn(state, fleet.now_ns)
-    blaming.finding_came(turn, state.nodes["n7"])
+    blame.judge_by_late_finding(turn, state.nodes["n7"])
     assert counted.looked_at == 1
 
 
@@ -179,7 +175,7 @@ def test_a_state_from_before_nodes_knew_their_jobs_is_completed_at_a_start() -> 
     for node in fleet.core.state.nodes.values():
         node.jobs = []
     fleet.tell(events.ControllerStarted("0.2.0"))
-    known = jobs_on.offered(fleet.core.state, fleet.core.state.nodes["n7"])
+    known = node_jobs.jobs_of_node(fleet.core.state, fleet.core.state.nodes["n7"])
     assert [job.name for job in known] == ["b"]
 
 
@@ -187,13 +183,13 @@ def test_what_concerns_no_job_has_none_looked_at() -> None:
     fleet = Fleet(0)
     turn = Turn(fleet.core.state, fleet.now_ns)
     heard = events.PeerReported("n0", "n1", silent=False)
-    assert concerned.jobs_concerned(turn, heard) == []
+    assert restarts.jobs_concerned(turn, heard) == []
     turn.nodes_changed.add("n7")
-    assert [job.name for job in concerned.jobs_concerned(turn, heard)] == ["b"]
+    assert [job.name for job in restarts.jobs_concerned(turn, heard)] == ["b"]
 
 
 def test_a_node_that_comes_back_without_launchers_concerns_the_job_that_had_one_there() -> None:
     fleet = Fleet(0)
     turn = Turn(fleet.core.state, fleet.now_ns)
-    jobs.node_back(turn, fleet.core.state.nodes["n14"], {})
+    membership.node_back(turn, fleet.core.state.nodes["n14"], {})
     assert turn.jobs_changed == {"c"}

@@ -6,17 +6,12 @@ from typing import TypeVar
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.choosing import Question, choose
-from everstep_controller.core.continuing import ago
-from everstep_controller.core.facts import (
-    BranchPoint,
-    JobOnNode,
-    Origin,
-    ShardSource,
-    StoredStep,
-)
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.jobs.identity import ago
+from everstep_controller.core.model.facts import JobOnNode, Origin
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StoredStep
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_job_endings import STORAGE, LongStory
 from unit.core.vault_story import REACHABLE, ring, stored

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.catalogue import Catalogue, Copy, Recoverable, Tier
+from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
+from everstep_controller.core.vault.copies import Copy, Tier
 
 NODES = ("a", "b", "c")
 LEARNED = (frozenset[str](), frozenset({"p"}), frozenset({"p", "q"}))

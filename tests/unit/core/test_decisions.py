@@ -5,8 +5,10 @@ from dataclasses import replace
 from everstep_common.findings import Finding, FindingKey, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import JobOnNode, Origin, Phase, Settings
-from everstep_controller.core.state import JobState, NodeState
+from everstep_controller.core.model.facts import JobOnNode, Origin, Phase
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.settings import Settings
 
 S = 1_000_000_000
 XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79")

@@ -2,8 +2,8 @@
 
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.settings import Settings
 from unit.core.test_decisions import Story
 
 ADVISE = Settings(mode=Mode.ADVISE)

@@ -4,8 +4,8 @@ import copy
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import JobOnNode
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.facts import JobOnNode
+from everstep_controller.core.model.job import JobState
 from unit.core.test_job_endings import LongStory
 
 _Journal = list[tuple[events.Event, int]]

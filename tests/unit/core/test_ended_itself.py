@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_controller.core import causes
-from everstep_controller.core.causes import judge
-from everstep_controller.core.deaths import Remedy
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.deaths import Remedy
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.recovery import causes
+from everstep_controller.core.recovery.causes import judge
 from unit.core.test_blaming import Incidents
 from unit.core.test_causes import FAULT, before, death, evidence
 

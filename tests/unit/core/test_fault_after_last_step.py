@@ -1,7 +1,7 @@
 """A fault when no step is left to make: the incident ends with the job."""
 
 from everstep_controller.core import events
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
 from unit.core.test_job_endings import LongStory
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Phase
-from everstep_controller.core.state import Incident, JobState
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.job import Incident, JobState
 from unit.core.test_decisions import S, Story
 from unit.core.test_planned import PlannedStory, grown
 

@@ -1,10 +1,11 @@
 """Memory of ended jobs that an operator wants back: every holder is told, until it has none."""
 
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import JobOnNode
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.state import JobRecord, JobState, State
+from everstep_controller.core.model.facts import JobOnNode
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import (
     decode_actions,
     decode_event,

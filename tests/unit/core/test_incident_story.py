@@ -4,10 +4,12 @@ import json
 from dataclasses import replace
 
 from everstep_controller.api import to_admin
-from everstep_controller.core import events, incident_story
+from everstep_controller.core import events
 from everstep_controller.core.core import Core
-from everstep_controller.core.deaths import Death
-from everstep_controller.core.state import Incident, JobState, State
+from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.model.job import Incident, JobState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.recovery import incidents
 from everstep_controller.journal import codec
 from unit.core.test_blaming import Incidents
 from unit.core.test_decisions import S
@@ -76,7 +78,7 @@ def test_incidents_of_long_ago_keep_no_deaths() -> None:
     death = first.deaths[0]
     for number in range(2, 60):
         story.job.incidents.append(replace(first, id=f"j-{number}", deaths=[]))
-        incident_story.died(story.job, death)
+        incidents.keep_death(story.job, death)
     kept = [bool(one.deaths) for one in story.job.incidents]
     assert kept == [False] * 27 + [True] * 32
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from everstep_common.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import InjectionState, Origin, Settings
-from everstep_controller.core.injections import LISTED_NS, STALE_NS
-from everstep_controller.core.state import NodeState
+from everstep_controller.core.model.facts import InjectionState, Origin
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes.injections import LISTED_NS, STALE_NS
 from everstep_controller.journal.codec import (
     decode_actions,
     decode_event,

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import BranchPoint, Origin, ShardSource, Storage, StoredStep
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource, Storage, StoredStep
 from unit.core.test_decisions import Story
 
 STORAGE = Storage("/ckpt", every_steps=10)

@@ -2,9 +2,9 @@
 
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.kept_out import kept_out
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes.ineligibility import why_ineligible
 from unit.core.test_decisions import S, Story
 
 SETTINGS = Settings(mode=Mode.ENFORCE)
@@ -101,4 +101,4 @@ def test_what_has_not_changed_is_not_said_again() -> None:
 
 def test_a_node_that_takes_ranks_is_kept_out_by_nothing() -> None:
     story = Story()
-    assert kept_out(story.core.state, story.core.state.nodes["n0"]) == ""
+    assert why_ineligible(story.core.state, story.core.state.nodes["n0"]) == ""

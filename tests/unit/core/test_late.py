@@ -5,8 +5,8 @@ import json
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import JobOnNode
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.facts import JobOnNode
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_continuing import NextStory
 

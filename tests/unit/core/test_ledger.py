@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.ledger import Ledger
+from everstep_controller.core.accounting.ledger import Ledger
 
 S = 1_000_000_000
 

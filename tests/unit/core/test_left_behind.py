@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Storage, StoredStep
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import Storage, StoredStep
 from unit.core.test_continuing import NextStory
 from unit.core.test_job_endings import STORAGE
 

@@ -1,9 +1,9 @@
 """Data that a job leaves out is left out by the next job of its name too."""
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import BranchPoint, StoredStep
-from everstep_controller.core.persisting import Publish
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.lineage import BranchPoint, StoredStep
+from everstep_controller.core.vault.persisting import Publish
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.test_continuing import NextStory
 from unit.core.test_job_endings import STORAGE

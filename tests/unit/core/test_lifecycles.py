@@ -4,17 +4,19 @@ import itertools
 
 import pytest
 
-from everstep_controller.core import job_lifecycle, node_lifecycle
-from everstep_controller.core.job_lifecycle import JobEvent
-from everstep_controller.core.node_lifecycle import NodeEffect, NodeEvent
-from everstep_controller.core.state import JobState, NodeState
+from everstep_controller.core.jobs import lifecycle as job_lifecycle
+from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.nodes import lifecycle
+from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(NodeState, NodeEvent)))
 def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> None:
-    step = node_lifecycle.step(state, event)
-    if (state, event) not in node_lifecycle.TRANSITIONS:
-        assert step == node_lifecycle.Step(state)
+    step = lifecycle.step(state, event)
+    if (state, event) not in lifecycle.TRANSITIONS:
+        assert step == lifecycle.Step(state)
     if state is NodeState.RETIRED:
         assert step.to is NodeState.RETIRED
     if event is NodeEvent.SILENT and state not in (NodeState.RETIRED, NodeState.MAINTENANCE):
@@ -23,7 +25,7 @@ def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> Non
         NodeEvent.MAINTENANCE_OVER,
         NodeEvent.NOT_BACK,
     ):
-        assert step == node_lifecycle.Step(NodeState.MAINTENANCE)
+        assert step == lifecycle.Step(NodeState.MAINTENANCE)
     if step.to is NodeState.REPAIRING and state is not NodeState.REPAIRING:
         assert NodeEffect.CLAIM in step.effects
     if step.to is NodeState.LOST and state is not NodeState.LOST:
@@ -33,7 +35,7 @@ def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> Non
 
 
 def test_no_node_becomes_usable_again_without_a_check() -> None:
-    for (state, event), step in node_lifecycle.TRANSITIONS.items():
+    for (state, event), step in lifecycle.TRANSITIONS.items():
         if state in (
             NodeState.REPAIRING,
             NodeState.LOST,

@@ -2,10 +2,12 @@
 
 import pytest
 
-from everstep_controller.core import actions, events, forecasts, maintenance
+from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import MAINTENANCE, JobState, NodeState
-from everstep_controller.core.windows import Span, Window, WindowState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import MAINTENANCE, NodeState
+from everstep_controller.core.model.windows import Span, Window, WindowState
+from everstep_controller.core.planned import forecast, maintenance
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, kinds
 from unit.core.test_planned import PlannedStory
@@ -141,9 +143,9 @@ def test_a_controller_that_has_just_started_takes_no_node_for_lost_at_the_end() 
 def test_without_a_spare_the_job_stops_at_a_step_before_the_window_and_waits_for_its_end() -> None:
     story = WindowStory(nodes=2).begin(spare=False)
     window = story.planned("n1")
-    told = dict(forecasts.of_window(story.core.state, window))
+    told = dict(forecast.window_forecasts(story.core.state, window))
     assert "will interrupt j" in told["j"]
-    assert [f.finding.condition for f in forecasts.findings(story.core.state)] == [
+    assert [f.finding.condition for f in forecast.interruption_findings(story.core.state)] == [
         "MaintenanceInterrupts"
     ]
     story.run_until(window.span.begin_ns - window.lead_ns)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from everstep_controller.core import actions, end_orders, events
-from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core import actions, events
+from everstep_controller.core.jobs import orders
+from everstep_controller.core.model.lineage import BranchPoint
 from unit.core.test_job_endings import STORAGE, LongStory
 
 
@@ -70,5 +71,5 @@ def test_of_one_whose_end_is_in_storage_nothing_is_kept() -> None:
 @pytest.mark.parametrize("missed", [False, True])
 def test_nodes_are_told_whether_its_memory_is_all_that_there_is(missed: bool) -> None:
     job = _ended_well(missed).job
-    order = end_orders.end(job, "n0")
+    order = orders.end(job, "n0")
     assert (order.succeeded, order.unsaved) == (True, missed)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.facts import BranchPoint, Storage, StoredStep
-from everstep_controller.core.persisting import Persisting, Publish, Sight, stand_ins
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, Storage, StoredStep
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.persisting import Persisting, Publish, Sight, stand_ins
 from unit.core.vault_story import NODES, S, copy, job, ring, stored
 
 EVERY_10 = Storage("/ckpt", every_steps=10)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.placing import SUSPECT, Candidate, Seating, natural, seat
+from everstep_controller.core.recovery.placement import SUSPECT, Candidate, Seating, natural, seat
 
 
 def _nodes(*names: str, domain: str = "", distrust: int = 0) -> list[Candidate]:

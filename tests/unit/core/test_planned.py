@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from everstep_common.findings import Mode
-from everstep_controller.core import actions, events, orders
+from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.facts import BranchPoint, Settings
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.jobs import orders
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story, kinds
 

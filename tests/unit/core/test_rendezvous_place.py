@@ -2,8 +2,8 @@
 
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import NodeState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.settings import Settings
 from unit.core.test_job_endings import LongStory
 
 

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Phase, Settings
-from everstep_controller.core.placing import Candidate, Seating, seat
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.recovery.placement import Candidate, Seating, seat
 from unit.core.test_decisions import Story
 
 _NODES = ("n0", "n1", "n2", "n3")

@@ -1,8 +1,9 @@
 """Ranks that call a state bad: which steps are avoided then, and which data is left out."""
 
-from everstep_controller.core import actions, events, orders
-from everstep_controller.core.rollback import merged
-from everstep_controller.core.state import JobState
+from everstep_controller.core import actions, events
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.recovery import restore_point
+from everstep_controller.core.recovery.rollback import merged
 from unit.core.test_blaming import Incidents
 
 
@@ -30,7 +31,7 @@ class BadSteps(Incidents):
         )
 
     def avoided(self) -> list[tuple[int, int]]:
-        return list(orders.choose_step(self.core.state, self.job).avoided)
+        return list(restore_point.choose_step(self.core.state, self.job).avoided)
 
 
 def _at_step_16() -> BadSteps:

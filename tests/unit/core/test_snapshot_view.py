@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from everstep_controller.core.catalogue import Catalogue
-from everstep_controller.core.facts import BranchPoint, StepKey, Storage
-from everstep_controller.core.persisting import Persisting
-from everstep_controller.core.snapshot_costs import Cadence
-from everstep_controller.core.snapshot_numbers import View, age_ns
-from everstep_controller.core.snapshot_table import SnapshotStep, SnapshotTable, StepState
-from everstep_controller.core.snapshot_view import snapshot_steps, snapshot_table
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.persisting import Persisting
+from everstep_controller.core.vault.snapshot_numbers import View, age_ns
+from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, StepState
+from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
 from unit.core.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
 
 

@@ -1,8 +1,8 @@
 """Every member is told of all that it may need of the restored state, and of little else."""
 
-from everstep_controller.core.facts import BranchPoint, ShardSource
-from everstep_controller.core.sourcing import sources
-from everstep_controller.core.state import JobRecord
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource
+from everstep_controller.core.vault.sourcing import sources
 from unit.core.vault_story import job
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.kept_out import kept_out
-from everstep_controller.core.planning import candidates
-from everstep_controller.core.state import JobRecord, JobState, NodeState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal import codec
 from unit.core.test_decisions import S, Story
 from unit.core.test_end_interrupted import Recorded, from_every_prefix
@@ -155,7 +156,7 @@ def test_one_that_fails_is_asked_again_and_is_a_spare_when_it_passes() -> None:
     assert len(checks(again)) == 1
     assert said(done, "SpareCheckPassed") == ["n2 may be a spare again"]
     assert story.spares() == ["n2"]
-    assert kept_out(story.core.state, story.core.state.nodes["n2"]) == ""
+    assert why_ineligible(story.core.state, story.core.state.nodes["n2"]) == ""
 
 
 def test_a_job_that_waits_for_a_node_goes_on_when_that_passes() -> None:

@@ -1,8 +1,8 @@
 """The stages of a start, as the ledger tells them."""
 
 from everstep_controller.core import events
-from everstep_controller.core.facts import Phase
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.job import JobRecord, JobState
 from unit.core.test_decisions import S, Story
 
 _ALL = ("init.env", "init.proc", "init.restore")

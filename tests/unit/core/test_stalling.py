@@ -4,8 +4,8 @@ import pytest
 
 from everstep_common.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.facts import Settings
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story
 

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_continuing import NextStory
 

@@ -1,7 +1,7 @@
 """A job whose state nobody can give back: it waits with one plan, and says for what."""
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.state import JobState
+from everstep_controller.core.model.job import JobState
 from unit.core.test_job_endings import LongStory
 
 LOST = "no reachable copy of rank 0"

@@ -3,8 +3,9 @@
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.state import MAINTENANCE, JobState, NodeState
-from everstep_controller.core.windows import WindowState
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import MAINTENANCE, NodeState
+from everstep_controller.core.model.windows import WindowState
 from unit.core.test_decisions import S
 from unit.core.test_maintenance import WindowStory
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from everstep_controller.core.catalogue import Catalogue, Copy, Tier
-from everstep_controller.core.facts import BranchPoint, Storage, StoredStep
-from everstep_controller.core.ledger import Ledger
-from everstep_controller.core.state import JobRecord, JobState
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint, Storage, StoredStep
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.copies import Copy, Tier
 
 S = 1_000_000_000
 NODES = ("a", "b", "c")

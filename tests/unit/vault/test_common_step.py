@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from everstep_agent.vault.copies import CopyKey, Recoverable
 from everstep_agent.vault.slots import Slot, SlotEvent, SlotState, SlotTable
 from everstep_common.trainer_messages import Commit, Entry
-from everstep_controller.core.catalogue import Catalogue, Copy
-from everstep_controller.core.choosing import Question, choose
-from everstep_controller.core.facts import BranchPoint
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.copies import Copy
 
 _SHARD = (Entry("w", 0, 10),)
 _KINDS = ("train", "verify", "replicate", "report", "direct", "store")

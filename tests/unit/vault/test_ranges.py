@@ -7,9 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_agent.jobs.facts import join_refusal
 from everstep_agent.jobs.processes import descends
 from everstep_agent.jobs.ranges import job_problem, number_problem
-from everstep_common.trainer_messages import Begin, Exited, Join, Progress, Ready, Stopped
+from everstep_common.trainer_messages import (
+    Begin,
+    Exited,
+    Join,
+    Progress,
+    Ready,
+    Stopped,
+    Storage,
+)
 from everstep_common.version import TRAINER_PROTOCOL
 
 _JOIN = Join(
@@ -63,6 +72,30 @@ def test_what_a_job_says_in_its_life_passes(message: object) -> None:
 )
 def test_a_number_that_travels_nowhere_is_named(message: object) -> None:
     assert number_problem(message)
+
+
+def test_a_launcher_whose_job_has_a_size_may_join() -> None:
+    for join in (_JOIN, replace(_JOIN, nodes_max=4, replica_nodes=1)):
+        assert join_refusal(None, join, 1000) is None
+    assert join_refusal(None, replace(_JOIN, nodes_min=2, nodes_max=4, replica_nodes=2), 1) is None
+    assert join_refusal(None, replace(_JOIN, storage=Storage(path="/x")), 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("join", "option"),
+    [
+        (replace(_JOIN, processes_per_node=0), "--nproc-per-node 0"),
+        (replace(_JOIN, nodes_min=0), "--nnodes 0:1"),
+        (replace(_JOIN, nodes_min=2), "--nnodes 2:1"),
+        (replace(_JOIN, nodes_max=4, replica_nodes=2), "--nodes-per-replica 2"),
+        (replace(_JOIN, nodes_min=2, nodes_max=3, replica_nodes=2), "--nodes-per-replica 2"),
+        (replace(_JOIN, storage=Storage(path="")), "--persist"),
+    ],
+)
+def test_a_launcher_hears_which_option_to_change_where_the_controller_could_not_use_it(
+    join: Join, option: str
+) -> None:
+    assert option in (join_refusal(None, join, 1000) or "")
 
 
 def test_a_process_belongs_to_whoever_started_it() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import Settings
+from everstep_controller.core.model.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,26 @@ class EventRejected:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordRejected:
+    """Records of a kind that an agent sent cannot be used; they are acknowledged and left out.
+
+    ``job`` and ``error`` are those of the first of them; ``job`` is empty where it names none.
+    """
+
+    node: str
+    kind: str
+    job: str
+    error: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryBegun:
     """An operator ordered to rebuild what the journal lost from what the agents know."""
 
     operator: str
 
 
-ControllerEvent = ControllerStarted | SettingsApplied | TimerDue | EventRejected | RecoveryBegun
+ControllerEvent = (
+    ControllerStarted | SettingsApplied | TimerDue | EventRejected | RecordRejected | RecoveryBegun
+)

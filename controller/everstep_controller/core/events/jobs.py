@@ -2,13 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import (
-    DataRange,
-    Origin,
-    Phase,
-    Storage,
-    StoredStep,
-)
+from everstep_controller.core.model.facts import Origin, Phase
+from everstep_controller.core.model.lineage import DataRange, Storage, StoredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,8 @@
 from dataclasses import dataclass, field
 
 from everstep_common.findings import Finding, FindingKey
-from everstep_controller.core.facts import (
-    InjectionState,
-    Inventory,
-    JobOnNode,
-    Origin,
-)
+from everstep_controller.core.model.facts import InjectionState, JobOnNode, Origin
+from everstep_controller.core.model.inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

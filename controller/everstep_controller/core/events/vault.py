@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.facts import ShardSource, StoredStep
-from everstep_controller.core.snapshot_costs import Cadence
+from everstep_controller.core.model.lineage import ShardSource, StoredStep
+from everstep_controller.core.model.snapshot_costs import Cadence
 
 
 @dataclass(frozen=True, slots=True)

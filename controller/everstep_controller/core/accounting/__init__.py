@@ -1,0 +1,1 @@
+"""Accounting: where the time of a job went."""

@@ -1,0 +1,62 @@
+"""The controller's own events: pauses of automation, and recovery of a journal from the agents."""
+
+from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_controller.core import events
+from everstep_controller.core.events import RecoveryBegun
+from everstep_controller.core.jobs import membership, outstanding
+from everstep_controller.core.model.node import OpenFinding
+from everstep_controller.core.model.state import CONTROLLER
+from everstep_controller.core.nodes import health
+from everstep_controller.core.turn import Turn
+
+
+def event_rejected(turn: Turn, event: events.EventRejected) -> None:
+    """Pause automation for what an event concerned that made the core fail."""
+    message = f"event {event.sequence} ({event.kind}) made the core fail: {event.error}"
+    finding = Finding(
+        component="controller/core",
+        condition="EventRejected",
+        severity=Severity.DEGRADED,
+        message=message,
+        evidence=f"{event.node or '-'} {event.job or '-'}",
+        suggested_action=SuggestedAction.WATCH,
+        rule="an event that raises is kept out and pauses automation for what it concerns",
+    )
+    turn.state.findings["event rejected"] = OpenFinding(finding, turn.now_ns)
+    for subject in filter(None, (event.node, event.job)):
+        turn.state.paused[subject] = message
+        turn.announce(subject, "AutomationPaused", f"automation for {subject} pauses: {message}")
+    turn.announce(CONTROLLER, "EventRejected", message)
+
+
+def automation_paused(turn: Turn, event: events.AutomationPaused) -> None:
+    """Take no decision for a node or job until an operator says so."""
+    turn.state.paused[event.subject] = f"{event.operator}: {event.reason}"
+    turn.announce(event.subject, "AutomationPaused", turn.state.paused[event.subject])
+
+
+def automation_resumed(turn: Turn, event: events.AutomationResumed) -> None:
+    """Go on deciding, and make up for what was put off."""
+    if turn.state.paused.pop(event.subject, None) is not None:
+        turn.announce(event.subject, "AutomationResumed", f"resumed by {event.operator}")
+    health.retry_deferred(turn)
+    membership.capacity_changed(turn)
+
+
+def recovery_begun(turn: Turn, event: RecoveryBegun) -> None:
+    """Listen to all agents for a while, and act on nothing meanwhile."""
+    turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
+    turn.state.recovering = True
+    turn.set_timer("recovery", turn.state.settings.recovery_ns)
+    turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
+
+
+def recovery_over(turn: Turn, _: str) -> None:
+    """Go on from what the agents have told, in a term that is newer than all that they know."""
+    state = turn.state
+    state.term = max(state.term, state.highest_term_seen) + 1
+    state.halted, state.recovering = "", False
+    for job in state.jobs.values():
+        membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
+    turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
+    turn.actions.extend(outstanding.outstanding(state))

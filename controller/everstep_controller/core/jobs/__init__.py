@@ -1,0 +1,1 @@
+"""Jobs: admission, identity, progress and end."""

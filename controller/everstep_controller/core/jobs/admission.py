@@ -1,0 +1,158 @@
+"""Admission: which launchers take part in a job, and what a new job begins with."""
+
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.jobs import ending, identity, membership, orders
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model import node_jobs
+from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.recovery import incidents, planning
+from everstep_controller.core.turn import Turn
+
+
+def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
+    """Let a launcher take part in a job, or refuse it."""
+    state, node = turn.state, event.origin.node
+    job = state.jobs.get(event.job)
+    if job is not None and identity.is_over(job, event.job_id):
+        identity.tell_late_launcher(turn, job, node, event.job_id)
+        return
+    if job is not None and _left_behind(job, event):
+        ending.end_replaced(turn, job)
+    if job is None or (job.state is JobState.ENDED and node not in job.launchers):
+        job = _new_job(turn, event, job)
+    elif identity.is_next(job, event):
+        identity.wait_for_end(turn, job, event)
+        return
+    key = f"{event.job}@{node}"
+    state.refusals.pop(key, None)
+    if refusal := _refusal(job, event):
+        state.refusals[key] = refusal
+        turn.actions.append(orders.refuse(event.job, node, refusal))
+        turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
+        return
+    if job.state is JobState.FORMING and not job.members:
+        _begin_from(turn, job, event)
+    current = node in job.members and event.running_generation == job.generation
+    stale_generation = 0 if current else event.running_generation
+    kept = why_ineligible(state, state.nodes[node])
+    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation, kept)
+    node_jobs.note_offer(state, node, job)
+    if not current and _counts_on(job, node):
+        message = f"the launcher on {node} was replaced"
+        incidents.record_fault(turn, job, event.at_ns, "launcher", node, message)
+    ending.count_launchers(turn, job)
+    turn.actions.extend(orders.for_member(state, job, node))
+    planning.reconsider(turn, job)
+
+
+def next_begins(turn: Turn) -> None:
+    """Let launchers that have waited for the end of the job before theirs take part."""
+    waited, turn.joining = turn.joining, []
+    for event in waited:
+        launcher_joined(turn, event)
+
+
+def _counts_on(job: JobRecord, node: str) -> bool:
+    """Return whether the plan takes for granted that processes run on this node."""
+    return job.state in ACTIVE and node in job.phases and node not in job.finished
+
+
+def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
+    """Return whether all launchers of a job are gone, and its user begins it anew in some way."""
+    if job.launchers or event.running_generation or not identity.same_owner(job, event):
+        return False
+    if job.closing and not job.done and job.state is not JobState.ENDED:
+        return True  # or it would end with the other one, whose last step memory has anyway
+    if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
+        return False
+    # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
+    fresh = event.fresh or (job.fresh and not job.start_reason)
+    otherwise = event.storage != job.storage or _wishes(event) != _wishes(job)
+    otherwise = otherwise or event.program != job.program
+    return fresh or otherwise or _limits(event) != _limits(job)
+
+
+def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
+    job = JobRecord(
+        name=event.job,
+        uid=event.uid,
+        token_sha256=event.token_sha256,
+        nodes_min=event.nodes_min,
+        nodes_max=event.nodes_max,
+        processes_per_node=event.processes_per_node,
+        reform=event.reform,
+        restarts_max=event.restarts_max,
+        replica_nodes=event.replica_nodes,
+        program=event.program,
+        created_ns=turn.now_ns,
+        ledger=Ledger(turn.now_ns),
+        since_ns=turn.now_ns,
+        job_id=identity.number_for(turn, event, ended),
+        ends_before=identity.ends_before(ended),
+        # Generations of a name never repeat, so what an old job left behind stays fenced off.
+        generation=ended.generation if ended else 0,
+        storage=event.storage,
+        snapshot_every_min=event.snapshot_every_min,
+        snapshot_every_max=event.snapshot_every_max,
+    )
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    # The name is in use again: what was to be forgotten under it is forgotten now.
+    turn.drop_timer(f"forget/{job.name}")
+    if ended is not None:
+        identity.take_over_state(turn, job, ended)
+    membership.adopt_generation(turn, job, event.running_generation)
+    if event.running_generation:  # it runs on, and this controller has not heard of it
+        job.skipped = list(event.skipped)
+    job.ledger.enter(turn.now_ns, "init.queue")
+    turn.state.jobs[event.job] = job
+    return job
+
+
+def _begin_from(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
+    """Find out what a job that has not started yet begins with."""
+    if event.fresh and not event.running_generation and not job.fresh:
+        identity.begin_anew(turn, job)
+    identity.storage_seen(job, event.latest)
+    job.generation = max(job.generation, event.stored_generation)
+
+
+def _refusal(job: JobRecord, event: LauncherJoined) -> str:
+    if event.uid != job.uid:
+        return f"job {job.name} belongs to another user; choose another --job name"
+    if event.token_sha256 != job.token_sha256:
+        return (
+            f"wrong token for job {job.name}: start every launcher with the same "
+            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
+        )
+    if event.storage != job.storage:
+        return (
+            f"job {job.name} is brought to storage otherwise: start every launcher with the same "
+            "--persist options"
+        )
+    if event.program and job.program and event.program != job.program:
+        return (
+            f"job {job.name} runs {job.program}, and this is {event.program}: choose another --job "
+            "name for another job"
+        )
+    if _wishes(event) != _wishes(job):
+        return (
+            f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
+            f"--nproc-per-node {job.processes_per_node}{_replicas(job)}: start every launcher with "
+            "these options"
+        )
+    return ""
+
+
+def _replicas(job: JobRecord) -> str:
+    return f" --nodes-per-replica {job.replica_nodes}" if job.replica_nodes > 1 else ""
+
+
+def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool, int]:
+    return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform, of.replica_nodes)
+
+
+def _limits(of: JobRecord | LauncherJoined) -> tuple[int, int, int]:
+    """Return what launchers of one job may differ in, and the first one decides."""
+    return (of.restarts_max, of.snapshot_every_min, of.snapshot_every_max)

@@ -1,0 +1,195 @@
+"""Membership of a job: launchers that leave, ranks that die, nodes that are lost or come back."""
+
+from collections.abc import Mapping
+
+from everstep_common.endings import by_user_on
+from everstep_controller.core.events import GenerationStopped, LauncherLeft, RankExited
+from everstep_controller.core.jobs import ending, identity
+from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.model.facts import JobOnNode
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
+from everstep_controller.core.recovery import blame, incidents, planning
+from everstep_controller.core.turn import Turn
+
+
+def launcher_left(turn: Turn, event: LauncherLeft) -> None:
+    """A launcher and its processes are gone."""
+    node = event.origin.node
+    turn.state.refusals.pop(f"{event.job}@{node}", None)
+    job = turn.state.jobs.get(event.job)
+    if job is None or identity.successor_left(turn, job, node) or node not in job.launchers:
+        return
+    del job.launchers[node]
+    if job.state is JobState.ENDED:
+        return
+    # Who shuts a node down for maintenance ends its launcher, and means no job by that.
+    meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
+    if meant and (node in job.members or job.state is JobState.FORMING):
+        job.ending = job.ending or by_user_on(node)
+    if node in job.phases:
+        _processes_gone(job, node)
+    # Else its agent may hear of this generation only now, and settles it when it is to stop it.
+    if node in job.members:
+        message = f"the launcher on {node} is gone: {event.reason}"
+        incidents.record_fault(
+            turn, job, event.at_ns, "user" if meant else "launcher", node, message
+        )
+    planning.reconsider(turn, job)
+    ending.count_launchers(turn, job)
+
+
+def _processes_gone(job: JobRecord, node: str) -> None:
+    if node in job.members and node not in job.stopped:
+        job.stopped.append(node)
+
+
+def rank_exited(turn: Turn, event: RankExited) -> None:
+    """A training process ended before its generation did."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or event.generation != job.generation:
+        return
+    death = Death(
+        generation=event.generation,
+        rank=event.rank,
+        node=event.origin.node,
+        at_ns=event.at_ns,
+        exit_code=event.exit_code,
+        signal=event.signal,
+        kind=event.kind,
+        exception=event.exception,
+        last_line=event.last_line,
+        core_dumped=event.core_dumped,
+        step=job.last_step if event.step is None else event.step,
+        core_file=event.core_file,
+    )
+    blame.note_death(job, death)
+    cause = "process" if death.explains else "collective"
+    incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())
+    incidents.keep_death(job, death)
+
+
+def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
+    """No process of a generation is left on a node."""
+    job = turn.state.jobs.get(event.job)
+    node = event.origin.node
+    if job is None:
+        return
+    launcher = job.launchers.get(node)
+    if launcher is not None:
+        launcher.free_port = event.free_port or launcher.free_port
+        if event.generation >= launcher.stale_generation:
+            launcher.stale_generation = 0
+    incidents.keep_left_behind(turn, job, event)
+    if event.generation == job.generation:
+        _processes_gone(job, node)
+        if job.members == [node]:
+            # Stopped is stopped: its agent begins nothing after that on its own.
+            job.own_restarts = 0
+    planning.reconsider(turn, job)
+
+
+def node_unusable(turn: Turn, node: NodeRecord) -> None:
+    """A node was lost or claimed: whatever runs there has to move."""
+    if not node.gone and (not node.claims or node.draining):
+        return
+    for job in turn.state.jobs.values():
+        if job.state is JobState.ENDED:
+            continue
+        if node.gone:
+            _fence(job, node.name)
+        if node.name in job.members:
+            onset_ns = node.silent_since_ns or turn.now_ns
+            incidents.record_fault(turn, job, onset_ns, *_why_unusable(node))
+        planning.reconsider(turn, job)
+
+
+def _why_unusable(node: NodeRecord) -> tuple[str, str, str]:
+    """Return the cause of a fault, its node, and a sentence."""
+    if node.state is NodeState.MAINTENANCE:
+        return "operator", node.name, f"{node.name} is in maintenance: {node.reason}"
+    if node.gone:
+        return "node", node.name, f"{node.name} is lost: {node.reason}"
+    owners = {claim.owner for claim in node.claims}
+    cause = "operator" if OPERATOR in owners else "finding"
+    return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
+
+
+def nodes_unusable(turn: Turn) -> None:
+    """Tell all jobs of the nodes that were blamed while one job was planned."""
+    while turn.unusable:
+        node_unusable(turn, turn.state.nodes[turn.unusable.pop()])
+
+
+def _fence(job: JobRecord, node: str) -> None:
+    """Count on nothing that a lost node may still run; it is stopped when it comes back."""
+    launcher = job.launchers.get(node)
+    running = node in job.members and node not in job.stopped
+    if launcher is not None and running:
+        launcher.stale_generation = job.generation
+    _processes_gone(job, node)
+
+
+def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> None:
+    """An agent connected: what it no longer knows of a job is gone."""
+    for name, on_node in seen.items():
+        known = turn.state.generations_seen.get(name, 0)
+        turn.state.generations_seen[name] = max(known, on_node.generation)
+    for job in turn.state.jobs.values():
+        if job.name in seen and seen[job.name].generation:
+            job.holders.setdefault(node.name, 0)
+            launcher = job.launchers.get(node.name)
+            if launcher is not None and launcher.stale_generation:
+                # While it was cut off, its agent may have restarted the job.
+                newest = min(seen[job.name].generation, job.generation)
+                launcher.stale_generation = max(launcher.stale_generation, newest)
+        if job.name in seen:
+            continue
+        job.holders.pop(node.name, None)
+        identity.successor_left(turn, job, node.name)
+        had_launcher = _forget_launcher(turn, job, node.name)
+        if job.state is JobState.ENDED:
+            continue
+        if node.name in job.members and (had_launcher or node.name not in job.stopped):
+            _processes_gone(job, node.name)
+            onset_ns = node.silent_since_ns or turn.now_ns
+            message = f"{node.name} came back without its processes"
+            incidents.record_fault(turn, job, onset_ns, "node", node.name, message)
+        planning.reconsider(turn, job)
+        ending.count_launchers(turn, job)
+
+
+def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
+    """Forget a launcher that is gone; return whether there was one."""
+    if job.launchers.pop(node, None) is None:
+        return False
+    turn.jobs_changed.add(job.name)
+    return True
+
+
+def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
+    """Continue a job from a generation that agents have seen and the journal has lost.
+
+    Its snapshots are on the branch, whoever the members were; its processes are stopped first.
+    """
+    if seen <= job.generation or job.state is JobState.ENDED:
+        return
+    job.generation, job.unreachable = seen, ""
+    job.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
+    # There was a state: that nobody can give it back must never look like a fresh start.
+    job.recoverable_step = job.recoverable_step or 0
+    message = f"the journal was restored and had lost generation {seen}"
+    if job.state is JobState.REPLANNING:
+        planning.plan(turn, job)
+    incidents.record_fault(turn, job, turn.now_ns, "operator", "", message)
+
+
+def _wanted_world(job: JobRecord) -> int:
+    return job.nodes_max * job.processes_per_node
+
+
+def capacity_changed(turn: Turn) -> None:
+    """A node may take ranks again: whoever waits may go on."""
+    for job in list(turn.state.jobs.values()):
+        planning.reconsider(turn, job)

@@ -1,0 +1,237 @@
+"""Orders about jobs, derived from the state alone: a restart derives the same ones again."""
+
+from collections.abc import Iterator
+
+from everstep_controller.core.actions import (
+    Action,
+    EndJob,
+    ForgetJob,
+    HoldLauncher,
+    KeepJob,
+    RefuseLauncher,
+    StartGeneration,
+    StopGeneration,
+)
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.turn import Turn
+
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
+_WAITING = (JobState.FORMING, JobState.WAITING_CAPACITY)
+
+
+def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
+    """Yield what a node should be told now about one job."""
+    if stale := _stale_generation(job, node):
+        yield stop(state, job, node, stale)
+    if node in job.successors:
+        yield hold_for_end(job, node)
+    if job.state is JobState.ENDED:
+        involved = node in job.launchers or node in job.holders
+        yield from [end(job, node)] if involved else []
+        yield from [forget(job, node)] if involved and job.forgotten_by else []
+    elif node in job.members and job.state in (JobState.STOPPING, *ACTIVE):
+        yield from _for_running(state, job, node)
+    else:
+        yield from _for_holder(state, job, node) if job.past else []
+        yield from [hold(state, job, node)] if node in job.launchers else []
+
+
+def _for_holder(state: State, job: JobRecord, node: str) -> Iterator[Action]:
+    """Yield what a node should be told that may hold some of the state that a new job goes on from.
+
+    One that was cut off when the job before it ended may still run its processes: until they are
+    gone, nobody knows which step is its last.
+    """
+    last = job.holders.get(node)
+    if last is None:
+        return
+    yield keep(job, node)
+    if last and not job.start_reason and node not in job.launchers:
+        yield stop(state, job, node, last)
+
+
+def _for_running(state: State, job: JobRecord, node: str) -> Iterator[Action]:
+    """Yield what a member of a generation that runs, or should stop, has not confirmed yet."""
+    if job.state is JobState.STOPPING and node not in job.stopped:
+        yield stop(state, job, node, job.generation)
+    if job.state in ACTIVE and node not in job.phases:
+        yield start(job, node)
+
+
+def _stale_generation(job: JobRecord, node: str) -> int:
+    """Return the generation whose processes must go before the node takes new ranks, or 0."""
+    return job.launchers[node].stale_generation if node in job.launchers else 0
+
+
+def refuse(job: str, node: str, reason: str) -> RefuseLauncher:
+    """Return the order to turn a launcher away."""
+    return RefuseLauncher(id=f"{job}/refuse/{node}", node=node, reason=reason, job=job)
+
+
+def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGeneration:
+    """Return the order to stop a generation on a node."""
+    return StopGeneration(
+        id=f"{job.name}/g{generation}/stop/{node}",
+        node=node,
+        reason=job.reason,
+        job=job.name,
+        generation=generation,
+        grace_ns=state.settings.stop_grace_ns,
+    )
+
+
+def starts(job: JobRecord) -> Iterator[StartGeneration]:
+    """Yield the order to start the current generation on every member, in rank order."""
+    for node_rank, member in enumerate(job.members):
+        yield _start(job, member, node_rank)
+
+
+def start(job: JobRecord, node: str) -> StartGeneration:
+    """Return the order to start the current generation on a node."""
+    return _start(job, node, job.members.index(node))
+
+
+def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
+    return StartGeneration(
+        id=f"{job.name}/g{job.generation}/start/{node}",
+        node=node,
+        reason=job.start_reason,
+        job=job.name,
+        generation=job.generation,
+        node_rank=node_rank,
+        node_count=len(job.members),
+        first_rank=node_rank * job.processes_per_node,
+        processes=job.processes_per_node,
+        world_size=job.world_size,
+        master_address=job.master_address,
+        master_port=job.master_port,
+        restore_step=job.restore_step,
+        stored=job.restore_stored,
+        skipped=tuple(job.skipped),
+        own_restarts=job.own_restarts,
+        job_id=job.job_id,
+        renew=job.renew,
+    )
+
+
+def end(job: JobRecord, node: str) -> EndJob:
+    """Return the order to end a job on a node."""
+    return EndJob(
+        id=f"{job.name}/end/{node}",
+        node=node,
+        reason=job.reason,
+        job=job.name,
+        succeeded=job.succeeded,
+        unsaved=job.unsaved,
+    )
+
+
+def end_of(job: JobRecord, node: str, job_id: int) -> EndJob:
+    """Return the order to end a launcher of a job that ended while it was away."""
+    if job_id == job.job_id:
+        ended = EndedJob(job_id, job.succeeded, job.reason)
+        since = ""
+    else:
+        unknown = EndedJob(job_id, False, "how, is not known any more")
+        ended = next((one for one in job.ends_before if one.job_id == job_id), unknown)
+        since = f"; another job has the name {job.name} since, see 'everstep job {job.name}'"
+    return EndJob(
+        id=f"{job.name}/{job_id}/end/{node}",
+        node=node,
+        reason=f"it ended while this launcher was away ({ended.reason}){since}",
+        job=job.name,
+        succeeded=ended.succeeded,
+        job_id=job_id,
+    )
+
+
+def forget(job: JobRecord, node: str) -> ForgetJob:
+    """Return the order to drop what a node keeps of a job that has ended."""
+    return ForgetJob(
+        id=f"{job.name}/g{job.generation}/forget/{node}",
+        node=node,
+        reason=f"forgotten by {job.forgotten_by or 'a new job of its name'}",
+        job=job.name,
+    )
+
+
+def keep(job: JobRecord, node: str) -> KeepJob:
+    """Return the order to keep what a node has of the job whose state this one goes on from."""
+    return KeepJob(
+        id=f"{job.name}/g{job.generation}/keep/{node}",
+        node=node,
+        reason=f"the next job of the name {job.name} goes on from it",
+        job=job.name,
+    )
+
+
+def hold_for_end(job: JobRecord, node: str) -> HoldLauncher:
+    """Return the order to let the launcher of the next job wait for the end of this one."""
+    return HoldLauncher(
+        id=f"{job.name}/next/{node}",
+        node=node,
+        reason=f"waits for the end of the job of this name before it: {what_lasts(job)}",
+        job=job.name,
+    )
+
+
+def what_lasts(job: JobRecord) -> str:
+    """Return what a job that is ending still waits for."""
+    running = [name for name in job.members if name not in job.stopped and name in job.phases]
+    if job.closing and (job.done or not running):
+        return "its last step is being brought to storage"
+    shown, more = ", ".join(running[:_NAMED_MAX]), len(running) - _NAMED_MAX
+    others = f" and {more} more" if more > 0 else ""
+    return f"{shown}{others} has still to stop its processes" if running else "it is ending"
+
+
+def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
+    """Return the order to let a launcher wait."""
+    spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.done
+    reason = job.reason
+    if spare:
+        reason = f"waiting as a spare of {job.name} (another job would need another --job name)"
+    known = state.nodes.get(node)
+    if known is not None and not job.done and not job.closing:
+        kept = why_ineligible(state, known)
+        without = f"; {job.name} goes on without it" if kept and spare else ""
+        reason = f"{kept}{without}" or reason
+    return HoldLauncher(
+        id=f"{job.name}/hold/{node}/{job.state.value}",
+        node=node,
+        reason=reason,
+        job=job.name,
+        job_id=job.job_id,
+    )
+
+
+def hold_all(turn: Turn, job: JobRecord) -> None:
+    """Let every launcher of a job wait."""
+    for node, launcher in job.launchers.items():
+        launcher.kept = why_ineligible(turn.state, turn.state.nodes[node])
+        turn.actions.append(hold(turn.state, job, node))
+
+
+def hold_where_eligibility_changed(turn: Turn) -> None:
+    """Tell the launchers that wait on a node when it ceases to take ranks, or takes some again."""
+    for name in sorted(turn.nodes_changed):
+        node = turn.state.nodes.get(name)
+        if node is None or not node.connected:
+            continue
+        for job in turn.state.jobs.values():
+            launcher = job.launchers.get(name)
+            if launcher is None or not _waits(job, name):
+                continue
+            kept = why_ineligible(turn.state, node)
+            if kept != launcher.kept:
+                launcher.kept = kept
+                turn.actions.append(hold(turn.state, job, name))
+
+
+def _waits(job: JobRecord, node: str) -> bool:
+    return job.state in _WAITING or (job.state is not JobState.ENDED and node not in job.members)

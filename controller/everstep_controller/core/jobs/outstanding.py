@@ -1,0 +1,47 @@
+"""Outstanding orders: everything that the state still calls for, of all nodes and jobs."""
+
+from collections.abc import Iterator
+
+from everstep_controller.core.actions import (
+    Action,
+    SetTimer,
+)
+from everstep_controller.core.jobs.orders import for_member, refuse
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import (
+    NodeRecord,
+)
+from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import orders
+from everstep_controller.core.nodes.orders import claims_on, confirm, for_injection
+from everstep_controller.core.recovery import waiting as recovery_waiting
+from everstep_controller.core.recovery.restore_point import choose_step
+
+
+def outstanding(state: State) -> Iterator[Action]:
+    """Yield everything that the state still calls for."""
+    for timer, at_ns in state.timers.items():
+        yield SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns)
+    for node in state.nodes.values():
+        yield from claims_on(node)
+        yield from for_node(state, node)
+    for job in state.jobs.values():
+        if job.state is JobState.REPLANNING or recovery_waiting.waits_for_state(job):
+            yield choose_step(state, job)
+
+
+def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
+    """Yield what a node should be told now, also after it has been away."""
+    yield from orders.unanswered(node)
+    for silent in state.nodes.values():
+        waiting = silent.confirmation
+        if waiting and node.name in waiting.asked and node.name not in waiting.verdicts:
+            yield confirm(silent, node.name)
+    for injection in node.injections.values():
+        yield from for_injection(node.name, injection)
+    for job in state.jobs.values():
+        yield from for_member(state, job, node.name)
+    for key, reason in state.refusals.items():
+        job_name, _, node_name = key.rpartition("@")
+        if node_name == node.name:
+            yield refuse(job_name, node_name, reason)

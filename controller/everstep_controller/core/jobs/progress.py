@@ -1,0 +1,218 @@
+"""Progress of a generation: its phases, its steps, the layout of its state, and its end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from statistics import median_low
+from types import MappingProxyType
+
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.accounting.timeline import Segment
+from everstep_controller.core.events import (
+    CadenceChosen,
+    GenerationFinished,
+    JobProgressed,
+    KeeperChosen,
+    LayoutLearned,
+    PhaseReached,
+)
+from everstep_controller.core.jobs import ending, lifecycle, stalling
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
+from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.turn import Turn
+
+ORDER: Mapping[Phase, int] = MappingProxyType(
+    {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}
+)
+
+# What time was taken for while a phase was not known, and what it was.
+_LATE: Mapping[Phase, Mapping[str, str]] = MappingProxyType(
+    {
+        Phase.STARTED: {"inc.env": "inc.init", "init.env": "init.proc"},
+        Phase.ATTACHED: {
+            "inc.env": "inc.restore",
+            "inc.init": "inc.restore",
+            "init.env": "init.restore",
+            "init.proc": "init.restore",
+        },
+        Phase.RESTORED: {},
+    }
+)
+
+
+def phase_reached(turn: Turn, event: PhaseReached) -> None:
+    """A node's ranks reached a phase; when all nodes have, so has the job."""
+    job = turn.state.jobs.get(event.job)
+    node = event.origin.node
+    if job is None or event.generation != job.generation or node not in job.members:
+        return
+    if job.state not in ACTIVE:
+        return
+    known = job.phases.get(node)
+    note_phase(job, event.phase, event.at_ns)
+    if known is not None and ORDER[event.phase] <= ORDER[known]:
+        restate_overtaken(job, event.phase)
+        return
+    job.phases[node] = event.phase
+    if len(job.phases) == len(job.members) and not _held_back(job, known):
+        _enter_phase(turn, job, min(job.phases.values(), key=lambda phase: ORDER[phase]))
+
+
+def _held_back(job: JobRecord, left: Phase | None) -> bool:
+    """Return whether some member is still in the phase that another one has left, or before it."""
+    if left is None:
+        return False
+    phases = job.phases.values()
+    return any(phase in phases for phase in Phase if ORDER[phase] <= ORDER[left])
+
+
+def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
+    # Journals of older versions have no such times.
+    at_ns = min(job.reached_ns.get(phase, turn.now_ns), turn.now_ns)
+    if job.state in STEPPING:
+        restate_phase(job.ledger, phase, at_ns)
+    elif phase is Phase.STARTED:
+        job.ledger.enter(at_ns, lifecycle.category(job, "inc.init"))
+    elif phase is Phase.ATTACHED:
+        lifecycle.move_job(turn, job, JobEvent.ATTACHED, "all ranks have called in")
+        job.ledger.enter(at_ns, lifecycle.category(job, "inc.restore"))
+    else:
+        lifecycle.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
+        job.ledger.begin_steps(at_ns, warmup=True)
+
+
+def progressed(turn: Turn, event: JobProgressed) -> None:
+    """Count steps that all ranks completed."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or event.generation != job.generation or job.state is JobState.ENDED:
+        return
+    if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
+        # It does not tell its phases, or tells them late: its first steps show that it runs.
+        job.ledger.begin_steps(steps_begun_ns(job, event.end_ns), warmup=True)
+    for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
+        _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
+    job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
+    if event.recoverable_step is not None:
+        job.recoverable_step = event.recoverable_step
+    if job.state in ACTIVE and job.state is not JobState.RUNNING:
+        lifecycle.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
+    if job.state is JobState.RUNNING:
+        stalling.watch_steps(turn, job)
+
+
+def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
+    if job.last_step is not None and number <= job.last_step:
+        return
+    incident = job.incident
+    job.ledger.commit_step(number, end_ns, stall_ns)
+    job.snapshot_costs.take(job.cadence, number, stall_ns)
+    job.last_step = number
+    is_new = incident is None or incident.step_before is None or number > incident.step_before
+    if not is_new:
+        return
+    job.restarts_without_progress = 0
+    if incident is not None and job.state is JobState.STOPPING:
+        # Told late, but made before the fault: going on after it repeats nothing.
+        incident.step_before = number
+    elif incident is not None:
+        incident.over_ns, job.plan = end_ns, ""
+        lasted_s = (end_ns - incident.onset_ns) / 1e9
+        turn.announce(
+            job.name,
+            "IncidentOver",
+            f"{job.name} is at new step {number}, {lasted_s:.2f} s after: {incident.message}",
+        )
+
+
+def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
+    """Ask this node, too, what it has when the job has to go back."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
+        job.holders.setdefault(event.node, 0)
+
+
+def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
+    """Remember which steps are snapshotted: costs are theirs, and a restart goes on with it."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None:
+        job.cadence = event.cadence
+
+
+def layout_learned(turn: Turn, event: LayoutLearned) -> None:
+    """Remember which parts a whole state of this generation has."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None:
+        job.branch = [
+            replace(point, layouts=event.layouts, shards=event.shards or point.shards)
+            if point.generation == event.generation
+            else point
+            for point in job.branch
+        ]
+
+
+def generation_finished(turn: Turn, event: GenerationFinished) -> None:
+    """All ranks of a node ended well; when those of all nodes have, the job is over."""
+    job = turn.state.jobs.get(event.job)
+    node = event.origin.node
+    if job is None or event.generation != job.generation or job.state not in ACTIVE:
+        return
+    if node in job.members and node not in job.finished:
+        job.finished.append(node)
+    if len(job.finished) == len(job.members):
+        ending.finish_job(turn, job, _all_well(job))
+
+
+def _all_well(job: JobRecord) -> str:
+    after = "" if job.last_step is None else f" after step {job.last_step}"
+    return f"all ranks ended well{after}"
+
+
+def note_phase(job: JobRecord, phase: Phase, at_ns: int) -> None:
+    """Remember when the last node yet has told to have reached a phase."""
+    if not job.phases:
+        job.reached_ns = {}
+    job.reached_ns[phase] = max(job.reached_ns.get(phase, 0), at_ns)
+
+
+def restate_overtaken(job: JobRecord, phase: Phase) -> None:
+    """Take the word of a node of a phase that its word of a later one has overtaken."""
+    all_are_there = len(job.phases) == len(job.members)
+    if all_are_there and all(ORDER[other] >= ORDER[phase] for other in job.phases.values()):
+        restate_phase(job.ledger, phase, job.reached_ns[phase])
+
+
+def steps_begun_ns(job: JobRecord, end_ns: Sequence[int]) -> int:
+    """Return when the first steps began that came before the word that all ranks have their state.
+
+    A job that never gives that word is taken to have needed as long for the first as for the next.
+    """
+    earliest_ns = job.ledger.segments[-1].start_ns
+    told_ns = job.reached_ns.get(Phase.RESTORED) if job.phases else None
+    if not end_ns:
+        return earliest_ns
+    if told_ns is None:
+        usual_ns = _usual_ns(job.ledger, end_ns)
+        told_ns = earliest_ns if usual_ns is None else end_ns[0] - usual_ns
+    return max(earliest_ns, min(told_ns, end_ns[0]))
+
+
+def _usual_ns(ledger: Ledger, end_ns: Sequence[int]) -> int | None:
+    if len(end_ns) > 1:
+        return end_ns[1] - end_ns[0]
+    return median_low(ledger.reference_ns) if ledger.reference_ns else None
+
+
+def restate_phase(ledger: Ledger, phase: Phase, at_ns: int) -> None:
+    """Give a phase its time although steps were counted before its word came."""
+    names = _LATE[phase]
+    starts = [segment.start_ns for segment in ledger.segments[1:]]
+    told: list[Segment] = []
+    for segment, until_ns in zip_longest(ledger.segments, starts):
+        late = segment.category in names and (until_ns is None or at_ns < until_ns)
+        if not late or segment.start_ns < at_ns:
+            told.append(segment)
+        if late:
+            start_ns = max(at_ns, segment.start_ns)
+            told.append(Segment(start_ns, names[segment.category], segment.incident))
+    ledger.segments = told

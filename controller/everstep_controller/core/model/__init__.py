@@ -1,0 +1,1 @@
+"""Model: the values of the core's state."""

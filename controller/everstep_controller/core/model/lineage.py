@@ -1,0 +1,84 @@
+"""Lineage of a job's state: branch points, copies to restore from, and steps in storage."""
+
+from dataclasses import dataclass
+
+
+# Not frozen, only hashed as if: one plan makes 33,000, each in a third of the time.
+@dataclass(slots=True, unsafe_hash=True)
+class ShardSource:
+    """One verified copy that holds some part of the state to restore. Never changed."""
+
+    node: str
+    bulk_address: str
+    generation: int
+    rank: int
+    step: int
+    root_hash: str
+    size_bytes: int
+    layout: str = ""
+    on_disk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """Steps up to ``through_step`` of a generation belong to the job's current branch.
+
+    None means that the generation is the newest one: all its steps do. A step is whole when copies
+    have all ``layouts``, or when every rank of the world has one.
+    """
+
+    generation: int
+    through_step: int | None
+    world_size: int
+    layouts: tuple[str, ...] = ()
+    # Of journals that knew parts by the names of their shards: there was a snapshot.
+    shards: tuple[str, ...] = ()
+
+    def has(self, generation: int, step: int) -> bool:
+        """Return whether a step is on the branch here."""
+        within = self.through_step is None or step <= self.through_step
+        return generation == self.generation and within
+
+
+# First and last number of batches of a job's data.
+DataRange = tuple[int, int]
+
+# Generation and step: what a state is called.
+StepKey = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where and how often a job's state is brought to storage; 0 means not by that."""
+
+    path: str
+    every_steps: int = 0
+    every_ns: int = 0
+    keep: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """A whole step in a job's storage folder."""
+
+    generation: int
+    step: int
+    world_size: int
+    manifest_hash: str
+    size_bytes: int
+    # Data that the job had left out by then.
+    skipped: tuple[DataRange, ...] = ()
+
+    @property
+    def key(self) -> StepKey:
+        """Return what the state is called."""
+        return (self.generation, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The job that had a job's name before it, and whose state that goes on from."""
+
+    ended_ns: int
+    # "failed", as in: the job that failed.
+    how: str

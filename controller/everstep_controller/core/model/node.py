@@ -1,0 +1,189 @@
+"""Node record: what is known of one node, and who keeps it from taking ranks."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from everstep_common.findings import Finding
+from everstep_controller.core.model.deaths import Strike
+from everstep_controller.core.model.facts import InjectionState
+from everstep_controller.core.model.inventory import Inventory
+
+# Who may claim a node.
+AUTOMATION = "automation"
+
+OPERATOR = "operator"
+
+MAINTENANCE = "maintenance"
+
+
+class NodeState(Enum):
+    """Health of a node; isolation is not a state but its claims."""
+
+    JOINING = "joining"
+    VALIDATING = "validating"
+    HEALTHY = "healthy"
+    SUSPECT = "suspect"
+    REPAIRING = "repairing"
+    PROBATION = "probation"
+    LOST = "lost"
+    # Somebody works on it: nothing that it does or leaves undone is judged.
+    MAINTENANCE = "maintenance"
+    RETIRED = "retired"
+
+
+@dataclass(slots=True)
+class Claim:
+    """Somebody keeps a node from taking ranks."""
+
+    owner: str
+    reason: str
+    since_ns: int
+    # The node was dead when it was claimed, so no budget was spent on it.
+    dead: bool = False
+    # What runs there leaves at a step boundary, and only if it can go on elsewhere.
+    draining: bool = False
+    # It leaves soon, even if it cannot go on elsewhere.
+    vacate: bool = False
+
+
+@dataclass(slots=True)
+class OpenFinding:
+    """A finding that is not cleared yet."""
+
+    finding: Finding
+    since_ns: int
+    # The operator who said that the node is good in spite of it.
+    accepted_by: str = ""
+
+
+@dataclass(slots=True)
+class RejectedRecords:
+    """Records of one kind of a node that could not be used, with what was wrong with the first."""
+
+    node: str
+    kind: str
+    job: str
+    error: str
+    since_ns: int
+    last_ns: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Injection:
+    """A fault that an operator ordered on purpose."""
+
+    id: str
+    spec: str
+    duration_ns: int
+    operator: str
+    reason: str
+    ordered_ns: int
+    state: InjectionState = InjectionState.ORDERED
+    message: str = ""
+    # Its end was ordered.
+    clearing: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come of it."""
+        return self.state in (InjectionState.REFUSED, InjectionState.ENDED)
+
+
+@dataclass(slots=True)
+class Confirmation:
+    """Peers were asked whether a silent node is alive."""
+
+    id: str
+    asked: list[str]
+    verdicts: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SpareCheck:
+    """What a node shows of itself while it waits as a spare."""
+
+    # It waits as the spare of a running job.
+    waits: bool = False
+    # The newest check that was ordered, and that it was not answered yet.
+    number: int = 0
+    asked: bool = False
+    # When a check of the node passed last, this one or that of its lifecycle; 0 for never.
+    passed_ns: int = 0
+    # Why the newest that was answered failed; empty when it passed.
+    failed: str = ""
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node."""
+
+    name: str
+    state: NodeState = NodeState.JOINING
+    since_ns: int = 0
+    reason: str = "not seen yet"
+    claims: list[Claim] = field(default_factory=list)
+    findings: dict[str, OpenFinding] = field(default_factory=dict)
+    connected: bool = False
+    # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.
+    silent_since_ns: int = 0
+    silent_to: list[str] = field(default_factory=list)
+    confirmation: Confirmation | None = None
+    checks: int = 0
+    # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.
+    deferred: str = ""
+    boot_id: str = ""
+    outbox: str = ""
+    # Term in which this controller last answered its Hello.
+    welcomed_term: int = 0
+    agent_version: str = ""
+    host: str = ""
+    domain: str = ""
+    bulk_address: str = ""
+    liveness_address: str = ""
+    inventory: Inventory = field(default_factory=Inventory)
+    # Deaths of ranks here that nothing has explained.
+    strikes: list[Strike] = field(default_factory=list)
+    # Names of the jobs that its launchers offer it to; some may be over.
+    jobs: list[str] = field(default_factory=list)
+    injections: dict[str, Injection] = field(default_factory=dict)
+    # How many were ordered so far; none gets the number of another.
+    injections_ordered: int = 0
+    # Silent while it is in maintenance, so nothing there is waited for.
+    absent: bool = False
+    spare_check: SpareCheck = field(default_factory=SpareCheck)
+
+    def claim_of(self, owner: str) -> Claim | None:
+        """Return the claim of one owner."""
+        return next((claim for claim in self.claims if claim.owner == owner), None)
+
+    @property
+    def missed(self) -> bool:
+        """Whether its stream has ended, or peers lost sight of it, and nothing is judged yet."""
+        return not self.connected or bool(self.silent_to) or self.confirmation is not None
+
+    @property
+    def fit(self) -> bool:
+        """Whether the node could take ranks but for its claims."""
+        healthy = (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
+        return self.connected and self.state in healthy
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node may take ranks."""
+        return self.fit and not self.claims
+
+    @property
+    def draining(self) -> bool:
+        """Whether claims keep it from new ranks only, and those that it has may stay a while."""
+        return bool(self.claims) and all(claim.draining for claim in self.claims)
+
+    @property
+    def vacated(self) -> bool:
+        """Whether what runs there has to leave, wherever it can go."""
+        return any(claim.vacate for claim in self.claims)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing that runs there is to be waited for."""
+        return self.absent or self.state in (NodeState.LOST, NodeState.RETIRED)

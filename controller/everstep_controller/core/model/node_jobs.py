@@ -1,0 +1,32 @@
+"""Index from a node to the jobs that it has to do with, without a look at all of them."""
+
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.state import State
+
+
+def note_offer(state: State, node: str, job: JobRecord) -> None:
+    """Remember that a launcher offers a node to a job; what the node has left is forgotten."""
+    record = state.nodes[node]
+    record.jobs = [one.name for one in jobs_of_node(state, record) if one.name != job.name]
+    record.jobs.append(job.name)
+
+
+def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
+    """Return the jobs that a node is a member of, or waits to be."""
+    known = [state.jobs[name] for name in node.jobs if name in state.jobs]
+    return [job for job in known if _there(job, node.name)]
+
+
+def index_jobs_by_node(state: State) -> None:
+    """Know what was written down before nodes knew their jobs."""
+    for node in state.nodes.values():
+        node.jobs = []
+    for job in state.jobs.values():
+        for name in {**job.launchers, **dict.fromkeys(job.members)}:
+            if name in state.nodes:
+                state.nodes[name].jobs.append(job.name)
+
+
+def _there(job: JobRecord, node: str) -> bool:
+    return node in job.launchers or node in job.members

@@ -1,0 +1,73 @@
+"""Settings: what an operator configured of the core, with units and the reason for each default."""
+
+from dataclasses import dataclass
+
+from everstep_common.findings import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator configured of the core; journaled, so that replay decides the same."""
+
+    mode: Mode = Mode.ADVISE
+    # Rollout mode of single conditions ("XidFatal"), where it differs from ``mode``.
+    condition_modes: tuple[tuple[str, Mode], ...] = ()
+    # Budget of working nodes that automation may isolate: the larger of a number and a share.
+    isolation_budget_nodes: int = 2
+    isolation_budget_ratio: float = 0.02
+    # A closed stream alone makes a node lost after this long (DESIGN.md: a node without peers).
+    stream_silence_ns: int = 15_000_000_000
+    # How long the peers that were asked may take to confirm a silence.
+    confirm_ns: int = 1_500_000_000
+    # Reconnection grace after the controller itself was away.
+    restart_grace_ns: int = 30_000_000_000
+    # If more than this share of the fleet is silent at once, the controller suspects itself …
+    self_suspicion_ratio: float = 0.5
+    # … for this long, after which it believes what it sees.
+    self_suspicion_ns: int = 60_000_000_000
+    # How long a job may wait for its wanted nodes once it has its fewest.
+    forming_ns: int = 10_000_000_000
+    # How long processes may take after SIGTERM when a generation is stopped.
+    stop_grace_ns: int = 0
+    # How long a repaired or returned node stays on probation.
+    probation_ns: int = 600_000_000_000
+    # How long a recovery listens to agents before it believes that all have spoken.
+    recovery_ns: int = 30_000_000_000
+    # When a node that failed its check, and may not be isolated for it, is checked again.
+    recheck_ns: int = 30_000_000_000
+    # How often a node is checked while it waits as a spare; 0, as in old journals: never.
+    spare_check_ns: int = 0
+    # A job that crashes again this soon after it was restored, twice, goes to an older step.
+    probation_steps: int = 10
+    # Findings this long before or after a fault may be its cause …
+    evidence_ns: int = 60_000_000_000
+    # … and a second unexplained death on a node within this long has it replaced and checked.
+    strike_window_ns: int = 86_400_000_000_000
+    # How long the end of a job waits for its last step to be in storage.
+    breakpoint_ns: int = 120_000_000_000
+    # How long nodes keep what they have of a job that failed, and a job without launchers waits.
+    memory_kept_ns: int = 1_800_000_000_000
+    # Fewest and most steps from one snapshot to the next; 0 leaves the most to the cost alone.
+    snapshot_every_min: int = 1
+    snapshot_every_max: int = 0
+    # What costs less than this share of a step is done at every step; 0 counts every cost.
+    snapshot_cost_ignored_ratio: float = 0.005
+    # The most training that one fault may take along, whatever the formula says; 0 for no limit.
+    snapshot_gap_ns_max: int = 60_000_000_000
+    # How often an agent may restart a job in place while the controller is away; 0 in old journals.
+    own_restarts: int = 0
+    # How long a planned restart waits for its last step to be recoverable.
+    planned_ns: int = 300_000_000_000
+    # Nodes wait this long for a job that lacks some before it grows, and no more often than this.
+    growth_wait_ns: int = 60_000_000_000
+    growth_every_ns: int = 600_000_000_000
+    # Nodes are drained this long before a maintenance window, at least; what has no place elsewhere
+    # is stopped this long before it; and a window lasts this long, at least.
+    maintenance_lead_ns: int = 600_000_000_000
+    maintenance_stop_ns: int = 120_000_000_000
+    maintenance_min_ns: int = 60_000_000_000
+    # No step for this long is shown, and after the other time a fault; 0 in old journals: neither.
+    stalled_ns: int = 0
+    stalled_restart_ns: int = 0
+    # How long an ended job is kept for `everstep job`.
+    job_retention_ns: int = 7 * 86_400_000_000_000

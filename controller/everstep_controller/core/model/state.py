@@ -1,0 +1,88 @@
+"""State: what the controller knows and has decided; the value that the journal folds to."""
+
+from dataclasses import dataclass, field
+
+from everstep_controller.core.model.job import (
+    EndedJob,
+    Incident,
+    JobRecord,
+    JobState,
+    Launcher,
+    Planned,
+)
+from everstep_controller.core.model.node import (
+    AUTOMATION,
+    MAINTENANCE,
+    OPERATOR,
+    Claim,
+    Confirmation,
+    Injection,
+    NodeRecord,
+    NodeState,
+    OpenFinding,
+    RejectedRecords,
+    SpareCheck,
+)
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.windows import Window
+
+__all__ = [
+    "AUTOMATION",
+    "CONTROLLER",
+    "FLEET",
+    "MAINTENANCE",
+    "OPERATOR",
+    "Claim",
+    "Confirmation",
+    "EndedJob",
+    "Incident",
+    "Injection",
+    "JobRecord",
+    "JobState",
+    "Launcher",
+    "NodeRecord",
+    "NodeState",
+    "OpenFinding",
+    "Planned",
+    "RejectedRecords",
+    "SpareCheck",
+    "State",
+]
+
+# What is no node and no job, but may be paused, or told of.
+FLEET = "fleet"
+
+CONTROLLER = "controller"
+
+
+@dataclass(slots=True)
+class State:
+    """Everything; each field is plain data, so that it can be written down and compared."""
+
+    term: int = 0
+    settings: Settings = field(default_factory=Settings)
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+    # Highest sequence that was taken of each agent's outbox.
+    outboxes: dict[str, int] = field(default_factory=dict)
+    timers: dict[str, int] = field(default_factory=dict)
+    # Node, job or "fleet" to the reason of the pause.
+    paused: dict[str, str] = field(default_factory=dict)
+    # Launchers to refuse, "job@node" to the reason.
+    refusals: dict[str, str] = field(default_factory=dict)
+    findings: dict[str, OpenFinding] = field(default_factory=dict)
+    # By "node/kind".
+    rejected_records: dict[str, RejectedRecords] = field(default_factory=dict)
+    # Why the controller acts on nothing; empty while it does.
+    halted: str = ""
+    recovering: bool = False
+    highest_term_seen: int = 0
+    # Highest generation that agents have seen of each job.
+    generations_seen: dict[str, int] = field(default_factory=dict)
+    self_suspect_since_ns: int = 0
+    # Nodes that were being drained after the last event.
+    draining: list[str] = field(default_factory=list)
+    # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
+    windows: dict[str, Window] = field(default_factory=dict)
+    windows_ordered: int = 0
+    event_count: int = 0

@@ -1,0 +1,1 @@
+"""Nodes: their health, claims, checks and liveness."""

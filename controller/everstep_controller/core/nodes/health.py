@@ -1,0 +1,100 @@
+"""Node health: transitions and their effects, and judgement by the open findings."""
+
+from everstep_common.findings import Finding, Mode, Severity
+from everstep_controller.core.jobs import membership
+from everstep_controller.core.model.node import (
+    AUTOMATION,
+    MAINTENANCE,
+    NodeRecord,
+    NodeState,
+)
+from everstep_controller.core.nodes import claims, transition
+from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
+from everstep_controller.core.turn import Turn
+
+# The condition under which an operator sets the mode of failed checks.
+CHECK_FAILED = "CheckFailed"
+
+
+def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
+    """Take a node through its lifecycle table."""
+    before = node.state
+    for effect in transition.enter_state(turn, node, event, reason):
+        _apply(turn, node, effect, reason)
+    if not node.usable:
+        membership.node_unusable(turn, node)
+    elif not before_usable(before):
+        membership.capacity_changed(turn)
+
+
+def before_usable(state: NodeState) -> bool:
+    """Return whether a node in this state could take ranks but for its claims."""
+    return state in (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
+
+
+def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> None:
+    if effect is NodeEffect.RELEASE:
+        claims.unclaim(turn, node, AUTOMATION, reason)
+        if was_maintained(node):
+            claims.end_maintenance(turn, node, reason)
+        retry_deferred(turn)
+    elif effect is NodeEffect.START_PROBATION:
+        turn.set_timer(f"probation/{node.name}", turn.state.settings.probation_ns)
+
+
+def was_maintained(node: NodeRecord) -> bool:
+    """Return whether a node has a claim of a window that has begun, not only of one to come."""
+    claim = node.claim_of(MAINTENANCE)
+    return claim is not None and not claim.draining
+
+
+def judge_node(turn: Turn, node: NodeRecord, over: str = "") -> None:
+    """Judge a node by its open findings, as far as each one's mode allows; ``over``: what ended."""
+    node.deferred = ""
+    if node.state is NodeState.MAINTENANCE:
+        return
+    held = (one for one in node.findings.values() if not one.accepted_by)
+    acted_on = [
+        one.finding
+        for one in held
+        if claims.mode_of(turn.state, one.finding.condition, one.finding.mode) is not Mode.OBSERVE
+    ]
+    fatal = [finding for finding in acted_on if finding.severity is Severity.FATAL]
+    degraded = [finding for finding in acted_on if finding.severity is Severity.DEGRADED]
+    for finding in fatal:
+        forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
+        if not forbidden:
+            move_node(turn, node, NodeEvent.FATAL_FINDING, said(finding))
+            return
+        _defer(turn, node, said(finding), forbidden)
+    if fatal or degraded:
+        worst = said((fatal + degraded)[0])
+        move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
+        if node.state is NodeState.SUSPECT:
+            node.reason = worst  # the finding that made it suspect may be over, and this one not
+    else:
+        # Others may be open, and come later, that are only observed or that somebody has accepted.
+        move_node(turn, node, NodeEvent.CLEARED, f"{over}no open finding counts against it")
+
+
+def said(finding: Finding) -> str:
+    """Return the sentence of a finding; one that was made on purpose says so everywhere."""
+    return f"{finding.message} [injected]" if finding.injected else finding.message
+
+
+def _defer(turn: Turn, node: NodeRecord, message: str, forbidden: str) -> None:
+    if not node.deferred:
+        node.deferred = message
+        turn.announce(
+            node.name,
+            "IsolationAdvised",
+            f"{node.name} should be isolated ({message}), but {forbidden}; "
+            f"to do it: everstep isolate {node.name} --reason …",
+        )
+
+
+def retry_deferred(turn: Turn) -> None:
+    """Judge again the nodes that automation was not allowed to isolate."""
+    for node in list(turn.state.nodes.values()):
+        if node.deferred:
+            judge_node(turn, node)

@@ -1,0 +1,81 @@
+"""Injections: faults on purpose, ordered by operators, answered by nodes, and forgotten later."""
+
+from everstep_controller.core.events import InjectionChanged, InjectionCleared, InjectionOrdered
+from everstep_controller.core.model.facts import InjectionState
+from everstep_controller.core.model.node import Injection, NodeRecord
+from everstep_controller.core.nodes import orders
+from everstep_controller.core.turn import Turn
+
+_SECOND_NS = 1_000_000_000
+
+# An order that a node gets later than this would surprise those who run the drill.
+STALE_NS = 30 * _SECOND_NS
+
+# So long an injection is listed after it should have ended.
+LISTED_NS = 600 * _SECOND_NS
+
+
+def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
+    """Order a fault."""
+    node = turn.state.nodes[event.node]
+    node.injections_ordered += 1
+    injection = Injection(
+        id=f"{node.name}/inject/{node.injections_ordered}",
+        spec=event.spec,
+        duration_ns=event.duration_ns,
+        operator=event.operator,
+        reason=event.reason,
+        ordered_ns=turn.now_ns,
+    )
+    node.injections[injection.id] = injection
+    turn.set_timer(f"injection/{injection.id}", event.duration_ns + LISTED_NS)
+    why = f": {event.reason}" if event.reason else ""
+    seconds = event.duration_ns / _SECOND_NS
+    message = f"{event.operator} injects {event.spec} into {node.name} for {seconds:g} s{why}"
+    turn.announce(node.name, "InjectionOrdered", message)
+    turn.actions.extend(orders.for_injection(node.name, injection))
+
+
+def injection_cleared(turn: Turn, event: InjectionCleared) -> None:
+    """Order the end of one injection, or of all."""
+    node = turn.state.nodes[event.node]
+    for injection in node.injections.values():
+        if event.injection in ("", injection.id) and not injection.over:
+            injection.clearing = True
+            message = f"{event.operator} ends {injection.spec} on {node.name}"
+            turn.announce(node.name, "InjectionClearOrdered", message)
+            turn.actions.extend(orders.for_injection(node.name, injection))
+
+
+def injection_changed(turn: Turn, event: InjectionChanged) -> None:
+    """Take a node's answer."""
+    node = turn.state.nodes[event.origin.node]
+    injection = node.injections.get(event.injection)
+    if injection is None or injection.over:
+        return
+    if event.state is not InjectionState.ORDERED:
+        _move(turn, node, injection, event.state, event.message)
+
+
+def expire_orders(turn: Turn, node: NodeRecord) -> None:
+    """Give up the orders that did not reach a node while it was away."""
+    for injection in node.injections.values():
+        waiting = injection.state is InjectionState.ORDERED
+        if waiting and turn.now_ns - injection.ordered_ns > STALE_NS:
+            message = f"{node.name} was away, and the order is too old now"
+            _move(turn, node, injection, InjectionState.ENDED, message)
+
+
+def forget_injection(turn: Turn, name: str) -> None:
+    """Forget an injection whose time is long over."""
+    node = turn.state.nodes.get(name.partition("/")[0])
+    if node is not None:
+        node.injections.pop(name, None)
+
+
+def _move(
+    turn: Turn, node: NodeRecord, injection: Injection, to: InjectionState, message: str
+) -> None:
+    injection.state, injection.message = to, message
+    said = f"{injection.spec} on {node.name} is {to.value}: {message}"
+    turn.announce(node.name, f"Injection{to.value.title()}", said)

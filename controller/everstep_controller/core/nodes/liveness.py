@@ -1,0 +1,140 @@
+"""Liveness: what peers say, what the streams say, and when the controller doubts itself."""
+
+from everstep_controller.core.events import NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.jobs import membership
+from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
+from everstep_controller.core.model.state import CONTROLLER
+from everstep_controller.core.nodes import health, orders
+from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.turn import Turn
+
+# How many other peers must confirm a silence.
+CONFIRMERS = 2
+
+SELF_TIMER = "self"
+
+
+def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
+    """A stream ended: ask the peers at once, and believe the stream alone only later."""
+    node = turn.state.nodes[event.node]
+    if node.gone or not node.connected:
+        return
+    node.connected = False
+    turn.nodes_changed.add(node.name)
+    node.silent_since_ns = node.silent_since_ns or turn.now_ns
+    turn.set_timer(f"stream/{node.name}", turn.state.settings.stream_silence_ns)
+    if node.state is not NodeState.MAINTENANCE:
+        ask_peers(turn, node, reporter="")
+
+
+def peer_reported(turn: Turn, event: PeerReported) -> None:
+    """A node lost sight of a peer, or sees it again."""
+    node = turn.state.nodes.get(event.peer)
+    if node is None or node.gone or node.state is NodeState.MAINTENANCE:
+        return
+    if not event.silent:
+        node.silent_to = [name for name in node.silent_to if name != event.node]
+        if not node.silent_to and node.connected:
+            node.silent_since_ns = 0
+        return
+    if event.node not in node.silent_to:
+        node.silent_to.append(event.node)
+    node.silent_since_ns = node.silent_since_ns or turn.now_ns
+    ask_peers(turn, node, reporter=event.node)
+
+
+def ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
+    """Ask two other nodes whether this one is alive; its domain's first, the reporter last."""
+    if node.confirmation is not None or not node.liveness_address:
+        return
+    able = [
+        peer
+        for peer in turn.state.nodes.values()
+        if peer.connected and peer.name != node.name and not peer.silent_to
+    ]
+    able.sort(key=lambda peer: (peer.name == reporter, peer.domain != node.domain, peer.name))
+    asked = [peer.name for peer in able[:CONFIRMERS]]
+    if not asked:
+        return
+    number = f"{node.name}/silent/{turn.state.event_count}"
+    node.confirmation = Confirmation(number, asked)
+    turn.actions.extend(orders.confirm(node, name) for name in asked)
+    turn.set_timer(f"confirm/{node.name}", turn.state.settings.confirm_ns)
+
+
+def peer_judged(turn: Turn, event: PeerJudged) -> None:
+    """Take a verdict; the last one decides."""
+    node = turn.state.nodes.get(event.peer)
+    waiting = node.confirmation if node else None
+    if node is None or waiting is None or waiting.id != event.confirm_id:
+        return
+    if event.node in waiting.asked:
+        waiting.verdicts[event.node] = event.alive
+        if len(waiting.verdicts) == len(waiting.asked):
+            decide_silence(turn, node)
+
+
+def decide_silence(turn: Turn, node: NodeRecord) -> None:
+    """Judge a silence by the verdicts that came in time."""
+    waiting, node.confirmation = node.confirmation, None
+    turn.drop_timer(f"confirm/{node.name}")
+    if waiting is None or node.gone:
+        return
+    if any(waiting.verdicts.values()):
+        node.silent_to = []
+        if node.connected:
+            node.silent_since_ns = 0
+        return
+    if not waiting.verdicts or _doubts_itself(turn):
+        # Nobody could say: the stream decides, or the next report.
+        node.silent_to = []
+        return
+    peers = " and ".join(sorted(waiting.verdicts))
+    lose_node(turn, node, f"silent, and {peers} could not reach it either")
+
+
+def stream_silent(turn: Turn, node: NodeRecord) -> None:
+    """A stream has stayed closed for the whole limit."""
+    if node.connected or node.gone:
+        return
+    if _doubts_itself(turn):
+        turn.set_timer(f"stream/{node.name}", turn.state.settings.stream_silence_ns)
+        return
+    lose_node(turn, node, "its stream has been closed for too long")
+
+
+def lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
+    """Declare a node lost."""
+    node.connected, node.confirmation = False, None
+    turn.nodes_changed.add(node.name)
+    turn.drop_timer(f"stream/{node.name}")
+    if node.state is NodeState.MAINTENANCE:
+        _away(turn, node)
+        return
+    health.move_node(turn, node, NodeEvent.SILENT, reason)
+
+
+def _away(turn: Turn, node: NodeRecord) -> None:
+    """Expect nothing more of a node that fell silent while somebody works on it."""
+    node.absent = True
+    turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
+    membership.node_unusable(turn, node)
+
+
+def _doubts_itself(turn: Turn) -> bool:
+    """Return whether so much of the fleet is silent that the fault is probably here."""
+    state, settings = turn.state, turn.state.settings
+    expected = (node for node in state.nodes.values() if node.state is not NodeState.MAINTENANCE)
+    known = [node for node in expected if not node.gone]
+    silent = [node for node in known if not node.connected or node.silent_to]
+    if len(silent) <= 1 or len(silent) <= settings.self_suspicion_ratio * len(known):
+        state.self_suspect_since_ns = 0
+        return False
+    if not state.self_suspect_since_ns:
+        state.self_suspect_since_ns = turn.now_ns
+        turn.announce(
+            CONTROLLER,
+            "ControllerSuspectsItself",
+            f"{len(silent)} of {len(known)} nodes are silent at once: none is judged lost yet",
+        )
+    return turn.now_ns - state.self_suspect_since_ns < settings.self_suspicion_ns

@@ -1,0 +1,93 @@
+"""Orders about nodes: checks, claims, questions about silent peers, and injections."""
+
+from collections.abc import Iterator
+
+from everstep_controller.core.actions import (
+    Action,
+    ClearInjection,
+    ConfirmSilence,
+    Inject,
+    Isolate,
+    Release,
+    RunCheck,
+)
+from everstep_controller.core.model.facts import InjectionState
+from everstep_controller.core.model.node import (
+    AUTOMATION,
+    MAINTENANCE,
+    OPERATOR,
+    Injection,
+    NodeRecord,
+    NodeState,
+)
+
+
+def unanswered(node: NodeRecord) -> Iterator[RunCheck]:
+    """Yield the checks that a node has been asked for and has not answered."""
+    if node.state is NodeState.VALIDATING:
+        yield check(node)
+    if node.spare_check.asked:
+        yield spare_check(node)
+
+
+def check(node: NodeRecord) -> RunCheck:
+    """Return the order to check a node before it may take ranks."""
+    return RunCheck(id=f"{node.name}/check/{node.checks}", node=node.name, reason=node.reason)
+
+
+def spare_check(node: NodeRecord) -> RunCheck:
+    """Return the order to check a node while it waits."""
+    return RunCheck(
+        id=f"{node.name}/spare-check/{node.spare_check.number}",
+        node=node.name,
+        reason="it waits as a spare",
+    )
+
+
+def for_injection(node: str, injection: Injection) -> Iterator[Action]:
+    """Yield what a node has not answered yet of an injection."""
+    if injection.clearing and not injection.over:
+        yield ClearInjection(
+            id=f"{injection.id}/clear",
+            node=node,
+            reason="its end was ordered",
+            injection=injection.id,
+        )
+    elif injection.state is InjectionState.ORDERED:
+        yield Inject(
+            id=injection.id,
+            node=node,
+            reason=f"injected by {injection.operator}: {injection.reason or 'no reason given'}",
+            spec=injection.spec,
+            duration_ns=injection.duration_ns,
+        )
+
+
+def claims_on(node: NodeRecord) -> Iterator[Action]:
+    """Yield what the isolation drivers should know of a node."""
+    for claim in node.claims:
+        yield isolate(node.name, claim.owner, claim.reason)
+    for owner in (AUTOMATION, OPERATOR, MAINTENANCE):
+        if node.claim_of(owner) is None:
+            yield release(node.name, owner, f"no claim of {owner}")
+
+
+def isolate(node: str, owner: str, reason: str) -> Isolate:
+    """Return the action that makes a claim known."""
+    return Isolate(id=f"{node}/isolate/{owner}", node=node, reason=reason, owner=owner)
+
+
+def release(node: str, owner: str, reason: str) -> Release:
+    """Return the action that makes the end of a claim known."""
+    return Release(id=f"{node}/release/{owner}", node=node, reason=reason, owner=owner)
+
+
+def confirm(silent: NodeRecord, node: str) -> ConfirmSilence:
+    """Return the question to a node about a silent peer."""
+    return ConfirmSilence(
+        id=silent.confirmation.id if silent.confirmation else "",
+        node=node,
+        reason=f"{silent.name} is silent",
+        peer=silent.name,
+        peer_address=silent.liveness_address,
+    )

@@ -1,0 +1,1 @@
+"""Planned work: restarts, growth and maintenance."""

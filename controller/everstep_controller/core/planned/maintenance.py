@@ -1,0 +1,181 @@
+"""Maintenance: jobs leave the nodes before a window begins, and nothing is judged within it."""
+
+from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
+from everstep_controller.core.jobs import membership
+from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
+from everstep_controller.core.nodes import claims, health, transition
+from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.core.turn import Turn
+
+
+def problem_with(state: State, span: Span, now_ns: int) -> str:
+    """Return what is wrong with a window, in one sentence; empty for nothing."""
+    least_ns = state.settings.maintenance_min_ns
+    return problem(span, state.nodes, state.windows.values(), now_ns, least_ns)
+
+
+def maintenance_ordered(turn: Turn, event: MaintenanceOrdered) -> None:
+    """Plan a window; one that was fine when it was asked for and is not any more is dropped."""
+    state, span = turn.state, Span(event.nodes, event.begin_ns, event.end_ns)
+    if problem_with(state, span, turn.now_ns):
+        return
+    state.windows_ordered += 1
+    window = Window(
+        f"m-{state.windows_ordered}",
+        span,
+        event.operator,
+        event.reason,
+        turn.now_ns,
+        forecast.lead_ns(state, span),
+    )
+    state.windows[window.id] = window
+    for name in span.nodes:
+        turn.announce(name, "MaintenancePlanned", f"{name}: {window.sentence()}")
+    _go_on(turn, window)
+
+
+def maintenance_cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
+    """Give a window up: its nodes are as before, or come back now when it has begun."""
+    window = turn.state.windows.get(event.window)
+    if window is None or not window.open:
+        return
+    window.ended_by = event.operator
+    reason = f"maintenance {window.id} was cancelled by {event.operator}"
+    if window.state is WindowState.BEGUN:
+        _end(turn, window, reason)
+    elif window.state is WindowState.DRAINING:
+        _give_back(turn, window, reason)
+    window.state = WindowState.CANCELLED
+    _tell(turn, window, "MaintenanceCancelled", reason)
+    turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
+
+
+def window_due(turn: Turn, name: str) -> None:
+    """Do what the time has come for of a window."""
+    window = turn.state.windows.get(name)
+    if window is None:
+        return
+    if window.open:
+        _go_on(turn, window)
+    else:
+        del turn.state.windows[name]
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _go_on(turn: Turn, window: Window) -> None:
+    """Take a window as far as the time says, and have the core called for what follows."""
+    span, now_ns = window.span, turn.now_ns
+    settings = turn.state.settings
+    if window.state is not WindowState.BEGUN and now_ns >= span.end_ns:
+        _missed(turn, window)
+        return
+    stop_ns = span.begin_ns - min(window.lead_ns, settings.maintenance_stop_ns)
+    if window.state is WindowState.PLANNED and now_ns >= span.begin_ns - window.lead_ns:
+        _drain(turn, window)
+    if window.state is WindowState.DRAINING and now_ns >= stop_ns and not window.vacated:
+        _vacate(turn, window)
+    if window.state is WindowState.DRAINING and now_ns >= span.begin_ns:
+        _begin(turn, window)
+    if window.state is WindowState.BEGUN and now_ns >= span.end_ns:
+        window.state = WindowState.OVER
+        _end(turn, window, f"maintenance {window.id} is over")
+        _tell(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
+    turn.set_timer(f"maintenance/{window.id}", _next_ns(turn, window, stop_ns) - now_ns)
+
+
+def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
+    span = window.span
+    if window.state is WindowState.PLANNED:
+        return span.begin_ns - window.lead_ns
+    if window.state is WindowState.DRAINING:
+        return span.begin_ns if window.vacated else stop_ns
+    if window.state is WindowState.BEGUN:
+        return span.end_ns
+    return turn.now_ns + turn.state.settings.job_retention_ns
+
+
+def _missed(turn: Turn, window: Window) -> None:
+    reason = f"{window.sentence()} passed while nobody was here"
+    if window.state is WindowState.DRAINING:
+        _give_back(turn, window, reason)
+    window.state = WindowState.OVER
+    _tell(turn, window, "MaintenanceMissed", reason)
+    turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
+
+
+def _drain(turn: Turn, window: Window) -> None:
+    window.state = WindowState.DRAINING
+    for node in _nodes(turn.state, window):
+        claims.drain(turn, node, MAINTENANCE, window.sentence())
+    for name, interruption in forecast.window_forecasts(turn.state, window):
+        if interruption:
+            turn.announce(name, "MaintenanceInterrupts", interruption)
+
+
+def _vacate(turn: Turn, window: Window) -> None:
+    window.vacated = True
+    for node in _nodes(turn.state, window):
+        claim = node.claim_of(MAINTENANCE)
+        if claim is not None:
+            claim.vacate = True
+            turn.nodes_changed.add(node.name)
+    for job in forecast.jobs_in_span(turn.state, window.span):
+        restarts.hurry(job)
+
+
+def _begin(turn: Turn, window: Window) -> None:
+    window.state = WindowState.BEGUN
+    for node in _nodes(turn.state, window):
+        node.absent, node.silent_to, node.confirmation = node.gone, [], None
+        if node.connected:
+            node.silent_since_ns = 0  # or a later fault would be dated back to this silence
+        turn.drop_timer(f"confirm/{node.name}")
+        claims.claim(turn, node, MAINTENANCE, window.sentence())
+        health.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
+        node.reason = window.sentence()
+
+
+# where the window before it ends now, no state changes
+
+
+def _end(turn: Turn, window: Window, reason: str) -> None:
+    """Have nodes checked; one that is away is lost, one whose stream just closed will be soon.
+
+    Jobs are told nothing: these nodes took no ranks before, and take none yet.
+    """
+    for node in _nodes(turn.state, window):
+        following = holding(turn.state.windows.values(), node.name, besides=window.id)
+        if following is not None and following.span.begin_ns <= turn.now_ns:
+            continue  # it goes on, whichever of the two timers came due first
+        away, node.absent = node.absent, False
+        back = NodeEvent.NOT_BACK if away else NodeEvent.MAINTENANCE_OVER
+        told = f"{reason}, and its agent is not back" if away else reason
+        transition.enter_state(turn, node, back, told)
+
+
+def _give_back(turn: Turn, window: Window, reason: str) -> None:
+    """Take back what draining the nodes has claimed; another window may still keep them."""
+    free = [
+        node
+        for node in _nodes(turn.state, window)
+        if (claim := node.claim_of(MAINTENANCE)) is not None
+        and claim.draining
+        and claims.end_maintenance(turn, node, reason, window=window.id)
+    ]
+    if any(node.usable for node in free):
+        membership.capacity_changed(turn)
+
+
+def _tell(turn: Turn, window: Window, word: str, message: str) -> None:
+    for name in window.span.nodes:
+        turn.announce(name, word, f"{name}: {message}")
+
+
+def _nodes(state: State, window: Window) -> list[NodeRecord]:
+    found = (state.nodes.get(name) for name in window.span.nodes)
+    return [node for node in found if node is not None and node.state is not NodeState.RETIRED]

@@ -1,0 +1,306 @@
+"""Planned restarts: a running job is restarted after a step that is recoverable: nothing is lost.
+
+What is wanted follows from the state alone and is looked at after every event that may change it,
+so that a word said twice, or a controller that was away, changes nothing.
+"""
+
+from everstep_controller.core.events import (
+    AutomationPaused,
+    AutomationResumed,
+    ControllerStarted,
+    Event,
+    EventRejected,
+    JobProgressed,
+    RecoveryBegun,
+    RestartCancelled,
+    RestartOrdered,
+    SettingsApplied,
+    StepRecoverable,
+    TimerDue,
+)
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
+from everstep_controller.core.model.job import JobRecord, JobState, Planned
+from everstep_controller.core.model.state import State
+from everstep_controller.core.planned import boundaries, forecast, growth
+from everstep_controller.core.planned.forecast import describe, drained, plan_without
+from everstep_controller.core.recovery import incidents, planning, restore_point
+from everstep_controller.core.turn import Turn
+
+# Rare, and nobody can say which jobs it concerns.
+_ABOUT_ALL = (
+    AutomationPaused,
+    AutomationResumed,
+    ControllerStarted,
+    EventRejected,
+    RecoveryBegun,
+    SettingsApplied,
+)
+
+
+def plan_restarts(turn: Turn, event: Event) -> None:
+    """See what is wanted of each job, and do what is due of it."""
+    if isinstance(event, JobProgressed):
+        job = turn.state.jobs.get(event.job)
+        if job is not None and job.planned is not None:
+            _reach_boundary(turn, job)
+        return
+    nodes = turn.state.nodes
+    turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
+    draining = set(turn.state.draining)
+    for job in jobs_concerned(turn, event):
+        if job.state is JobState.ENDED:
+            _end(turn, job)
+        else:
+            _forget_what_is_done(turn, job)
+            _look_for_drain(turn, job, draining)
+            _look_for_growth(turn, job)
+            _reach_boundary(turn, job)
+
+
+def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
+    """An operator wants a job restarted."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state is JobState.ENDED:
+        return
+    if job.state not in (*ACTIVE, JobState.STOPPING):
+        message = f"{job.name} is {job.state.value}: it starts anew as it is"
+        turn.announce(job.name, "RestartPlanned", message)
+        return
+    step = event.at_step
+    if step is not None and job.last_step is not None and step < job.last_step:
+        step = None  # passed while the word was on its way
+    wish = Planned("restart", event.operator, event.reason, 0, 0, step, named=step is not None)
+    _want(turn, job, wish)
+
+
+def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
+    """A newer step can be restored, and no row of progress has said so."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None and event.generation == job.generation:
+        job.recoverable_step = event.step
+
+
+def boundary_overdue(turn: Turn, name: str) -> None:
+    """The chosen step has not become recoverable in time."""
+    job = turn.state.jobs.get(name)
+    if job is None or job.planned is None or job.state not in ACTIVE or job.done:
+        return
+    if turn.paused(name):
+        turn.set_timer(f"planned/{name}", turn.state.settings.planned_ns)
+        return
+    waited_s = turn.state.settings.planned_ns // 1_000_000_000
+    newest = job.recoverable_step
+    goes_back = "no step is" if newest is None else f"it goes back to step {newest}"
+    late = f"step {job.planned.after_step} was not recoverable after {waited_s} s, {goes_back}"
+    _stop(turn, job, late)
+
+
+def hurry(job: JobRecord) -> None:
+    """Have a planned restart wait for no step that is far away: the job has to leave a node."""
+    wish = job.planned
+    newest = -1 if job.last_step is None else job.last_step
+    if wish is not None and wish.after_step is not None:
+        far = wish.after_step > newest + boundaries.margin(job)
+        if far:
+            wish.after_step, wish.named = None, False
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
+    """Plan a restart, or add the wish to one that is planned: it serves both."""
+    known = job.planned
+    wish.generation, wish.ordered_ns = job.generation, turn.now_ns
+    if known is not None and _says_the_same(known, wish):
+        return
+    if known is not None and wish.after_step is None and not _takes_back(known, wish):
+        wish.after_step, wish.named = known.after_step, known.named
+    elif known is not None:
+        turn.drop_timer(f"planned/{job.name}")
+    job.planned = wish
+    turn.announce(job.name, f"{wish.kind.title()}Planned", f"{job.name}: {describe(job, wish)}")
+
+
+def _takes_back(known: Planned, wish: Planned) -> bool:
+    """Return whether an operator who named a step says now that any will do."""
+    return known.named and not wish.named and known.kind == wish.kind == "restart"
+
+
+def _says_the_same(known: Planned, wish: Planned) -> bool:
+    same = (known.kind, known.by, known.reason) == (wish.kind, wish.by, wish.reason)
+    same = same and not _takes_back(known, wish)
+    return same and wish.after_step in (None, known.after_step)
+
+
+def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
+    wish = job.planned
+    if wish is None:
+        return
+    started = job.state in ACTIVE and job.generation != wish.generation
+    if started and not (wish.kind == "drain" and drained(turn.state, job)):
+        message = f"generation {job.generation} of {job.name} is what was planned: {wish.reason}"
+        turn.announce(job.name, "PlanDone", message)
+    moot = wish.kind == "drain" and not any(
+        turn.state.nodes[name].draining for name in job.members if name in turn.state.nodes
+    )
+    if moot and not started and job.state in ACTIVE:
+        turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: no node is drained")
+    if started or (moot and job.state in ACTIVE):
+        job.planned = None
+        turn.drop_timer(f"planned/{job.name}")
+
+
+def _end(turn: Turn, job: JobRecord) -> None:
+    """Leave nothing planned of a job that is over."""
+    if job.planned is not None:
+        message = f"{job.name} has ended before what was planned: {job.planned.reason}"
+        turn.announce(job.name, "PlanDropped", message)
+        turn.drop_timer(f"planned/{job.name}")
+        job.planned = None
+
+
+def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
+    leaving = sorted(draining.intersection(job.members)) if draining else []
+    if not leaving or job.planned is not None:
+        return
+    nodes = turn.state.nodes
+    must = any(nodes[name].vacated for name in leaving)
+    if not must and not plan_without(turn.state, job, draining)[0]:
+        return
+    if job.state is JobState.REPLANNING:
+        planning.plan(turn, job)
+    elif job.state in ACTIVE and not job.done:
+        claim = nodes[leaving[0]].claims[0]
+        reason = f"{', '.join(leaving)} is drained: {claim.reason}"
+        _want(turn, job, Planned("drain", claim.owner, reason, 0, 0))
+
+
+def _look_for_growth(turn: Turn, job: JobRecord) -> None:
+    timer = f"growth/{job.name}"
+    if not growth.may_grow(turn, job):
+        if job.growable_since_ns:
+            job.growable_since_ns = 0
+            turn.drop_timer(timer)
+        return
+    settings = turn.state.settings
+    job.growable_since_ns = job.growable_since_ns or turn.now_ns
+    due_ns = job.growable_since_ns + settings.growth_wait_ns
+    if job.grown_ns:
+        due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
+    if turn.now_ns >= due_ns:
+        size = growth.grown_size(turn.state, job)
+        reason = f"nodes have come back: {job.name} grows from {len(job.members)} to {size}"
+        _want(turn, job, Planned("growth", "automation", reason, 0, 0))
+    elif timer not in turn.state.timers:
+        turn.set_timer(timer, due_ns - turn.now_ns)
+
+
+def _reach_boundary(turn: Turn, job: JobRecord) -> None:
+    """Choose the step of what is planned, and stop the job when it is reached."""
+    wish = job.planned
+    if wish is None or job.state not in STEPPING or job.done or turn.paused(job.name):
+        return
+    if not restore_point.has_state(job):
+        reached = wish.after_step is None or (job.last_step or 0) >= wish.after_step
+        if reached:
+            _stop(turn, job, "it makes no snapshots")
+        return
+    newest = -1 if job.last_step is None else job.last_step
+    if wish.after_step is None or boundaries.too_far(job, wish, newest):
+        wish.after_step = newest + boundaries.margin(job)
+        turn.drop_timer(f"planned/{job.name}")
+        turn.announce(job.name, "StepPlanned", f"{job.name}: {describe(job, wish)}")
+    if boundaries.reached(job, wish.after_step):
+        _stop(turn, job, f"step {job.recoverable_step} is recoverable")
+    elif not _stands_still(turn, job, wish):
+        _await_boundary(turn, job, wish.after_step <= newest + boundaries.margin(job))
+
+
+def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
+    timer = f"planned/{job.name}"
+    if near and timer not in turn.state.timers:
+        turn.set_timer(timer, turn.state.settings.planned_ns)
+
+
+def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
+    """Stop a job that makes no steps, such as one with a rank that hangs; return whether it is."""
+    at_ns = boundaries.still_from_ns(job, wish)
+    if at_ns is None:
+        return False
+    if turn.now_ns < at_ns:
+        timer = f"still/{job.name}"
+        if timer not in turn.state.timers:
+            turn.set_timer(timer, at_ns - turn.now_ns)
+        return False
+    _stop(turn, job, f"no step was made since step {job.last_step}, which is recoverable")
+    return True
+
+
+def _stop(turn: Turn, job: JobRecord, why: str) -> None:
+    wish = job.planned
+    if wish is None:
+        return
+    turn.drop_timer(f"planned/{job.name}")
+    if nothing := boundaries.in_vain(turn.state, job, wish):
+        job.planned = None
+        turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
+        return
+    cause = "growth" if wish.kind == "growth" else "operator"
+    if cause == "growth":
+        job.grown_ns = turn.now_ns
+    # Ranks stood still from the end of the last step on.
+    held = job.ledger.steps and job.last_step == wish.after_step
+    at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
+    message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
+    left = drained(turn.state, job) if wish.kind == "drain" else []
+    node = left[0] if len(left) == 1 else ""
+    incidents.record_fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)
+
+
+def cancel_problem(state: State, job: JobRecord) -> str:
+    """Return why no restart of a job can be taken back, in one sentence; empty when one can."""
+    wish = job.planned
+    if job.state is JobState.ENDED or job.done:
+        return f"{job.name} has ended; nothing of it is planned any more"
+    if wish is None:
+        became = f"'everstep events --subject {job.name}' tells what became of one"
+        return f"no restart of {job.name} is planned; {became}"
+    if wish.kind != "restart":
+        undo = forecast.undo(state, job, wish)
+        return f"nobody ordered a restart of {job.name}, but {wish.reason}; to undo that: {undo}"
+    if job.state not in ACTIVE:
+        return f"it is too late: {job.name} is {job.state.value}, and starts anew as it is"
+    return ""
+
+
+def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
+    """Forget the restart. What else is wanted of the job, a drain perhaps, is planned anew."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.planned is None or cancel_problem(turn.state, job):
+        return
+    wish, job.planned = job.planned, None
+    turn.drop_timer(f"planned/{job.name}")
+    why = f": {event.reason}" if event.reason else ""
+    turn.announce(
+        job.name,
+        "RestartCancelled",
+        f"{event.operator} took back the restart of {job.name} that {wish.by} had ordered "
+        f"({wish.reason}){why}",
+    )
+
+
+def jobs_concerned(turn: Turn, event: Event) -> list[JobRecord]:
+    """Return the jobs for which something may have changed: all, only where nobody can say which.
+
+    It depends on the job's own state, the nodes that its launchers offer, the settings, and what is
+    paused; the time comes as a timer of the job's.
+    """
+    known = turn.state.jobs
+    timer = event.timer if isinstance(event, TimerDue) else ""
+    if isinstance(event, _ABOUT_ALL) or timer == "recovery":
+        return list(known.values())
+    names = {*turn.jobs_changed, getattr(event, "job", ""), timer.partition("/")[2]}
+    if changed := turn.nodes_changed:
+        names.update(job.name for job in known.values() if not changed.isdisjoint(job.launchers))
+    return [known[name] for name in sorted(names) if name in known]

@@ -1,0 +1,1 @@
+"""Recovery: from a fault to the next generation."""

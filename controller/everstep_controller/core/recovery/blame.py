@@ -1,0 +1,166 @@
+"""Blame: how a generation ended is judged once, and the node at fault is replaced."""
+
+from dataclasses import replace
+from itertools import groupby
+
+from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core.model import deaths, node_jobs
+from everstep_controller.core.model.deaths import Death, Judgement, Remedy, Strike
+from everstep_controller.core.model.job import Incident, JobRecord, JobState
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.nodes import claims, transition
+from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.recovery import causes
+from everstep_controller.core.turn import Turn
+
+# The condition under which an operator sets the mode of replacing a node for how ranks died there.
+RANKS_DIE = "RanksDie"
+
+# What ended a generation when its ranks died of themselves; all else came from outside.
+_FROM_RANKS = frozenset({"process", "collective"})
+
+_HARDWARE = frozenset(
+    {
+        SuggestedAction.RESET_DEVICE,
+        SuggestedAction.REBOOT_NODE,
+        SuggestedAction.REPAIR_HARDWARE,
+    }
+)
+
+
+def note_death(job: JobRecord, death: Death) -> None:
+    """Keep how a rank of the current generation died, until the generation is judged."""
+    deaths.add_death(job.deaths, death)
+
+
+def judge_end(turn: Turn, job: JobRecord) -> None:
+    """Look, once, at how the generation ended that is to be followed by a new one; and act."""
+    incident = job.incident
+    past = job.judgements
+    if incident is None or (past and past[-1].generation == job.generation):
+        return
+    evidence = _evidence(turn, job, incident, job.generation)
+    judgement = causes.judge(evidence)
+    past.append(judgement)
+    del past[: -deaths.JUDGEMENTS_MAX]
+    if causes.counts_against_node(evidence, judgement):
+        _strike(turn, job, judgement)
+    _act(turn, job, incident, judgement)
+
+
+def _act(turn: Turn, job: JobRecord, incident: Incident, judgement: Judgement) -> None:
+    incident.verdict = judgement.sentence
+    turn.announce(job.name, "CauseJudged", f"{job.name}: {judgement.sentence}")
+    if judgement.remedy is Remedy.STOP:
+        job.ending = job.ending or judgement.sentence
+    elif judgement.remedy is Remedy.REPLACE and judgement.node in turn.state.nodes:
+        _blame(turn, turn.state.nodes[judgement.node], judgement.sentence)
+
+
+def judge_by_late_finding(turn: Turn, node: NodeRecord) -> None:
+    """Judge again where a node's word came after the decision, while training stands still."""
+    for job in node_jobs.jobs_of_node(turn.state, node):
+        incident = job.incident
+        if incident is None or job.state is JobState.ENDED or node.name not in job.members:
+            continue
+        late = turn.now_ns - incident.onset_ns > turn.state.settings.evidence_ns
+        newest = job.judgements[-1] if job.judgements else None
+        # One without a signature was not about how ranks died.
+        if newest is not None and newest.signature and not late:
+            _judge_again(turn, job, incident, newest)
+
+
+def _judge_again(turn: Turn, job: JobRecord, incident: Incident, newest: Judgement) -> None:
+    evidence = _evidence(turn, job, incident, newest.generation)
+    # What has happened since must not be taken for history.
+    strikes = {name: _recent(turn, turn.state.nodes[name], newest.at_ns) for name in job.members}
+    again = causes.judge(replace(evidence, outside="", past=evidence.past[:-1], strikes=strikes))
+    if again.remedy is Remedy.REPLACE and newest.remedy is Remedy.RESTART:
+        job.judgements[-1] = replace(again, tried=newest.tried)
+        _act(turn, job, incident, again)
+
+
+def _evidence(turn: Turn, job: JobRecord, incident: Incident, generation: int) -> causes.Evidence:
+    return causes.Evidence(
+        generation=generation,
+        now_ns=turn.now_ns,
+        deaths=tuple(death for death in job.deaths if death.generation == generation),
+        faults=tuple(_faults(turn, job, incident)),
+        outside=_outside(job, incident),
+        past=tuple(job.judgements),
+        strikes={name: _recent(turn, turn.state.nodes[name], turn.now_ns) for name in job.members},
+        world_size=job.world_size,
+        fresh=job.last_step is None and job.recoverable_step is None,
+    )
+
+
+def _outside(job: JobRecord, incident: Incident) -> str:
+    """Return what ended the generation, if it was not the death of a rank."""
+    if not job.cause or job.cause in _FROM_RANKS:
+        return ""
+    # An incident keeps the strongest cause of all its generations.
+    return incident.message if incident.cause == job.cause else f"cause: {job.cause}"
+
+
+def _faults(turn: Turn, job: JobRecord, incident: Incident) -> list[causes.NodeFault]:
+    window_ns = turn.state.settings.evidence_ns
+    return [
+        causes.NodeFault(name, held.finding.message)
+        for name in job.members
+        for held in turn.state.nodes[name].findings.values()
+        if _of_hardware(held.finding)
+        and not held.accepted_by
+        and abs(held.since_ns - incident.onset_ns) <= window_ns
+        and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
+        is not Mode.OBSERVE
+    ]
+
+
+def _of_hardware(finding: Finding) -> bool:
+    return finding.severity is Severity.FATAL or finding.suggested_action in _HARDWARE
+
+
+def _recent(turn: Turn, node: NodeRecord, before_ns: int) -> int:
+    since_ns = turn.now_ns - turn.state.settings.strike_window_ns
+    return sum(since_ns <= strike.at_ns < before_ns for strike in node.strikes)
+
+
+def _strike(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
+    node = turn.state.nodes.get(judgement.node)
+    if node is not None:
+        node.strikes.append(Strike(turn.now_ns, job.name, judgement.sentence))
+        del node.strikes[: -deaths.STRIKES_MAX]
+
+
+def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
+    """Have a node give up its ranks and show in a check that it is good; if automation may."""
+    if forbidden := claims.forbidden(turn, node, RANKS_DIE):
+        node.deferred = sentence
+        turn.announce(
+            node.name,
+            "IsolationAdvised",
+            f"{node.name} should be replaced and checked ({sentence}), but {forbidden}; "
+            f"to do it: everstep isolate {node.name} --reason …",
+        )
+        return
+    node.strikes.clear()
+    if transition.enter_state(turn, node, NodeEvent.BLAMED, sentence):
+        # Its jobs, this one too, hear of it when this turn's event has been dealt with.
+        turn.unusable.append(node.name)
+
+
+def note_plan_tried(job: JobRecord, step: int | None) -> None:
+    """Note which plan followed the newest judgement."""
+    if job.judgements:
+        begin = "from the beginning" if step is None else f"from step {step}"
+        plan = f"{job.plan.replace('_', ' ')} on {', '.join(job.members[:4])}"
+        more = " …" if len(job.members) > 4 else ""
+        job.judgements[-1] = replace(job.judgements[-1], tried=f"{plan}{more} {begin}")
+
+
+def tried_summary(job: JobRecord) -> str:
+    """Return what was tried in the open incident, for whoever has to go on by hand."""
+    runs = groupby(one.tried for one in job.judgements if one.tried)
+    note_plan_tried = [(plan, len(list(times))) for plan, times in runs]
+    words = [plan if times == 1 else f"{times} times {plan}" for plan, times in note_plan_tried]
+    return f"; tried: {', then '.join(words)}" if words else ""

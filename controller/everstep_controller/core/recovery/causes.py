@@ -1,0 +1,173 @@
+"""Causes: from the evidence of one fault to what is done about it, and a sentence why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from everstep_common.failures import Side, side
+from everstep_controller.core.model.deaths import Death, Judgement, Remedy
+from everstep_controller.core.recovery.remedies import OTHERWISE, RULES, History, Rule
+
+# Kinds of failure that no other attempt can change, when the ranks fail before their first step.
+_NEVER_STARTS = frozenset({"import", "usage"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """A finding of a node's hardware around the time of the fault."""
+
+    node: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known when a generation has ended by a fault."""
+
+    generation: int
+    now_ns: int
+    # Those that explain most first.
+    deaths: tuple[Death, ...] = ()
+    faults: tuple[NodeFault, ...] = ()
+    # What was done to the job from outside: a node was lost, an operator's word; or empty.
+    outside: str = ""
+    past: tuple[Judgement, ...] = ()
+    # Unexplained deaths on each node before this one, of all jobs, within the window.
+    strikes: Mapping[str, int] = field(default_factory=dict)
+    world_size: int = 0
+    # The job has not made one step in its life.
+    fresh: bool = False
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Return what is to be done about a fault."""
+    if evidence.outside or not evidence.deaths:
+        sentence = evidence.outside or "no rank told how it ended"
+        return Judgement(
+            generation=evidence.generation,
+            at_ns=evidence.now_ns,
+            remedy=Remedy.RESTART,
+            sentence=sentence,
+        )
+    culprit = evidence.deaths[0]
+    history = history_of(evidence)
+    whose, fault = _whose(evidence, culprit, history)
+    # Without a kind, nothing was classified: an older launcher, or an older journal.
+    otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.kind else "{what}")
+    rule = RULES.get((whose, history), otherwise)
+    node = fault.node if fault else culprit.node
+    return Judgement(
+        generation=evidence.generation,
+        at_ns=evidence.now_ns,
+        remedy=rule.remedy,
+        sentence=rule.reason.format(
+            what=culprit.sentence(),
+            node=node,
+            before=_before(evidence, culprit),
+            where=_where(culprit.step),
+            others=_others(evidence, culprit),
+            finding=f" ({fault.message})" if fault else "",
+        ),
+        evidence=_shown(evidence),
+        node=node if whose in (Side.NODE, Side.UNKNOWN) else "",
+        signature=culprit.signature,
+        step=culprit.step,
+    )
+
+
+def counts_against_node(evidence: Evidence, judgement: Judgement) -> bool:
+    """Return whether this death is one of those that only a repetition on the node explains."""
+    if not evidence.deaths or judgement.remedy is not Remedy.RESTART or not judgement.node:
+        return False
+    if evidence.deaths[0].ended_before_any_step:
+        return False
+    return history_of(evidence) is History.NEW
+
+
+def history_of(evidence: Evidence) -> History:
+    """Return what else is known of deaths like the one that explains this fault."""
+    culprit = evidence.deaths[0]
+    alike = [death for death in evidence.deaths if death.signature == culprit.signature]
+    nodes = {death.node for death in alike}
+    if _cannot_start(evidence, culprit, len(alike)):
+        return History.FROM_THE_START
+    if earlier := _same_before(evidence, culprit):
+        if culprit.ended_before_any_step:
+            return History.NEVER_STARTED
+        elsewhere = len(nodes) > 1 or earlier.node not in ("", culprit.node)
+        return History.SAME_STEP_ELSEWHERE if elsewhere else History.SAME_STEP
+    if len(nodes) > 1 or _elsewhere_before(evidence, culprit):
+        return History.ON_SEVERAL_NODES
+    struck = evidence.strikes.get(culprit.node) and not culprit.ended_before_any_step
+    return History.SAME_NODE if struck else History.NEW
+
+
+def _cannot_start(evidence: Evidence, culprit: Death, ranks: int) -> bool:
+    enough = ranks > 1 or evidence.world_size == 1
+    return culprit.kind in _NEVER_STARTS and evidence.fresh and enough
+
+
+def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
+    """Return the newest generation that died of the same at the same step.
+
+    Without a step, only an exception, or a script that ends itself before its first, is evidence
+    enough that it was the same place.
+    """
+    if culprit.step is None and not culprit.exception and not culprit.ended_before_any_step:
+        return None
+    same = (culprit.signature, culprit.step)
+    found = (one for one in reversed(evidence.past) if (one.signature, one.step) == same)
+    return next(found, None)
+
+
+def _elsewhere_before(evidence: Evidence, culprit: Death) -> bool:
+    return any(
+        one.signature == culprit.signature and one.node not in ("", culprit.node)
+        for one in evidence.past
+    )
+
+
+def _whose(evidence: Evidence, culprit: Death, history: History) -> tuple[Side, NodeFault | None]:
+    """Return whose fault it is, and the finding that says so, if one does.
+
+    A node's own word weighs more than how a rank died, but for a script that fails the same way
+    again and again.
+    """
+    whose = side(culprit.kind) if culprit.kind else Side.TRANSIENT
+    again = (History.SAME_STEP, History.SAME_STEP_ELSEWHERE, History.FROM_THE_START)
+    if whose is Side.SCRIPT and (history in again or culprit.kind in _NEVER_STARTS):
+        return whose, None
+    fault = _fault_of(evidence, culprit)
+    return (Side.NODE, fault) if fault else (whose, None)
+
+
+def _fault_of(evidence: Evidence, culprit: Death) -> NodeFault | None:
+    if culprit.explains:
+        return next((fault for fault in evidence.faults if fault.node == culprit.node), None)
+    # All that is known is that the ranks lost one another: a single faulty node explains it.
+    single = len({fault.node for fault in evidence.faults}) == 1
+    return evidence.faults[0] if single else None
+
+
+def _before(evidence: Evidence, culprit: Death) -> int:
+    earlier = _same_before(evidence, culprit)
+    return earlier.generation if earlier else 0
+
+
+def _where(step: int | None) -> str:
+    return "before any step" if step is None else f"after step {step}"
+
+
+def _others(evidence: Evidence, culprit: Death) -> str:
+    alike = sum(death.signature == culprit.signature for death in evidence.deaths) - 1
+    if alike < 1:
+        return "there is no other rank"
+    return "1 more rank says the same" if alike == 1 else f"{alike} more ranks say the same"
+
+
+def _shown(evidence: Evidence) -> tuple[str, ...]:
+    """Return the evidence in words, a few lines of it."""
+    return tuple(
+        [f"{death.kind or 'unclassified'}: {death.sentence()}" for death in evidence.deaths[:3]]
+        + [f"finding on {fault.node}: {fault.message}" for fault in evidence.faults[:3]]
+        + [f"earlier: {one.sentence}" for one in evidence.past[-2:]]
+    )

@@ -1,0 +1,174 @@
+"""Incidents of a job: what a fault is taken for, how it stops a generation, what is kept."""
+
+from bisect import insort
+from dataclasses import replace
+
+from everstep_controller.core.events import GenerationStopped
+from everstep_controller.core.jobs import lifecycle, orders
+from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
+from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.model.job import Incident, JobRecord, JobState
+from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
+from everstep_controller.core.recovery import planning
+from everstep_controller.core.turn import Turn
+
+# How much a cause explains: a later, stronger one replaces the blame within one incident.
+_STRENGTH = {
+    "collective": 0,
+    "process": 1,
+    "stalled": 1,
+    "rollback": 2,
+    "launcher": 3,
+    "user": 3,
+    "finding": 4,
+    "operator": 5,
+    "growth": 5,
+    "node": 5,
+}
+
+_WANTED = frozenset({"operator", "growth"})
+
+# What is no consequence of a stop: processes die of it, and their collectives before them.
+_OF_ITSELF = frozenset({"rollback", "launcher", "finding", "node"})
+
+# The ledger's word for what a job does that runs nothing.
+_PHASES = {JobState.STOPPING: "inc.drain", JobState.REPLANNING: "inc.schedule"}
+
+# Who died first explains the rest; after so many ranks nobody reads on.
+DEATHS_MAX = 8
+
+_NODES_MAX = 8
+
+# Of what a rank said, so many characters are enough to find it in its output again.
+_SAID_MAX = 200
+
+# Older incidents keep their sentences and costs only.
+_INCIDENTS_MAX = 32
+
+_NAMED_MAX = 8
+
+
+def record_fault(
+    turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str
+) -> None:
+    """Something broke a running generation, or says more about what broke it."""
+    if not job.cause or _STRENGTH[cause] > _STRENGTH[job.cause]:
+        job.cause = cause
+    runs = job.state in ACTIVE and not job.done  # of a job that is done, nothing runs any more
+    known = job.incident
+    number = f"{job.name}-{len(job.incidents) + 1}"
+    news = Incident(number, at_ns, cause, node, message, job.last_step)
+    if known is None and runs:
+        _open(job, news)
+    elif known is not None and not _is_part(turn, job, known, cause, node):
+        _interrupt(turn, job, known, news)
+    elif known is not None and _explains_more(known, cause, at_ns):
+        known.cause, known.node, known.message = cause, node, message
+        known.onset_ns = min(known.onset_ns, at_ns)
+    if runs:
+        _stop_generation(turn, job, at_ns, message)
+    elif job.state is JobState.REPLANNING and node in job.members:
+        planning.plan(turn, job)
+
+
+def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: str, node: str) -> bool:
+    """Return whether a cause belongs to an incident that is open, whichever came first."""
+    if (cause in _WANTED) == (incident.cause in _WANTED) or "user" in (cause, incident.cause):
+        return True
+    if job.state in ACTIVE:
+        return job.done
+    if cause in _WANTED or cause not in _OF_ITSELF or job.state not in _PHASES:
+        return True
+    return _expected(turn, node, cause)
+
+
+def _expected(turn: Turn, name: str, cause: str) -> bool:
+    """Return whether somebody works on a node, who may switch it off or end its launcher."""
+    node = turn.state.nodes.get(name)
+    kept = node is not None and any(c.owner in (OPERATOR, MAINTENANCE) for c in node.claims)
+    away = node is not None and node.state is NodeState.MAINTENANCE
+    return kept and (away or cause == "launcher")
+
+
+def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
+    """Return whether a report tells more of the cause: a stronger one, or who went first.
+
+    When one process dies, the collectives of all others fail: theirs is the consequence.
+    """
+    if (cause in _WANTED) != (incident.cause in _WANTED):
+        return False
+    known = _STRENGTH[incident.cause]
+    return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
+
+
+def _open(job: JobRecord, incident: Incident) -> None:
+    job.incidents.append(incident)
+    job.judgements.clear()
+
+
+def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> None:
+    """Have an incident end where another one begins, and the time be the newer one's from there."""
+    known.over_ns = max(news.onset_ns, known.onset_ns, 1)
+    made = [step for step in (known.step_before, news.step_before) if step is not None]
+    news.step_before = max(made, default=None)
+    _open(job, news)
+    if job.state in _PHASES:
+        message = f"{news.message}, while {job.name} is {job.state.value} as planned"
+        turn.announce(job.name, "JobFault", message)
+        job.ledger.interrupted(news.onset_ns, turn.now_ns, news.id)
+        job.ledger.enter(turn.now_ns, _PHASES[job.state])
+
+
+def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> None:
+    """Stop a running generation for the incident that is open."""
+    incident = job.incidents[-1]
+    turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
+    planned = incident.cause in lifecycle.PLANNED_CAUSES
+    job.ledger.fault(at_ns, turn.now_ns, incident.id, planned=planned)
+    lifecycle.move_job(turn, job, JobEvent.FAULT, message)
+    job.ledger.enter(turn.now_ns, lifecycle.category(job, "inc.drain"))
+    for member in job.members:
+        if member not in job.stopped and member in turn.state.nodes:
+            turn.actions.append(orders.stop(turn.state, job, member, job.generation))
+    planning.reconsider(turn, job)
+
+
+def keep_death(job: JobRecord, death: Death) -> None:
+    """Keep a death in the open incident, if it is one of the first."""
+    incident = job.incident
+    if incident is None:
+        return
+    kept = replace(
+        death, exception=death.exception[:_SAID_MAX], last_line=death.last_line[:_SAID_MAX]
+    )
+    insort(incident.deaths, kept, key=_death_order)
+    del incident.deaths[DEATHS_MAX:]
+    for old in job.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
+        old.deaths.clear()
+
+
+def keep_left_behind(turn: Turn, job: JobRecord, event: GenerationStopped) -> None:
+    """Keep which processes of a generation the kernel holds on a node, which nobody waits for."""
+    launcher = job.launchers.get(event.origin.node)
+    if not event.abandoned or launcher is None or launcher.holds_generation >= event.generation:
+        return
+    launcher.holds_generation = event.generation
+    sentence = _left_behind(event)
+    turn.announce(job.name, "ProcessesLeftBehind", f"{job.name}: {sentence}")
+    known = job.incident.left_behind if job.incident else []
+    # A launcher that comes back says it again.
+    if sentence not in known and len(known) < _NODES_MAX:
+        known.append(sentence)
+
+
+def _left_behind(event: GenerationStopped) -> str:
+    listed = ", ".join(map(str, event.abandoned[:_NAMED_MAX]))
+    more = " …" if len(event.abandoned) > _NAMED_MAX else ""
+    return (
+        f"generation {event.generation} on {event.origin.node} was left with processes that were "
+        f"killed, but that the kernel holds for a device or a file system: {listed}{more}"
+    )
+
+
+def _death_order(death: Death) -> tuple[int, int, int]:
+    return (death.generation, death.at_ns, death.rank)

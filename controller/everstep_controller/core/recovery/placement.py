@@ -1,0 +1,163 @@
+"""Placement: which nodes take part in which order; neighbours by rank are near in the network.
+
+A domain is a path ("pod-1/leaf-3/rack-7"), or one name. The more of it two nodes share, the nearer
+they are. Whoever is in place stays there, so that only the ring around a lost node is reordered.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+SUSPECT = 2
+
+_DIGITS = re.compile(r"(\d+)")
+
+_Natural = tuple[tuple[int, int, str], ...]
+
+_Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that could take ranks; ``distrust`` is 0 for a healthy one, SUSPECT for the worst."""
+
+    name: str
+    domain: str
+    distrust: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """The nodes in rank order; ``replaced`` says which spare took whose place."""
+
+    places: list[str]
+    replaced: Mapping[str, str]
+    # Members that are gone and have no successor.
+    empty: int
+
+
+def seat(
+    members: Sequence[str],
+    domains: Mapping[str, str],
+    able: Sequence[Candidate],
+    most: int,
+    replica: int = 1,
+) -> Seating:
+    """Return who takes part: members keep their places, spares take those of the gone.
+
+    ``domains`` are those of the members; at most ``most`` nodes take part, and where ``replica``
+    of them hold one copy of the model together, so many or none of each. The first node, where
+    the others meet, is a healthy one if any is.
+    """
+    there = {one.name: one for one in able}
+    seated = set(members)
+    spares = _Spares([one for one in able if one.name not in seated])
+    seats: list[str] = []
+    replaced: dict[str, str] = {}
+    for name in members:
+        if name in there:
+            seats.append(name)
+        elif spare := spares.nearest(domains.get(name, "")):
+            replaced[name] = spare.name
+            seats.append(spare.name)
+        else:
+            seats.append("")
+    empty = seats.count("")
+    places = _whole(seats, replica)
+    more = spares.best(most - len(places))
+    more = more[: len(more) - (len(places) + len(more)) % replica]
+    places = _grown(places, more, there)[:most]
+    trust = {name: there[name].distrust for name in places}
+    return Seating(meeting_first(places, trust), replaced, empty)
+
+
+def _whole(seats: Sequence[str], replica: int) -> list[str]:
+    """Return the seats without the empty ones; who is left of broken replicas makes whole ones.
+
+    Those that are whole stay as they are. Nodes that are left over wait, as spares do.
+    """
+    replicas = [seats[at : at + replica] for at in range(0, len(seats), replica)]
+    left = [name for one in replicas if not all(one) for name in one if name]
+    places: list[str] = []
+    for one in replicas:
+        if all(one) and len(one) == replica:
+            places += one
+        elif len(left) >= replica:
+            places, left = places + left[:replica], left[replica:]
+    return places
+
+
+def meeting_first(places: Sequence[str], distrust: Mapping[str, int]) -> list[str]:
+    """Return the places with a trusted node first; it changes places with the one that is not."""
+    seated = list(places)
+    if not seated or distrust[seated[0]] < SUSPECT:
+        return seated
+    best = min(range(len(seated)), key=lambda index: (distrust[seated[index]], index))
+    seated[0], seated[best] = seated[best], seated[0]
+    return seated
+
+
+def natural(name: str) -> _Natural:
+    """Return what sorts node-2 before node-10."""
+    parts = _DIGITS.split(name)
+    return tuple((int(part), 0, "") if part.isdecimal() else (-1, 0, part) for part in parts)
+
+
+class _Spares:
+    """Nodes without a place; each is in the bucket of every part of its path."""
+
+    def __init__(self, able: Iterable[Candidate]) -> None:
+        self._free = {one.name: one for one in able}
+        self._buckets: dict[_Path, list[Candidate]] = {}
+        # The best are at the end, where taking one is cheap.
+        for one in sorted(self._free.values(), key=_rank, reverse=True):
+            path = _path(one.domain)
+            for depth in range(len(path) + 1):
+                self._buckets.setdefault(path[:depth], []).append(one)
+
+    def nearest(self, domain: str) -> Candidate | None:
+        """Take the spare that shares most of a domain; of equals the most trusted one."""
+        path = _path(domain)
+        for depth in range(len(path), -1, -1):
+            bucket = self._buckets.get(path[:depth], [])
+            while bucket:
+                one = bucket.pop()
+                if self._free.pop(one.name, None):
+                    return one
+        return None
+
+    def best(self, count: int) -> list[Candidate]:
+        """Take so many, if there are: trusted ones first, and those that fill whole domains."""
+        sizes = Counter(one.domain for one in self._free.values())
+        chosen = sorted(
+            self._free.values(), key=lambda one: (one.distrust, -sizes[one.domain], *_site(one))
+        )[: max(0, count)]
+        for one in chosen:
+            del self._free[one.name]
+        return sorted(chosen, key=_site)
+
+
+def _rank(one: Candidate) -> tuple[int, _Natural]:
+    return one.distrust, natural(one.name)
+
+
+def _site(one: Candidate) -> tuple[tuple[_Natural, ...], _Natural]:
+    return tuple(natural(part) for part in _path(one.domain)), natural(one.name)
+
+
+def _path(domain: str) -> _Path:
+    return tuple(domain.split("/")) if domain else ()
+
+
+def _grown(
+    places: list[str], more: Sequence[Candidate], there: Mapping[str, Candidate]
+) -> list[str]:
+    """Return the places with more nodes, each behind the last one of its domain."""
+    if not places:
+        return [one.name for one in more]
+    behind: dict[str, list[str]] = {}
+    last = {there[name].domain: name for name in places}
+    for one in more:
+        behind.setdefault(last.get(one.domain, places[-1]), []).append(one.name)
+    return [name for place in places for name in (place, *behind.get(place, ()))]

@@ -1,0 +1,194 @@
+"""Recovery plans: when to make one, who takes part in which order, what to do without a spare."""
+
+from collections.abc import Sequence
+
+from everstep_controller.core.jobs import ending, orders
+from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import ineligibility
+from everstep_controller.core.recovery import blame, placement, restore_point, waiting
+from everstep_controller.core.turn import Turn
+
+_DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
+
+
+def reconsider(turn: Turn, job: JobRecord) -> None:
+    """See whether the job can take its next step now. Safe to call at any time."""
+    if job.state is JobState.FORMING:
+        _form(turn, job)
+    elif job.state is JobState.WAITING_CAPACITY:
+        plan(turn, job)
+    elif job.state is JobState.STOPPING:
+        _stopping(turn, job)
+
+
+def _form(turn: Turn, job: JobRecord) -> None:
+    if job.ending:
+        ending.end_job(turn, job, succeeded=False, reason=job.ending)
+        return
+    ready = len(candidates(turn.state, job))
+    timer = f"forming/{job.name}"
+    waited = timer in turn.state.timers and turn.state.timers[timer] <= turn.now_ns
+    if ready >= job.nodes_max or (ready >= job.nodes_min and waited):
+        turn.drop_timer(timer)
+        plan(turn, job)
+        return
+    job.reason = f"{ready} of {job.nodes_max} nodes have joined, it needs {job.nodes_min}"
+    job.reason += ineligibility.ineligible_launchers(turn.state, job)
+    if ready >= job.nodes_min and timer not in turn.state.timers:
+        turn.set_timer(timer, turn.state.settings.forming_ns)
+    orders.hold_all(turn, job)
+
+
+def _stopping(turn: Turn, job: JobRecord) -> None:
+    # Asked at every answer of a member: it looks no further than the first one that is missing.
+    stopped, nodes = frozenset(job.stopped), turn.state.nodes
+    silent = (name for name in job.members if name not in stopped and not nodes[name].gone)
+    missing = next(silent, None)
+    if missing is None:
+        plan(turn, job)
+    elif not nodes[missing].connected and not any(nodes[name].connected for name in silent):
+        # Only the verdict on silent nodes is missing.
+        segment = job.ledger.segments[-1]
+        if segment.category == "inc.drain":
+            job.ledger.enter(turn.now_ns, "inc.diagnose")
+
+
+def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
+    """Return the nodes that could take ranks of a job, most trusted first.
+
+    A check of a spare says nothing against a node of which the job has ranks already.
+    """
+    seats = frozenset(job.members)
+    offered = (
+        state.nodes[name]
+        for name, launcher in job.launchers.items()
+        if not launcher.stale_generation
+    )
+    able = [n for n in offered if n.usable and (not n.spare_check.failed or n.name in seats)]
+    return sorted(able, key=lambda node: (distrust(node), node.name))
+
+
+def distrust(node: NodeRecord) -> int:
+    """Return how little a node is trusted: 0 for a healthy one."""
+    if node.missed or node.deferred:
+        return placement.SUSPECT
+    # Of two spares, the one that has shown that it is good.
+    return max(_DISTRUST[node.state], int(node.spare_check.asked))
+
+
+def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
+    """Return the members of the next generation in rank order, and which kind of plan that is.
+
+    Members keep their places, spares take the places of those that are gone (one of the same
+    domain first), and without a spare the job re-forms if it may. Too few is an empty list.
+    """
+    able = trusted(state, job)
+    members, kind = seated(state, job, able)
+    leaving = [] if members else _leaving(state, job)
+    # Better a node that is to be left than no node at all.
+    return seated(state, job, [*able, *leaving]) if leaving else (members, kind)
+
+
+def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
+    """Return the candidates without members that are doubted, as far as spares take their places.
+
+    Where automation may only advise to isolate, the node stays in use; but no job has to go back
+    to it, nor to one where what was killed is held in the kernel.
+    """
+    seats, able = frozenset(job.members), candidates(state, job)
+    good = [n for n in able if n.name in seats or distrust(n) < placement.SUSPECT]
+    doubts = [n for n in good if n.deferred or held_by_kernel(job, n.name)]
+    for doubted in doubts:
+        others = [node for node in good if node is not doubted]
+        if seated(state, job, others)[1] == "spare":
+            able, good = [node for node in able if node is not doubted], others
+    return able
+
+
+def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
+    nodes = [state.nodes[name] for name in job.members if name in job.launchers]
+    return [
+        node
+        for node in nodes
+        if node.draining
+        and not node.vacated
+        and node.fit
+        and not job.launchers[node.name].stale_generation
+    ]
+
+
+def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], str]:
+    """Return what choose_members does, of these nodes only."""
+    able = [placement.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
+    domains = {name: state.nodes[name].domain for name in job.members}
+    seating = placement.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
+    places = seating.places
+    if len(places) == len(job.members) and places:
+        return places, "spare" if seating.replaced else "in_place"
+    enough = job.nodes_min if job.reform or not job.members else len(job.members)
+    if len(places) < enough:
+        return [], "waited"
+    return places, "reform" if job.members else "first"
+
+
+def plan(turn: Turn, job: JobRecord) -> None:
+    """Make the next generation's plan, or say what it waits for."""
+    if not turn.paused(job.name) and not job.unreachable:
+        blame.judge_end(turn, job)
+    refusal = job.closing or job.ending or _given_up(job)
+    if refusal:
+        ending.close_job(turn, job, refusal)
+        return
+    if paused := turn.paused(job.name):
+        waiting.wait_for_capacity(
+            turn, job, f"automation is paused: {paused}; to go on: everstep resume {job.name}"
+        )
+        return
+    members, kind = choose_members(turn.state, job)
+    if not members:
+        able = len(candidates(turn.state, job))
+        need = job.nodes_min if job.reform else max(len(job.members), job.nodes_min)
+        nodes = "1 node" if able == 1 else f"{able} nodes"
+        kept = ineligibility.ineligible_launchers(turn.state, job)
+        waiting.wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
+        return
+    if job.unreachable:
+        # Its generation was planned, and never started.
+        job.members, job.stopped = members, []
+        turn.actions.append(restore_point.choose_step(turn.state, job))
+        return
+    _begin_generation(turn, job, members, kind)
+
+
+def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: str) -> None:
+    job.plan = "waited" if job.plan == "waited" and kind != "reform" else kind
+    restore_point.note_crash(turn, job)
+    job.members, job.phases, job.stopped, job.finished = members, {}, [], []
+    seen = turn.state.generations_seen.get(job.name, 0)
+    # What the node that is left behind may have used meanwhile is nobody else's.
+    job.generation = max(job.generation + job.own_restarts, seen) + 1
+    job.own_restarts = 0
+    move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {', '.join(members)}")
+    job.ledger.enter(turn.now_ns, category(job, "inc.schedule"))
+    turn.actions.append(restore_point.choose_step(turn.state, job))
+
+
+def _given_up(job: JobRecord) -> str:
+    if job.incident is None or job.restarts_without_progress < job.restarts_max:
+        return ""
+    last = job.judgements[-1].sentence if job.judgements else job.incident.message
+    restarts = "1 restart" if job.restarts_max == 1 else f"{job.restarts_max} restarts"
+    sentence = f"given up after {restarts} without a new step; the last fault: {last}"
+    return sentence + blame.tried_summary(job)
+
+
+def held_by_kernel(job: JobRecord, node: str) -> bool:
+    """Return whether a node holds processes of the generation that the next one follows.
+
+    What they hold, a device or a port, the next ranks there may need.
+    """
+    launcher = job.launchers.get(node)
+    return launcher is not None and 0 < job.generation == launcher.holds_generation

@@ -1,0 +1,68 @@
+"""Rollback: a job goes back before a state that its ranks call bad, and may leave out data."""
+
+from everstep_controller.core.events import RollbackAsked
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.lineage import DataRange, StepKey
+from everstep_controller.core.recovery import incidents
+from everstep_controller.core.turn import Turn
+
+# More bad states than memory and storage keep of one generation.
+_STEPS_MAX = 1000
+
+# A rank may be a step ahead of what all ranks have completed, and have committed it.
+_AHEAD = 2
+
+_RANGES_MAX = 1000
+
+
+def rollback_asked(turn: Turn, event: RollbackAsked) -> None:
+    """Stop a generation whose state a rank calls bad, and choose none of the bad states again.
+
+    They are only avoided, not cut off: when nothing else is left, the job is still told from where
+    it goes on, and ends after the restarts that it may make without progress.
+    """
+    job = turn.state.jobs.get(event.job)
+    node = event.origin.node
+    if job is None or event.generation != job.generation or node not in job.members:
+        return
+    if job.state not in ACTIVE and job.state is not JobState.STOPPING:
+        return
+    _spoil(turn, job, event.step)
+    if event.skip is not None:
+        job.skipped = merged([*job.skipped, event.skip])[-_RANGES_MAX:]
+    left_out = f"; data {event.skip[0]} to {event.skip[1]} is left out" if event.skip else ""
+    message = f"rank {event.rank} on {node} asks to go back before step {event.step}"
+    told = f"{message}: {event.reason}{left_out}"
+    incidents.record_fault(turn, job, event.at_ns, "rollback", node, told)
+
+
+def _spoil(turn: Turn, job: JobRecord, step: int) -> None:
+    # What a recovery has cut off cannot be chosen any more.
+    kept = {key for key in job.spoiled if any(point.has(*key) for point in job.branch)}
+    for point in job.branch:
+        newest = job.last_step if point.through_step is None else point.through_step
+        top = max(newest or 0, step) + _AHEAD if point.through_step is None else newest or 0
+        kept |= {(point.generation, bad) for bad in range(max(step, top - _STEPS_MAX), top + 1)}
+    if (restored := _restored_lately(turn, job, step)) is not None:
+        kept.add(restored)
+    job.spoiled = sorted(kept)
+
+
+def _restored_lately(turn: Turn, job: JobRecord, step: int) -> StepKey | None:
+    """Return the state that was restored, if what is bad now may have begun in it."""
+    if job.restored is None or job.incident is None:
+        return None
+    soon = step - job.restored[1] <= turn.state.settings.probation_steps
+    return job.restored if soon else None
+
+
+def merged(ranges: list[DataRange]) -> list[DataRange]:
+    """Return the same data in as few ranges as possible, in order."""
+    found: list[DataRange] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found

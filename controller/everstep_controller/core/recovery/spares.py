@@ -1,0 +1,136 @@
+"""Spares: checks that show that they are good, when they become spares and while they wait.
+
+No plan waits for an answer, and nothing that runs is touched: a node that fails is only no spare
+any more, and is asked again. One that does not answer counts as if nobody had asked.
+"""
+
+from everstep_controller.core.events import CheckFinished, Event, LauncherJoined, LauncherLeft
+from everstep_controller.core.jobs import membership
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model import node_jobs
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import orders
+from everstep_controller.core.nodes.ineligibility import failed_check
+from everstep_controller.core.turn import Turn
+
+# Nodes are checked when they join; what passed so shortly before tells the same.
+_FRESH_NS = 60_000_000_000
+
+# An agent gives a check up after 60 s (its check_deadline_s), and says that it failed.
+_ANSWER_NS = 180_000_000_000
+
+# Also between two generations: who waits then is a spare that was one before.
+_HAS_SPARES = frozenset({*ACTIVE, JobState.STOPPING, JobState.REPLANNING})
+
+# In any other state of its life a node is checked before it takes ranks.
+_CHECKED_HERE = frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION})
+
+
+def look_for_spares(turn: Turn, event: Event) -> None:
+    """See after an event who has become a spare, and who is none any more."""
+    if turn.state.settings.spare_check_ns:
+        for name in sorted(_concerned(turn, event)):
+            node = turn.state.nodes.get(name)
+            if node is not None:
+                _look_at(turn, node)
+
+
+def spare_check_due(turn: Turn, node: NodeRecord) -> None:
+    """Ask again, or give up waiting for an answer."""
+    check, every_ns = node.spare_check, turn.state.settings.spare_check_ns
+    check.waits = _waits(turn.state, node)
+    if not every_ns:
+        _shows_good(turn, node)
+    elif check.asked:
+        check.asked = False
+        _ask_later(turn, node)
+    elif check.waits or (check.failed and node.state in _CHECKED_HERE):
+        _ask(turn, node)
+
+
+def record_spare_check(turn: Turn, node: NodeRecord, event: CheckFinished) -> bool:
+    """Take the answer to the newest check of a spare; return whether it was that."""
+    check = node.spare_check
+    if not check.number or event.order_id != orders.spare_check(node).id:
+        return False
+    check.asked = False
+    if event.passed:
+        check.passed_ns = turn.now_ns
+        _shows_good(turn, node)
+    else:
+        _fail(turn, node, event.message)
+    _ask_later(turn, node)
+    return True
+
+
+def note_passed_check(turn: Turn, node: NodeRecord) -> None:
+    """Take what a check has shown that was not asked of a spare."""
+    node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _concerned(turn: Turn, event: Event) -> set[str]:
+    """Return the nodes that may wait now and did not, or the other way round."""
+    state, names = turn.state, set(turn.nodes_changed)
+    if isinstance(event, LauncherJoined | LauncherLeft):
+        names.add(event.origin.node)
+    for job in (state.jobs[name] for name in turn.jobs_changed if name in state.jobs):
+        names.update(frozenset(job.launchers).difference(job.members))
+    return names
+
+
+def _look_at(turn: Turn, node: NodeRecord) -> None:
+    check = node.spare_check
+    before, check.waits = check.waits, _waits(turn.state, node)
+    if before or not check.waits or check.asked or check.failed:
+        return
+    fresh_ns = min(_FRESH_NS, turn.state.settings.spare_check_ns)
+    if check.passed_ns and turn.now_ns - check.passed_ns < fresh_ns:
+        _ask_later(turn, node)
+    else:
+        _ask(turn, node)
+
+
+def _waits(state: State, node: NodeRecord) -> bool:
+    return node.usable and any(
+        _spares(job, node.name) for job in node_jobs.jobs_of_node(state, node)
+    )
+
+
+def _spares(job: JobRecord, node: str) -> bool:
+    return job.state in _HAS_SPARES and node in job.launchers and node not in job.members
+
+
+def _ask(turn: Turn, node: NodeRecord) -> None:
+    node.spare_check.number += 1
+    node.spare_check.asked = True
+    turn.actions.append(orders.spare_check(node))
+    turn.set_timer(f"spare/{node.name}", _ANSWER_NS)
+
+
+def _ask_later(turn: Turn, node: NodeRecord) -> None:
+    settings = turn.state.settings
+    after_ns = settings.spare_check_ns
+    if node.spare_check.failed:
+        after_ns = min(after_ns, settings.recheck_ns)
+    turn.set_timer(f"spare/{node.name}", after_ns)
+
+
+def _fail(turn: Turn, node: NodeRecord, message: str) -> None:
+    check = node.spare_check
+    before, check.failed = check.failed, message or "its agent does not say why"
+    turn.nodes_changed.add(node.name)
+    if check.failed != before:
+        turn.announce(node.name, "SpareCheckFailed", failed_check(node))
+
+
+def _shows_good(turn: Turn, node: NodeRecord) -> None:
+    failed, node.spare_check.failed = node.spare_check.failed, ""
+    if failed:
+        turn.nodes_changed.add(node.name)
+        turn.announce(node.name, "SpareCheckPassed", f"{node.name} may be a spare again")
+        membership.capacity_changed(turn)

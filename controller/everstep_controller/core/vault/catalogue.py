@@ -1,0 +1,216 @@
+"""Catalogue of a job's verified copies, and the step that they make recoverable.
+
+It is rebuilt from what agents report and is never journaled: agents can tell it again.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from everstep_controller.core.model.lineage import StepKey, StoredStep
+from everstep_controller.core.vault.copies import Copy, Parts, Tier
+from everstep_controller.core.vault.copy_index import GenerationCopies, StepCopies
+
+__all__ = ["Catalogue", "Copy", "Recoverable", "Tier"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recoverable:
+    """What agents may free: everything below ``step``, and ``dead_steps`` above it."""
+
+    step: int | None
+    # Steps that some rank has passed without a snapshot: they can never become common.
+    dead_steps: tuple[int, ...]
+
+
+class News(NamedTuple):
+    """What is new in a node's list of copies, and what is gone from it."""
+
+    new: Sequence[Copy]
+    gone: Sequence[Copy]
+
+
+@dataclass(slots=True)
+class _Holding:
+    copies: Mapping[bytes, Copy] = field(default_factory=dict)
+    settled_generation: int = -1
+    # Whole steps in storage that it can read; None until it has said so.
+    stored: tuple[StoredStep, ...] | None = None
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """The copies of one job, by the node that holds them, and by generation and step."""
+
+    _nodes: dict[str, _Holding] = field(default_factory=dict)
+    _generations: dict[int, GenerationCopies] = field(default_factory=dict)
+
+    def replace(self, node: str, copies: Iterable[Copy], settled_generation: int) -> None:
+        """Take a node's complete list of copies, in place of the one before."""
+        by_place = {(copy.generation, copy.step, copy.place): copy for copy in copies}
+        self.take(node, {repr(c).encode(): c for c in by_place.values()}, settled_generation)
+
+    def take(
+        self,
+        node: str,
+        copies: Mapping[bytes, Copy],
+        settled_generation: int,
+        news: News | None = None,
+    ) -> None:
+        """Take a node's complete list of copies, each under a name that no other copy has ever had.
+
+        What comes under a name of the list before is not looked at, so a long list that changes
+        little costs little. Of a list that is still the very one that was taken before, only the
+        news are looked at.
+        """
+        held = self._nodes.setdefault(node, _Holding())
+        before = held.copies
+        if news is None or before is not copies:
+            gone = [before[name] for name in before.keys() - copies.keys()]
+            news = News([copies[name] for name in copies.keys() - before.keys()], gone)
+        for copy in news.gone:
+            self._drop(copy)
+        refused = [copy for copy in news.new if not self._put(copy)]
+        held.copies = copies
+        if refused:
+            # Second copies for places that are taken: they are looked at again with the next list.
+            taken = {id(copy) for copy in refused}
+            held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
+        held.settled_generation = max(held.settled_generation, settled_generation)
+
+    def store(self, node: str, stored: Iterable[StoredStep]) -> None:
+        """Take the list of whole steps in storage that a node can read."""
+        self._nodes.setdefault(node, _Holding()).stored = tuple(stored)
+
+    def sees_storage(self, node: str) -> bool:
+        """Return whether the node has told what it can read in storage."""
+        held = self._nodes.get(node)
+        return held is not None and held.stored is not None
+
+    def held(self, node: str) -> Mapping[bytes, Copy]:
+        """Return a node's copies by their names."""
+        held = self._nodes.get(node)
+        return {} if held is None else held.copies
+
+    def forget(self, node: str) -> None:
+        """Drop what a lost node held."""
+        held = self._nodes.pop(node, None)
+        for copy in held.copies.values() if held is not None else ():
+            self._drop(copy)
+
+    def _put(self, copy: Copy) -> bool:
+        generation = self._generations.get(copy.generation)
+        if generation is None:
+            generation = self._generations[copy.generation] = GenerationCopies()
+        return generation.put(copy)
+
+    def _drop(self, copy: Copy) -> None:
+        generation = self._generations[copy.generation]
+        generation.drop(copy)
+        if not generation.steps:
+            del self._generations[copy.generation]
+
+    def settled(self, node: str) -> int:
+        """Return the newest generation that the node has settled; -1 when it never reported."""
+        held = self._nodes.get(node)
+        return -1 if held is None else held.settled_generation
+
+    def copies(self) -> Iterator[Copy]:
+        """Yield all copies, newest step first; what is gone when its turn comes is left out."""
+        for number in sorted(self._generations, reverse=True):
+            for step in sorted(self.steps(number), reverse=True):
+                yield from self.steps(number).get(step, StepCopies()).ordered()
+
+    def memory_bytes(self) -> Counter[str]:
+        """Return how much memory each node has in use for copies."""
+        return Counter(
+            {
+                node: sum(c.size_bytes for c in held.copies.values() if c.tier is Tier.MEMORY)
+                for node, held in self._nodes.items()
+            }
+        )
+
+    def away(self, reachable: Mapping[str, str]) -> Set[str]:
+        """Return the nodes with copies that cannot be reached."""
+        return self._nodes.keys() - reachable.keys()
+
+    def parts(self, key: StepKey, away: Collection[str], *, files: bool) -> Parts:
+        """Return what the copies of a step, but for those on nodes that are away, are of.
+
+        Its cost follows what is away, not what is there.
+        """
+        held = (self._nodes[node].copies.values() for node in away)
+        lost = [copy for copies in held for copy in copies if (copy.generation, copy.step) == key]
+        return self.steps(key[0]).get(key[1], StepCopies()).parts(lost, files=files)
+
+    def steps(self, generation: int) -> Mapping[int, StepCopies]:
+        """Return a generation's steps with their copies."""
+        known = self._generations.get(generation)
+        return {} if known is None else known.steps
+
+    def generations(self) -> list[int]:
+        """Return the generations of which there are copies, newest first."""
+        return sorted(self._generations, reverse=True)
+
+    def stored(self) -> dict[StepKey, dict[str, StoredStep]]:
+        """Return the steps in storage, each with the nodes that can read it and what they found."""
+        found: dict[StepKey, dict[str, StoredStep]] = {}
+        for node, held in self._nodes.items():
+            for step in held.stored or ():
+                found.setdefault(step.key, {})[node] = step
+        return found
+
+    def layouts(self, generation: int, world_size: int) -> tuple[str, ...]:
+        """Return the parts of a generation's state, or () until every rank has the same step."""
+        known = self._generations.get(generation)
+        for step in sorted(known.steps, reverse=True) if known and world_size else ():
+            copies = known.steps[step] if known else StepCopies()
+            if len(copies.memory.ranks) >= world_size:
+                return tuple(sorted(copies.memory.without(()).layouts))
+        return ()
+
+    def differing(self, generation: int, step: int) -> tuple[int, int] | None:
+        """Return two ranks that saved different bytes under the same names; None if none did."""
+        known = self._generations.get(generation)
+        copies = known.steps.get(step) if known else None
+        if copies is None or len(copies.memory.layouts) >= len(copies.memory.ranks):
+            return None
+        first: dict[str, Copy] = {}
+        for copy in sorted(copies, key=lambda one: one.rank):
+            # What another rank's can stand in for may differ, and is hashed with the rest.
+            if copy.needed or copy.tier is not Tier.MEMORY:
+                continue
+            other = first.setdefault(copy.layout, copy)
+            if other.root_hash != copy.root_hash:
+                return other.rank, copy.rank
+        return None
+
+    def recoverable(
+        self,
+        generation: int,
+        members: Collection[str],
+        world_size: int,
+        learned: Collection[str] = (),
+    ) -> Recoverable:
+        """Return the newest step of a generation that survives the loss of any one node.
+
+        A job of one node cannot have that: there one verified copy of each part is enough. Only
+        what is in memory counts, for this decides what may be freed from it.
+        """
+        known = self._generations.get(generation)
+        if known is None:
+            return Recoverable(None, ())
+        alone = len(members) < 2
+        newest = _newest(known.steps, alone, world_size, learned)
+        return Recoverable(newest, tuple(known.passed(world_size, newest, learned)))
+
+
+def _newest(
+    steps: Mapping[int, StepCopies], alone: bool, world_size: int, learned: Collection[str]
+) -> int | None:
+    for step in sorted(steps, reverse=True):
+        copies = steps[step]
+        if (alone or copies.safe()) and copies.whole(world_size, learned):
+            return step
+    return None

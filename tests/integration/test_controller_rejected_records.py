@@ -1,0 +1,237 @@
+"""Records that the controller cannot use: acknowledged, told to people, and nobody else's trouble.
+
+A real controller with its journal, and a stream over real gRPC.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from everstep_agent.backoff import Backoff
+from everstep_agent.outbox import Outbox
+from everstep_agent.store import LostStore
+from everstep_agent.store_file import Remembered
+from everstep_agent.uplink import Uplink, UplinkSettings
+from everstep_common.clock import stamp_clock
+from everstep_controller.service import Controller
+from everstep_proto.convert import stamp_to_wire
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
+from everstep_proto.tls import TlsSettings
+from fakes.agent_stream import AgentStream, agent_stream, stamp
+from fakes.controllers import controller
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def joined(job: str = "train", **wrong: object) -> fleet_pb2.LauncherJoined:
+    launcher = fleet_pb2.LauncherJoined(
+        job=job,
+        token_sha256="00",
+        uid=1000,
+        nodes_min=1,
+        nodes_max=1,
+        processes_per_node=1,
+        restarts_max=3,
+        free_port=4000,
+    )
+    launcher.MergeFrom(fleet_pb2.LauncherJoined(**wrong))  # type: ignore[arg-type]
+    return launcher
+
+
+def without(field: str) -> fleet_pb2.LauncherJoined:
+    launcher = joined("bad")
+    launcher.ClearField(field)  # type: ignore[arg-type]
+    return launcher
+
+
+BAD_RECORDS: dict[str, dict[str, object]] = {
+    "no processes": {"launcher_joined": without("processes_per_node")},
+    "no nodes": {"launcher_joined": without("nodes_min")},
+    "more at least than at most": {"launcher_joined": joined("bad", nodes_min=2)},
+    "copies that do not fit": {"launcher_joined": joined("bad", replica_nodes=2)},
+    "storage nowhere": {"launcher_joined": joined("bad", storage=fleet_pb2.Storage())},
+    "a name that is none": {"launcher_joined": joined("../etc")},
+    "data backwards": {
+        "rollback_asked": fleet_pb2.RollbackAsked(
+            job="bad", skip=fleet_pb2.DataRange(first=3, last=2)
+        )
+    },
+    "a phase of tomorrow": {"phase_reached": fleet_pb2.PhaseReached(job="bad")},
+    "uneven progress": {"progress": fleet_pb2.Progress(job="bad", end_boot_ns=[1])},
+    "half a finding": {"finding_raised": fleet_pb2.Finding(component="x")},
+    "no body": {},
+}
+BAD_MESSAGES: dict[str, dict[str, object]] = {
+    "samples": {"samples": fleet_pb2.SampleBatch(schema=1, rows=b"half")},
+    "kernel": {"kernel": fleet_pb2.KernelMessages(lines=[fleet_pb2.KernelLine(text="x")])},
+    "time_reply": {"time_reply": fleet_pb2.TimeReply(sent_ns=1)},
+    "peer": {"peer": fleet_pb2.PeerReport(peer="../etc")},
+    "verdict": {"verdict": fleet_pb2.PeerVerdict(peer="../etc")},
+    "vault": {"vault": fleet_pb2.VaultReport(job="train", copies=[fleet_pb2.Copy()])},
+    "record": {"record": fleet_pb2.Record(stamp=stamp())},
+    "message": {},
+}
+
+
+async def rejected(running: Controller) -> list[admin_pb2.FindingLine]:
+    """Return what people see of rejected records, as the admin API tells it."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel:
+        admin = admin_pb2_grpc.AdminStub(channel)
+        reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())
+    return [line for line in reply.findings if line.condition == "RecordRejected"]
+
+
+async def eventually(so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not so():  # noqa: ASYNC110 - neither side tells when
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("bad", BAD_RECORDS.values(), ids=BAD_RECORDS.keys())
+def test_a_bad_record_holds_up_no_other_job_and_people_see_it(
+    tmp_path: Path, bad: dict[str, object]
+) -> None:
+    async def scenario() -> list[admin_pb2.FindingLine]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await agent.record(2, launcher_joined=joined("before"))
+            await agent.record(3, **bad)
+            await agent.record(4, launcher_joined=joined("after"))
+            await agent.acknowledged(4)
+            assert running.runtime.state.jobs.keys() == {"before", "after"}
+            assert running.runtime.state.nodes["node-1"].connected
+            assert running.runtime.state.paused == {}
+            return await rejected(running)
+
+    (line,) = asyncio.run(scenario())
+    assert line.node == "controller"
+    assert line.component == f"controller/records/node-1/{next(iter(bad), 'record')}"
+    assert line.message
+    assert "1 so far" in line.evidence
+
+
+def test_after_a_restart_it_is_known_and_not_asked_for_again(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.hello()
+            await agent.record(1, launcher_joined=without("processes_per_node"))
+            await agent.record(2, launcher_joined=without("nodes_min"))
+            await agent.acknowledged(2)
+
+    async def second() -> tuple[int, list[admin_pb2.FindingLine]]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            welcome = await agent.hello()
+            return welcome.acknowledged, await rejected(running)
+
+    asyncio.run(first())
+    acknowledged, (line,) = asyncio.run(second())
+    assert acknowledged == 2
+    assert "--nproc-per-node 0" in line.message
+    assert "2 so far, of job bad" in line.evidence
+
+
+def test_a_flood_of_bad_records_is_acknowledged_and_one_row_of_the_journal(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.hello()
+            await agent.record(1, finding_raised=fleet_pb2.Finding(component="x"))
+            await agent.acknowledged(1)
+            before = running.runtime.seq
+            for sequence in range(2, 502):
+                await agent.record(sequence, finding_raised=fleet_pb2.Finding(component="x"))
+            await agent.acknowledged(501)
+            return running.runtime.seq - before
+
+    assert asyncio.run(scenario()) <= 1
+
+
+async def still_up(agent: AgentStream, sequence: int) -> None:
+    await agent.finding(sequence)
+    await agent.acknowledged(sequence)
+
+
+@pytest.mark.parametrize(("kind", "bad"), BAD_MESSAGES.items(), ids=BAD_MESSAGES.keys())
+def test_another_message_that_cannot_be_used_is_left_out_and_told(
+    tmp_path: Path, kind: str, bad: dict[str, object]
+) -> None:
+    async def scenario() -> list[admin_pb2.FindingLine]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.hello()
+            await agent.send(**bad)
+            await still_up(agent, 1)
+            await eventually(lambda: bool(running.runtime.state.rejected_records))
+            return await rejected(running)
+
+    (line,) = asyncio.run(scenario())
+    assert line.component == f"controller/records/node-1/{kind}"
+
+
+def test_changes_of_a_list_of_copies_that_could_not_be_used_are_left_out_with_it(
+    tmp_path: Path,
+) -> None:
+    change = fleet_pb2.VaultReport(job="train", change=True)
+
+    async def scenario() -> tuple[grpc.StatusCode, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.hello()
+            await agent.send(**BAD_MESSAGES["vault"])
+            await agent.send(vault=change)
+            await still_up(agent, 1)
+            await agent.send(vault=fleet_pb2.VaultReport(job="train"))
+            await agent.send(vault=change)
+            # The list before it was told empty, so there is none to change.
+            return await agent.end()
+
+    code, sentence = asyncio.run(scenario())
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "was not told" in sentence
+
+
+class Deaf:
+    """An agent that does nothing of what it is told."""
+
+    def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
+        pass
+
+    def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
+        pass
+
+
+@asynccontextmanager
+async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
+    """Run an agent's own outbox and uplink."""
+    now = stamp_clock()
+    outbox = Outbox(LostStore("test"), Remembered("outbox-1"), now, 10_000)
+    settings = UplinkSettings(
+        controller=f"127.0.0.1:{port}", tls=TlsSettings(), connect_timeout_s=5.0, silence_s=30.0
+    )
+    up = Uplink(settings, outbox, now, Backoff(random.Random(1), first_s=0.02, cap_s=0.1))
+
+    def hello() -> fleet_pb2.Hello:
+        return fleet_pb2.Hello(node="node-1", outbox="outbox-1", stamp=stamp_to_wire(now()))
+
+    running = asyncio.create_task(up.run(hello, Deaf()))
+    try:
+        yield outbox, up
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def test_an_agent_gets_rid_of_a_bad_record_on_its_first_stream(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        async with controller(tmp_path) as running, uplink(running.port) as (outbox, up):
+            for launcher in (joined("before"), without("processes_per_node"), joined("after")):
+                outbox.record(fleet_pb2.Record(launcher_joined=launcher))
+            await eventually(lambda: bool(up.streams) and not outbox.counts.waiting)
+            assert running.runtime.state.jobs.keys() == {"before", "after"}
+            return up.streams
+
+    assert asyncio.run(scenario()) == 1

@@ -1,0 +1,426 @@
+"""The table of the house: every count that shows its shape, for this tree and for another one.
+
+``python tools/house.py`` prints it, ``--against REV`` adds the column of a revision, ``--json``
+prints both for machines, ``--check`` fails where a goal is missed, ``--tests REV`` shows where each
+test of a revision has gone. What a count means stands beside it in ``--definitions``.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import house_counts as counts
+from event_path import FollowedEvent, followed_events, passed_files
+from source_tree import COMPONENTS, SourceTree, read_tree, unpacked
+from test_mapping import TestMapping, collect_tests, map_tests, read_moves, renamed_files
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL_FILES_MAX = 25
+CORE_MODULES = range(35, 61)
+CORE_MEDIAN_LINES = range(120, 301)
+# The most hand-written files that an addition touches, by a word in the name of its patch.
+ADDITION_FILES_MAX = {"finding": 4, "driver": 2, "category": 1, "admin": 5, "message": 5}
+
+
+@dataclass(frozen=True)
+class House:
+    """A tree with all that is counted of it."""
+
+    tree: SourceTree
+
+    @cached_property
+    def listed_boundaries(self) -> dict[str, str]:
+        """Return the small files that may stay small, with their reasons."""
+        return counts.boundaries(self.tree.root / "tools" / "house" / "boundaries.toml")
+
+    @cached_property
+    def small_files(self) -> list[str]:
+        """Return the paths of the small files with one importer."""
+        return [file.path for file in counts.small_files(self.tree)]
+
+    @cached_property
+    def unlisted_small_files(self) -> list[str]:
+        """Return those that nobody has given a reason for."""
+        return [path for path in self.small_files if path not in self.listed_boundaries]
+
+    @cached_property
+    def additions(self) -> dict[str, list[str]]:
+        """Return the hand-written files that each patch of docs/extending touches."""
+        patches = sorted((self.tree.root / "docs" / "extending").glob("*.patch"))
+        return {patch.stem: counts.files_of_addition(patch.read_text()) for patch in patches}
+
+    def passed(self, event: FollowedEvent) -> dict[str, int]:
+        """Count the files that an event passes, by component and in the core."""
+        paths = passed_files(self.tree.root, event)
+        by_component = Counter(path.partition("/")[0] for path in paths)
+        in_core = sum(path.startswith("controller/everstep_controller/core/") for path in paths)
+        told = {name: by_component[name] for name in COMPONENTS if by_component[name]}
+        return {"all": len(paths), **told, "core": in_core}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what is counted, what that means, and how it is found."""
+
+    label: str
+    definition: str
+    goal: str
+    count: Callable[[House], str]
+
+
+def _files(house: House) -> str:
+    return str(len(house.tree.files))
+
+
+def _lines(house: House) -> str:
+    found = counts.sizes(house.tree.files)
+    return f"{found.median:g} / {found.p90} / {found.longest}"
+
+
+def _small(house: House) -> str:
+    listed = len(house.small_files) - len(house.unlisted_small_files)
+    return f"{len(house.small_files)} ({listed} listed)"
+
+
+def _core_modules(house: House) -> str:
+    return str(len(counts.core_modules(house.tree)))
+
+
+def _core_lines(house: House) -> str:
+    found = counts.sizes(counts.core_modules(house.tree))
+    return f"{found.median:g} / {found.p90} / {found.longest}"
+
+
+def _core_circles(house: House) -> str:
+    return str(len(counts.core_circles(house.tree)))
+
+
+def _folder_pairs(house: House) -> str:
+    return str(len(counts.mutual_folders(house.tree)))
+
+
+def _record_fields(house: House) -> str:
+    return str(len(counts.job_record_fields(house.tree).own))
+
+
+def _all_record_fields(house: House) -> str:
+    found = counts.job_record_fields(house.tree)
+    return f"{found.all_together} in {len(found.by_class)} classes"
+
+
+def _largest_record_class(house: House) -> str:
+    by_class = counts.job_record_fields(house.tree).by_class
+    return f"{max(by_class.values())} ({max(by_class, key=lambda name: by_class[name])})"
+
+
+def _write_sites(house: House) -> str:
+    sites = counts.job_write_sites(house.tree)
+    return f"{sites.total()} in {len(sites)} files"
+
+
+def _names_twice(house: House) -> str:
+    return str(len(counts.classes_named_twice(house.tree)))
+
+
+def _names_anywhere(house: House) -> str:
+    places = counts.class_places(house.tree)
+    return f"{sum(len(files) > 1 for files in places.values())} of {len(places)}"
+
+
+def _captions(house: House) -> str:
+    return str(len(counts.captions_without_thing(house.tree)))
+
+
+def _bare_verbs(house: House) -> str:
+    return str(len(counts.bare_verbs(house.tree)))
+
+
+def _additions(house: House) -> str:
+    told = ", ".join(f"{name} {len(files)}" for name, files in house.additions.items())
+    return told or "no patches"
+
+
+def _passed(event: FollowedEvent) -> Callable[[House], str]:
+    def count(house: House) -> str:
+        found = house.passed(event)
+        total = found.pop("all")
+        return f"{total} (" + ", ".join(f"{name} {count}" for name, count in found.items()) + ")"
+
+    return count
+
+
+STATIC_ROWS = (
+    Row(
+        "source files",
+        "hand-written Python files of agent, common, controller, proto and trainer; the generated "
+        "stubs are left out, `__init__.py` is not",
+        "",
+        _files,
+    ),
+    Row("lines of a file: median / p90 / longest", "of the same files", "", _lines),
+    Row(
+        "small files with one importer",
+        "under 60 lines, and imported by exactly one other source file, lazily or for types too; "
+        "tests do not count as importers; listed: with a reason in tools/house/boundaries.toml",
+        f"≤ {SMALL_FILES_MAX}, all listed",
+        _small,
+    ),
+    Row("modules of the core", "without `__init__.py`", "about 45", _core_modules),
+    Row(
+        "lines of a core module: median / p90 / longest",
+        "of the same modules",
+        "median 120 to 300",
+        _core_lines,
+    ),
+    Row(
+        "packages of the core in a circle",
+        "folders directly below core/ that reach themselves by imports over others of them",
+        "0",
+        _core_circles,
+    ),
+    Row(
+        "pairs of folders that import each other",
+        "two folders of one component of which each has a file that imports a file of the other, "
+        "a folder and one inside it too",
+        "0",
+        _folder_pairs,
+    ),
+    Row(
+        "fields of the job's record",
+        "fields of the dataclass itself",
+        "",
+        _record_fields,
+    ),
+    Row(
+        "the same with the values in it",
+        "each field that holds one dataclass of the core stands for the fields of that; a list, a "
+        "set or a mapping is one field",
+        "",
+        _all_record_fields,
+    ),
+    Row("the largest class among them", "by its own fields", "", _largest_record_class),
+    Row(
+        "write sites of the job's record",
+        "places in everstep_controller that assign to, delete from, or call a changing method "
+        "(`append`, `pop`, …) on something in a field of `job`, or of a parameter of its type",
+        "",
+        _write_sites,
+    ),
+    Row(
+        "public class names used twice",
+        "defined at the top of two files of agent, controller or trainer, or of one of these and "
+        "of common",
+        "0",
+        _names_twice,
+    ),
+    Row(
+        "the same over all components",
+        "two files anywhere, so one word for one thing at the agent and the controller counts too",
+        "",
+        _names_anywhere,
+    ),
+    Row(
+        "captions that do not name the thing",
+        "first line of a module's docstring begins with What, Which, How or Who",
+        "0",
+        _captions,
+    ),
+    Row(
+        "methods called by a bare verb",
+        "methods of the name take, look, tell, over or told",
+        "",
+        _bare_verbs,
+    ),
+    Row(
+        "hand-written files per addition",
+        "files that each patch of docs/extending touches; generated stubs and pages are left out",
+        "finding 4, driver 2, category 1, admin 5, message 5",
+        _additions,
+    ),
+)
+
+
+def all_rows(*, follow: bool) -> list[Row]:
+    """Return the rows of the table; ``follow``: also those for which tests must run."""
+    rows = list(STATIC_ROWS)
+    definition = "see tools/event_path.py; the events and tests are in tools/house/event_paths.toml"
+    for event in followed_events() if follow else ():
+        label = f"files that a {event.name} passes through"
+        rows.append(Row(label, definition, "", _passed(event)))
+    return rows
+
+
+def missed_goals(house: House) -> Iterator[str]:
+    """Yield a sentence for every goal that a tree misses."""
+    yield from _missed_by_small_files(house)
+    yield from _missed_by_names(house)
+    yield from _missed_by_imports(house)
+    yield from _missed_by_core(house)
+    yield from _missed_by_additions(house)
+
+
+def _missed_by_small_files(house: House) -> Iterator[str]:
+    for path in house.unlisted_small_files:
+        yield (
+            f"{path} is under {counts.SMALL_LINES} lines and has one importer: merge it into that, "
+            "or list it in tools/house/boundaries.toml with the reason"
+        )
+    for path, reason in house.listed_boundaries.items():
+        if path not in house.small_files:
+            yield f"tools/house/boundaries.toml lists {path}, which is no small file any more"
+        if not reason.strip():
+            yield f"tools/house/boundaries.toml gives no reason for {path}"
+    if len(house.listed_boundaries) > SMALL_FILES_MAX:
+        listed = len(house.listed_boundaries)
+        yield f"{listed} boundaries are listed; at most {SMALL_FILES_MAX} may be"
+
+
+def _missed_by_names(house: House) -> Iterator[str]:
+    for name, paths in counts.classes_named_twice(house.tree).items():
+        yield f"the class name {name} means {len(paths)} things: {', '.join(paths)}"
+    for file in counts.captions_without_thing(house.tree):
+        yield f"the caption of {file.path} does not name the thing first: {file.caption}"
+
+
+def _missed_by_imports(house: House) -> Iterator[str]:
+    for one, other in counts.mutual_folders(house.tree):
+        yield f"{one} and {other} import each other: {_arrows_between(house.tree, one, other)}"
+    circle = counts.core_circles(house.tree)
+    if circle:
+        yield f"packages of the core depend on each other in a circle: {', '.join(circle)}"
+
+
+def _arrows_between(tree: SourceTree, one: str, other: str) -> str:
+    """Return an example of an import in each direction."""
+    files = [(tree.modules[source], tree.modules[target]) for source, target in tree.imports]
+    examples = (
+        min(
+            f"{source.module} → {target.module}"
+            for source, target in files
+            if (source.folder, target.folder) == pair
+        )
+        for pair in ((one, other), (other, one))
+    )
+    return "; ".join(examples)
+
+
+def _missed_by_core(house: House) -> Iterator[str]:
+    found = counts.sizes(counts.core_modules(house.tree))
+    if found.files not in CORE_MODULES:
+        wanted = f"{CORE_MODULES.start} to {CORE_MODULES.stop - 1}"
+        yield f"the core has {found.files} modules; {wanted} are wanted"
+    if round(found.median) not in CORE_MEDIAN_LINES:
+        wanted = f"{CORE_MEDIAN_LINES.start} to {CORE_MEDIAN_LINES.stop - 1}"
+        yield f"the median module of the core has {found.median:g} lines; {wanted} are wanted"
+
+
+def _missed_by_additions(house: House) -> Iterator[str]:
+    for word, most in ADDITION_FILES_MAX.items():
+        named = {name: files for name, files in house.additions.items() if word in name}
+        if not named:
+            yield f"docs/extending has no patch for a {word}"
+        for name, files in named.items():
+            if len(files) > most:
+                yield f"{name} touches {len(files)} files instead of {most}: {', '.join(files)}"
+
+
+# --- printing ------------------------------------------------------------------------------------
+
+
+def table_lines(rows: Iterable[Row], columns: dict[str, list[str]]) -> Iterator[str]:
+    """Yield the table as Markdown: a column for each tree, and the goals."""
+    yield "| | " + " | ".join(columns) + " | goal |"
+    yield "|---|" + "---|" * (len(columns) + 1)
+    for number, row in enumerate(rows):
+        values = (column[number] for column in columns.values())
+        yield f"| {row.label} | " + " | ".join(values) + f" | {row.goal} |"
+
+
+def _count_all(rows: list[Row], root: Path) -> list[str]:
+    house = House(read_tree(root))
+    return [row.count(house) for row in rows]
+
+
+def _print_table(options: argparse.Namespace) -> None:
+    rows = all_rows(follow=not options.static)
+    columns = {}
+    if options.against:
+        with unpacked(options.root, options.against) as folder:
+            columns[options.against] = _count_all(rows, folder)
+    columns["this tree"] = _count_all(rows, options.root)
+    if options.json:
+        labelled = {
+            name: dict(zip((row.label for row in rows), column, strict=True))
+            for name, column in columns.items()
+        }
+        print(json.dumps(labelled, indent=2, ensure_ascii=False))
+        return
+    for line in table_lines(rows, columns):
+        print(line)
+    for row in rows if options.definitions else ():
+        print(f"\n{row.label}: {row.definition}")
+
+
+def _check(root: Path) -> int:
+    sentences = list(missed_goals(House(read_tree(root))))
+    for sentence in sentences:
+        print(sentence)
+    print(f"{len(sentences)} goals are missed" if sentences else "Every goal is met.")
+    return 1 if sentences else 0
+
+
+def _print_tests(root: Path, revision: str) -> int:
+    with unpacked(root, revision) as folder:
+        old = collect_tests(folder)
+    rows = read_moves(root / "tools" / "test_moves")
+    mapping = map_tests(old, collect_tests(root), rows, renamed_files(root, revision))
+    for line in mapping_lines(mapping):
+        print(line)
+    return 1 if mapping.lost else 0
+
+
+def mapping_lines(mapping: TestMapping) -> Iterator[str]:
+    """Yield where every old test has gone, those that are lost last."""
+    for old, new in mapping.moved.items():
+        yield f"{old} -> {new}"
+    for old, reason in mapping.removed.items():
+        yield f"{old} removed: {reason}"
+    for old in mapping.lost:
+        yield f"{old} is LOST: give it a line in tools/test_moves/*.csv, or bring it back"
+    yield (
+        f"{len(mapping.unchanged)} tests are unchanged, {len(mapping.moved)} moved, "
+        f"{len(mapping.removed)} removed with a reason, {len(mapping.lost)} lost; "
+        f"{len(mapping.added)} are new."
+    )
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("--against", metavar="REV", help="add the column of a revision")
+    parser.add_argument("--json", action="store_true", help="print the table for machines")
+    parser.add_argument("--definitions", action="store_true", help="say what each count means")
+    parser.add_argument("--static", action="store_true", help="leave out what needs tests to run")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a goal is missed")
+    parser.add_argument("--tests", metavar="REV", help="show where each test of a revision went")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree; this one by default")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the options say; return the exit status."""
+    options = _options(arguments)
+    if options.tests:
+        return _print_tests(options.root, options.tests)
+    if options.check:
+        return _check(options.root)
+    _print_table(options)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
