@@ -2,22 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from everstep_common.bounds import Name
+from everstep_common.stamp import Stamp as Stamp
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """When something happened, on the clocks of the node that saw it (nanoseconds)."""
-
-    boot_id: Annotated[str, Name(r"[^\0]{1,64}", "the id of a boot")]
-    boot_ns: int
-    wall_ns: int
 
 
 StampClock = Callable[[], Stamp]

@@ -15,6 +15,7 @@ from everstep_agent.vault.forecast import Forecast
 from everstep_agent.vault.rows import write
 from everstep_common import job_limits
 from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Attach, Join, Storage
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2
@@ -40,7 +41,7 @@ class JobFacts:
     # Stop was ordered up to this generation, and answered up to that one.
     stop_ordered: int = 0
     stopped: int = 0
-    phases: tuple[int, ...] = ()
+    phases: tuple[Phase, ...] = ()
     free_port: int = 0
     launcher: ProcessIdentity | None = None
     processes: tuple[ProcessIdentity, ...] = ()

@@ -6,6 +6,7 @@ from everstep_agent.jobs.phases import PhaseCount
 from everstep_agent.jobs.pid_namespaces import named_processes, number_for
 from everstep_agent.jobs.processes import ProcessIdentity, alive
 from everstep_agent.jobs.records import phase_record
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Started
 from everstep_proto.generated import fleet_pb2
 
@@ -31,7 +32,7 @@ class LocalProcesses:
             numbers = [named.pid for named in message.processes[: plan.processes]]
             for process in named_processes(numbers, facts.launcher, facts.uid):
                 self.watch(process)
-        self.reach(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
+        self.reach(Phase.STARTED, None, message.at_boot_ns)
 
     def watch(self, process: ProcessIdentity) -> None:
         """Count a process among those that must be dead before the generation is."""
@@ -39,7 +40,7 @@ class LocalProcesses:
             self._facts.processes = (*filter(alive, self._facts.processes), process)
             self._desk.store.save(self._facts)
 
-    def reach(self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int) -> None:
+    def reach(self, phase: Phase, rank: int | None, at_boot_ns: int) -> None:
         """A rank (None: all of them) reached a phase; told once all local ranks have."""
         reached_ns = self._phases.reach(phase, rank, min(at_boot_ns, self._desk.boot_ns()))
         if reached_ns is None:

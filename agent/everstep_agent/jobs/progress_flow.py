@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.progress import ProgressCombiner
 from everstep_agent.outlet import Outlet
+from everstep_common.reports import StepsCompleted
 from everstep_common.trainer_messages import Progress
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 INTERVAL_S = 0.2
 
@@ -72,8 +74,7 @@ class ProgressFlow:
         self._timer = None
         self._next_s = asyncio.get_running_loop().time() + INTERVAL_S
         for run in self._combiner.take():
-            body = fleet_pb2.Progress(
-                job=self._job,
+            report = StepsCompleted(
                 generation=self._generation,
                 first_step=run.first_step,
                 end_boot_ns=run.end_boot_ns,
@@ -82,7 +83,7 @@ class ProgressFlow:
                 snapshots_skipped=max(self._skipped.values(), default=0),
                 of_job=self._of_job,
             )
-            self._outlet.record(fleet_pb2.Record(progress=body))
+            self._outlet.record(record_of(report, self._job))
             settled, self._settled = self._settled, None
             if settled:
                 settled(self._generation)

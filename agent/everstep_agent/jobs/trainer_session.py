@@ -18,6 +18,7 @@ from everstep_agent.vault.restoring.search import RestoreError
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 from everstep_common.job_limits import range_problem
+from everstep_common.reports import Phase
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class TrainerSession:
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
         await self._connection.send(messages.Attached(job.desk.site.node, step))
-        job.processes.reach(fleet_pb2.PHASE_ATTACHED, rank, job.desk.boot_ns())
+        job.processes.reach(Phase.ATTACHED, rank, job.desk.boot_ns())
         try:
             while True:
                 await self._serve_next()
@@ -159,7 +160,7 @@ class TrainerSession:
     def _ready(self, message: messages.Ready) -> None:
         if not self._slots.over():
             rank = self._owner.rank
-            self._job.processes.reach(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+            self._job.processes.reach(Phase.RESTORED, rank, message.at_boot_ns)
 
     def _rollback(self, message: messages.Rollback) -> None:
         if message.skip is not None and (problem := _skip_problem(message.skip)):

@@ -11,7 +11,7 @@ from everstep_common.bounds import Integer, Items
 from everstep_common.reports import quantities as q
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class DataRange:
     """Batches of the job's data, by their numbers; both ends belong to it."""
 
@@ -22,13 +22,16 @@ class DataRange:
         """Say what is wrong with it."""
         if self.first <= self.last:
             return []
-        return [f"batches {self.first} to {self.last} are no range: name the first one first"]
+        return [f"data {self.first} to {self.last} is no range: name its first batch first"]
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}" if self.first < self.last else f"{self.first}"
 
 
 DataRanges = Annotated[tuple[DataRange, ...], Items(q.RANGES_MAX)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Storage:
     """Where and how often the state is brought to storage: a folder or ``s3://bucket/prefix``."""
 
@@ -40,7 +43,7 @@ class Storage:
     keep: Annotated[int, Integer(2, 10_000, option="--persist-keep")] = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoredStep:
     """A whole step in a job's storage folder: every rank's file, and a manifest of them all."""
 
@@ -52,6 +55,11 @@ class StoredStep:
     size_bytes: q.SizeBytes
     # Data that the job had left out by then, in order and apart.
     skipped: DataRanges = ()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Return what the state is called: its generation and its step."""
+        return (self.generation, self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +106,7 @@ class LauncherJoined(JobRequest):
     """A launcher asks to take part in a job, with what its agent adds of itself."""
 
     # SHA-256 of the job's token, and user of the launcher by the credentials of its socket.
-    token_sha256: q.Sha256
+    token_sha256: q.TokenHash
     uid: q.Uid
     # Where `latest` in the storage folder points to, and the newest generation that it has seen.
     latest: StoredStep | None = None
@@ -130,7 +138,7 @@ class PhaseReached:
 
     generation: q.Generation
     phase: Phase
-    at_boot_ns: q.BootNs
+    at_boot_ns: q.BootNs = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +150,9 @@ class RankExited:
     # Meaningful when signal is 0.
     exit_code: q.ExitCode
     signal: q.Signal
-    at_boot_ns: q.BootNs
     # Last line of its standard error.
     last_line: q.Line
+    at_boot_ns: q.BootNs = 0
     # What `everstep_common.failures` makes of its end, and its last exception in one line.
     kind: q.Word = ""
     exception: q.Line = ""
@@ -163,7 +171,7 @@ class RollbackAsked:
     rank: q.Rank
     step: q.Step
     reason: q.Line
-    at_boot_ns: q.BootNs
+    at_boot_ns: q.BootNs = 0
     # Data that is left out from then on.
     skip: DataRange | None = None
 
@@ -197,7 +205,7 @@ class GenerationStopped:
     generation: q.Generation
     # A TCP port that is free now, for the rendezvous of the next generation.
     free_port: q.Port
-    at_boot_ns: q.BootNs
+    at_boot_ns: q.BootNs = 0
     # Killed, but held in the kernel by a device or a file system: nobody waits for these.
     abandoned: q.Pids = ()
 
@@ -207,7 +215,7 @@ class GenerationFinished:
     """All ranks of the node ended with exit code 0."""
 
     generation: q.Generation
-    at_boot_ns: q.BootNs
+    at_boot_ns: q.BootNs = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

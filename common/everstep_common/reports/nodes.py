@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from everstep_common.clock import Stamp
 from everstep_common.findings import Finding, FindingKey
 from everstep_common.reports import quantities as q
+from everstep_common.stamp import Stamp
 
 
 @dataclass(frozen=True, slots=True)
 class FindingRaised:
-    """A finding began or changed; ``since`` is when its condition began."""
+    """A finding began or changed."""
 
     finding: Finding
-    since: Stamp
+    # When its condition began; None: when it was reported.
+    since: Stamp | None = None
 
 
 @dataclass(frozen=True, slots=True)

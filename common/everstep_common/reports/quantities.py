@@ -46,7 +46,7 @@ Evidence = Annotated[str, Text(4096)]
 # What is opened or compared, and so never cut.
 Path = Annotated[str, Name(r"[^\0]{1,4096}", "a path of 1 to 4096 characters")]
 Key = Annotated[str, Name(r"[^\0]{1,4096}", "an id of 1 to 4096 characters")]
-Sha256 = Annotated[str, Name(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal digits")]
+TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", "the hash of a token")]
 Hash = Annotated[str, Digest(64)]
 # Processes that a node holds in its kernel; more of them explain nothing more.
 Pids = Annotated[tuple[Pid, ...], Items(64)]

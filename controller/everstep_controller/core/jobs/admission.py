@@ -1,7 +1,8 @@
 """Admission: which launchers take part in a job, and what a new job begins with."""
 
+from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
@@ -11,12 +12,13 @@ from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
 
 
-def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
+def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     """Let a launcher take part in a job, or refuse it."""
+    report = event.report
     state, node = turn.state, event.origin.node
     job = state.jobs.get(event.job)
-    if job is not None and identity.is_over(job, event.job_id):
-        identity.tell_late_launcher(turn, job, node, event.job_id)
+    if job is not None and identity.is_over(job, report.job_id):
+        identity.tell_late_launcher(turn, job, node, report.job_id)
         return
     if job is not None and _left_behind(job, event):
         ending.end_replaced(turn, job)
@@ -34,10 +36,10 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         return
     if job.state is JobState.FORMING and not job.members:
         _begin_from(turn, job, event)
-    current = node in job.members and event.running_generation == job.generation
-    stale_generation = 0 if current else event.running_generation
+    current = node in job.members and report.running_generation == job.generation
+    stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
-    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation, kept)
+    job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
     node_jobs.note_offer(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
@@ -59,33 +61,35 @@ def _counts_on(job: JobRecord, node: str) -> bool:
     return job.state in ACTIVE and node in job.phases and node not in job.finished
 
 
-def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
+def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether all launchers of a job are gone, and its user begins it anew in some way."""
-    if job.launchers or event.running_generation or not identity.same_owner(job, event):
+    report = event.report
+    if job.launchers or report.running_generation or not identity.same_owner(job, event):
         return False
     if job.closing and not job.done and job.state is not JobState.ENDED:
         return True  # or it would end with the other one, whose last step memory has anyway
     if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
         return False
     # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
-    fresh = event.fresh or (job.fresh and not job.start_reason)
-    otherwise = event.storage != job.storage or _wishes(event) != _wishes(job)
-    otherwise = otherwise or event.program != job.program
-    return fresh or otherwise or _limits(event) != _limits(job)
+    fresh = report.fresh or (job.fresh and not job.start_reason)
+    otherwise = report.storage != job.storage or _wishes(event.report) != _wishes(job)
+    otherwise = otherwise or report.program != job.program
+    return fresh or otherwise or _limits(event.report) != _limits(job)
 
 
-def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
+def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | None) -> JobRecord:
+    report = event.report
     job = JobRecord(
         name=event.job,
-        uid=event.uid,
-        token_sha256=event.token_sha256,
-        nodes_min=event.nodes_min,
-        nodes_max=event.nodes_max,
-        processes_per_node=event.processes_per_node,
-        reform=event.reform,
-        restarts_max=event.restarts_max,
-        replica_nodes=event.replica_nodes,
-        program=event.program,
+        uid=report.uid,
+        token_sha256=report.token_sha256,
+        nodes_min=report.nodes_min,
+        nodes_max=report.nodes_max,
+        processes_per_node=report.processes_per_node,
+        reform=report.reform,
+        restarts_max=report.restarts_max,
+        replica_nodes=report.replica_nodes,
+        program=report.program,
         created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
@@ -93,50 +97,52 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
         ends_before=identity.ends_before(ended),
         # Generations of a name never repeat, so what an old job left behind stays fenced off.
         generation=ended.generation if ended else 0,
-        storage=event.storage,
-        snapshot_every_min=event.snapshot_every_min,
-        snapshot_every_max=event.snapshot_every_max,
+        storage=report.storage,
+        snapshot_every_min=report.snapshot_every_min,
+        snapshot_every_max=report.snapshot_every_max,
     )
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {report.uid}")
     # The name is in use again: what was to be forgotten under it is forgotten now.
     turn.drop_timer(f"forget/{job.name}")
     if ended is not None:
         identity.take_over_state(turn, job, ended)
-    membership.adopt_generation(turn, job, event.running_generation)
-    if event.running_generation:  # it runs on, and this controller has not heard of it
-        job.skipped = list(event.skipped)
+    membership.adopt_generation(turn, job, report.running_generation)
+    if report.running_generation:  # it runs on, and this controller has not heard of it
+        job.skipped = list(report.skipped)
     job.ledger.enter(turn.now_ns, "init.queue")
     turn.state.jobs[event.job] = job
     return job
 
 
-def _begin_from(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
+def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
     """Find out what a job that has not started yet begins with."""
-    if event.fresh and not event.running_generation and not job.fresh:
+    report = event.report
+    if report.fresh and not report.running_generation and not job.fresh:
         identity.begin_anew(turn, job)
-    identity.storage_seen(job, event.latest)
-    job.generation = max(job.generation, event.stored_generation)
+    identity.storage_seen(job, report.latest)
+    job.generation = max(job.generation, report.stored_generation)
 
 
-def _refusal(job: JobRecord, event: LauncherJoined) -> str:
-    if event.uid != job.uid:
+def _refusal(job: JobRecord, event: Reported[LauncherJoined]) -> str:
+    report = event.report
+    if report.uid != job.uid:
         return f"job {job.name} belongs to another user; choose another --job name"
-    if event.token_sha256 != job.token_sha256:
+    if report.token_sha256 != job.token_sha256:
         return (
             f"wrong token for job {job.name}: start every launcher with the same "
             "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
         )
-    if event.storage != job.storage:
+    if report.storage != job.storage:
         return (
             f"job {job.name} is brought to storage otherwise: start every launcher with the same "
             "--persist options"
         )
-    if event.program and job.program and event.program != job.program:
+    if report.program and job.program and report.program != job.program:
         return (
-            f"job {job.name} runs {job.program}, and this is {event.program}: choose another --job "
-            "name for another job"
+            f"job {job.name} runs {job.program}, and this is {report.program}: "
+            "choose another --job name for another job"
         )
-    if _wishes(event) != _wishes(job):
+    if _wishes(event.report) != _wishes(job):
         return (
             f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
             f"--nproc-per-node {job.processes_per_node}{_replicas(job)}: start every launcher with "

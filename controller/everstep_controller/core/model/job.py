@@ -3,19 +3,11 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from everstep_common.reports import DataRange, LauncherJoined, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.events import Reported
 from everstep_controller.core.model.deaths import Death, Judgement
-from everstep_controller.core.model.facts import Phase
-from everstep_controller.core.model.lineage import (
-    BranchPoint,
-    DataRange,
-    Past,
-    ShardSource,
-    StepKey,
-    Storage,
-    StoredStep,
-)
+from everstep_controller.core.model.lineage import BranchPoint, Past, ShardSource, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
 
@@ -176,7 +168,7 @@ class JobRecord:
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
     # By their nodes, launchers that have come while it ends, and begin the next job of the name.
-    successors: dict[str, LauncherJoined] = field(default_factory=dict)
+    successors: dict[str, Reported[LauncherJoined]] = field(default_factory=dict)
     # All its ranks ended well; it only waits for its last step to be in storage.
     done: bool = False
     # Tells it from the jobs of its name before and after it; and how those before have ended.

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StepKey, StoredStep
+from everstep_common.reports import StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.copy_index import StepCopies

@@ -7,7 +7,8 @@ let others have their turn in between.
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from everstep_controller.core.model.lineage import StepKey, StoredStep
+from everstep_common.reports import StoredStep
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.choosing import Pick, missing, pick, readable
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.copy_index import StepCopies
