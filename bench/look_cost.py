@@ -15,12 +15,13 @@ from pathlib import Path
 from processes import children_cpu_s
 
 from everstep_agent.config import AgentConfig
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings
 from everstep_agent.node_watch import NodeWatch, no_memory
 from everstep_agent.source import Source
 from everstep_common.clock import Stamp
 from everstep_common.config import load
+from everstep_common.judging.book import FindingBook
 
 _FIRST_LOOKS = 6
 # Sources that read more in every fifth or thirtieth look do so in every block.
@@ -70,7 +71,7 @@ async def block(source: Source, findings: Findings, clock: Clock, looks: int) ->
 async def measure(config: AgentConfig, blocks: int) -> list[dict[str, object]]:
     """Measure one source after another."""
     clock = Clock()
-    findings = Findings(FindingBook(), lambda _: None, lambda _: None, clock)
+    findings = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, clock)
     node = NodeWatch(config, findings, no_memory(), clock)
     measured: list[dict[str, object]] = []
     try:

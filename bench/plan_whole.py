@@ -24,11 +24,11 @@ from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.messages import Report
+from everstep_controller.core.vault.replication import replica_targets
 from everstep_controller.core.vault.sourcing import sources
 from everstep_controller.cycle_collector import look_seldom
 from everstep_controller.journal.codec import encode, encode_actions
-from everstep_controller.replica_ring import replica_targets
-from everstep_controller.vault_messages import Report
 from everstep_controller.vault_service import VaultService
 
 # One spare a rack of 32 nodes, and so many racks that 2,048 nodes take part.

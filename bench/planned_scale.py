@@ -11,7 +11,7 @@ from scale_fleet import Bench
 from table import Row, arguments, row, show
 
 from everstep_common import reports
-from everstep_common.findings import Finding, Severity
+from everstep_common.judging.findings import Finding, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.planned import restarts

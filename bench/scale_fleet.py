@@ -10,9 +10,9 @@ from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.messages import Directive
 from everstep_controller.journal.codec import encode, kind_of
 from everstep_controller.journal.store import StoredEvent
-from everstep_controller.vault_messages import Directive
 
 JOB = "train"
 RANKS_PER_NODE = 8

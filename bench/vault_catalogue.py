@@ -28,9 +28,9 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
 from everstep_controller.core.vault.sourcing import sources
-from everstep_controller.vault_messages import Directive
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 
@@ -175,7 +175,7 @@ def commit_rows(bench: Bench, repeats: int, together: int) -> Iterator[Row]:
 
 def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     """Yield what single questions cost over all copies."""
-    catalogue, job = bench.service._vaults[JOB].catalogue, bench.job
+    catalogue, job = bench.service._jobs[JOB].snapshots.holdings.catalogue, bench.job
     world = job.world_size
     layouts = catalogue.layouts(1, world)
     copies = list(catalogue.copies())

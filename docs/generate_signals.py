@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from everstep_agent.detectors.condition import SECOND_NS, Condition
 from everstep_agent.detectors.conditions import GROUPS
+from everstep_common.judging.condition import SECOND_NS, Condition
 
 REFERENCE = Path(__file__).with_name("signals.md")
 

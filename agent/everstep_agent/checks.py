@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from everstep_agent.detectors.judgement import Faulty, Look
 from everstep_agent.orders import CheckResult
-from everstep_common.findings import Finding
+from everstep_agent.source import ProbeResult
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Faulty
 
 _TOLD = 5
 
 
 async def run_check(
-    look: Callable[[], Awaitable[Sequence[Look]]],
+    look: Callable[[], Awaitable[Sequence[ProbeResult]]],
     open_fatal: Callable[[], Sequence[Finding]],
     deadline_s: float,
 ) -> CheckResult:
@@ -29,7 +30,7 @@ async def run_check(
     return judge_check(looks, open_fatal())
 
 
-def judge_check(looks: Sequence[Look], open_fatal: Sequence[Finding]) -> CheckResult:
+def judge_check(looks: Sequence[ProbeResult], open_fatal: Sequence[Finding]) -> CheckResult:
     """Judge one look at everything."""
     unread = [f"probe {one.probe}: {one.trouble}" for one in looks if one.trouble]
     denied = [f"probe {one.probe}: {one.denied}" for one in looks if one.denied]

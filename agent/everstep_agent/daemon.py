@@ -13,7 +13,7 @@ from everstep_agent.config import AgentConfig
 from everstep_agent.cycle_collector import look_at_all
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
@@ -29,6 +29,7 @@ from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.ticks import tick
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
+from everstep_common.judging.book import FindingBook
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
 from everstep_proto.generated import fleet_pb2
@@ -78,9 +79,8 @@ class Daemon:
         self._stamp = stamp
         self._store, remembered = open_store(config.state_folder, config.disk_deadline_s)
         self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
-        book = FindingBook(
-            load_findings(remembered.notes.get("findings", "[]")), config.signals.modes
-        )
+        open_before = load_findings(remembered.notes.get("findings", "[]"))
+        book = FindingBook(CONDITIONS, open_before, config.signals.modes)
         self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
         memory = Memory(remembered.notes, lambda key, value: self._store.note(key, value))
         self._node = NodeWatch(config, self._findings, memory, stamp)
@@ -206,7 +206,7 @@ class Daemon:
 
     async def _check(self) -> CheckResult:
         return await run_check(
-            self._node.watch.look, self._findings.book.fatal, self._config.check_deadline_s
+            self._node.watch.look, self._findings.book.fatal_findings, self._config.check_deadline_s
         )
 
     async def _watch_itself(self) -> None:

@@ -14,7 +14,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
     Xid74Row,
 )
 from everstep_agent.detectors.kernel.xid_table import XidRow, XidTable
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
 
 FOLDER = Path(__file__).parent / "tables"
 

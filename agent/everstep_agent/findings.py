@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment, OpenFinding
 from everstep_common.clock import Stamp, StampClock
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.findings import Finding
+from everstep_common.judging.book import BookEntry, FindingBook
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 from everstep_common.reports import FindingCleared, FindingRaised
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
@@ -27,7 +27,7 @@ class _Stored:
     last: Stamp | None = None
 
 
-def load_findings(text: str) -> tuple[OpenFinding, ...]:
+def load_findings(text: str) -> tuple[BookEntry, ...]:
     """Return what ``dump_findings`` wrote; nothing, and a log line, when it cannot be read."""
     try:
         stored = from_json(tuple[_Stored, ...], json.loads(text), "findings")
@@ -38,7 +38,7 @@ def load_findings(text: str) -> tuple[OpenFinding, ...]:
     if unknown:
         logger.warning("this version does not know the conditions %s", ", ".join(unknown))
     return tuple(
-        OpenFinding(entry.finding, entry.since, entry.last) for entry in stored if _is_known(entry)
+        BookEntry(entry.finding, entry.since, entry.last) for entry in stored if _is_known(entry)
     )
 
 
@@ -46,12 +46,12 @@ def _is_known(entry: _Stored) -> bool:
     return entry.finding.condition in CONDITIONS
 
 
-def dump_findings(findings: Iterable[OpenFinding]) -> str:
+def dump_findings(findings: Iterable[BookEntry]) -> str:
     """Return open findings as text."""
     return json.dumps([_to_json(known) for known in findings])
 
 
-def _to_json(known: OpenFinding) -> object:
+def _to_json(known: BookEntry) -> object:
     last = known.last or known.since
     return to_json(_Stored(known.finding, _stamp(known.since), _stamp(last)))
 
@@ -77,7 +77,7 @@ class Findings:
 
     def report(self, judgements: Iterable[Judgement]) -> None:
         """Enter one poll's judgements and tell the controller what changed."""
-        changes = self.book.take(judgements, self._stamp())
+        changes = self.book.enter_judgements(judgements, self._stamp())
         for known in changes.raised:
             finding = known.finding
             logger.warning(

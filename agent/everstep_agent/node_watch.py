@@ -179,7 +179,7 @@ class NodeWatch:
         source.now = self._stamp
         source.on_position = self._keep_position
         source.on_history = lambda seen: self._memory.keep("xids", dump_xids(seen))
-        source.quiet = lambda: book.quiet(self._stamp())
+        source.quiet = lambda: book.judge_quiet_events(self._stamp())
         source.open_findings = lambda: book.open_findings
         source.ask_gpus = FreshGpus(lambda: self.watch.look({"gpu"}), self.view).read
         # Also where it begins: killed before it remembers the first line, the agent reads it again.

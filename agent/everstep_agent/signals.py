@@ -13,7 +13,7 @@ from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
 from everstep_agent.detectors.links.ethernet import EthernetLimits
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.limits import LinkLimits
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_common.setting import setting
 
 

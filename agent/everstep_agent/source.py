@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.probes.worker import ProbeWorker
+from everstep_common.judging.judgement import Judgement
 
 Look = Callable[[], Awaitable[Sequence[Judgement]]]
 # Called on the event loop with what asks for a look at once; returns what ends the listening.
@@ -37,3 +37,14 @@ class Source:
     listen: Listen = _never
     told: Callable[[], None] = _nobody
     workers: tuple[ProbeWorker, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What came of one look at one source."""
+
+    probe: str
+    judgements: tuple[Judgement, ...] = ()
+    # Why it could not be read, and why it never will be with the rights that the agent was given.
+    trouble: str = ""
+    denied: str = ""

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from everstep_agent.detectors.agent import judge_probe
-from everstep_agent.detectors.judgement import Judgement, Look
 from everstep_agent.findings import Findings
 from everstep_agent.probes.read_thread import SharedThread
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
+from everstep_agent.source import ProbeResult, Source
 from everstep_agent.sources.threaded import ThreadedLook
 from everstep_agent.ticks import next_tick
+from everstep_common.judging.judgement import Judgement
 
 # Before a look that somebody asked for: one look takes what comes in a burst.
 _STORM_PAUSE_S = 0.02
@@ -35,7 +35,7 @@ class Watch:
             for source in self.sources:
                 group.create_task(self._repeat(source), name=f"probe-{source.name}")
 
-    async def look(self, groups: Collection[str] = ()) -> Sequence[Look]:
+    async def look(self, groups: Collection[str] = ()) -> Sequence[ProbeResult]:
         """Look once, out of turn, at everything or at the sources of these groups."""
         chosen = [one for one in self.sources if not groups or one.group in groups]
         return await asyncio.gather(*(self._once(source) for source in chosen))
@@ -58,7 +58,7 @@ class Watch:
         finally:
             stop()
 
-    async def _once(self, source: Source) -> Look:
+    async def _once(self, source: Source) -> ProbeResult:
         judgements: Sequence[Judgement] = ()
         failure = hang = denied = ""
         async with self._turns[source.name]:
@@ -72,7 +72,7 @@ class Watch:
                 failure = str(error) or type(error).__name__
             self._findings.report([*judgements, *judge_probe(source.name, failure or denied, hang)])
             source.told()
-        return Look(source.name, tuple(judgements), hang or failure, denied)
+        return ProbeResult(source.name, tuple(judgements), hang or failure, denied)
 
 
 def _quick(source: Source) -> Sequence[ProbeWorker]:

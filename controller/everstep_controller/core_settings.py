@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_common.config import setting
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core.model.settings import Settings
 
 _S = 1_000_000_000

@@ -11,15 +11,15 @@ from everstep_common.version import VERSION
 from everstep_controller.api import from_agent, names, to_agent, vault_reports
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.vault.messages import Report
+from everstep_controller.core.vault.replication import watched_peers
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages
-from everstep_controller.progress import Steps
-from everstep_controller.replica_ring import watched_peers
 from everstep_controller.runtime import Runtime
-from everstep_controller.samples import SampleError, SampleRing
-from everstep_controller.vault_messages import Report
+from everstep_controller.samples import PackedSamples, SampleError, SampleRing
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
@@ -68,7 +68,8 @@ class Fleet:
         event = from_agent.node_connected(hello)
         _check_identity(event.node, identity)
         session = self._sessions.open(event.node, event.outbox)
-        session.clock.hello(event.boot_id, hello.stamp.boot_ns, self._runtime.now_ns())
+        session.opened_ns = self._runtime.now_ns()
+        session.clock.enter_hello(from_wire(Stamp, hello.stamp), session.opened_ns)
         self._intake.flush_node(event.node)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, [job.job for job in event.jobs])
@@ -180,7 +181,7 @@ class Fleet:
         reported = from_agent.reported(record, context)
         if not self._intake.is_new(origin):
             return
-        if isinstance(reported, Steps):
+        if isinstance(reported, ReportedSteps):
             self._intake.take_steps(reported, now_ns)
         else:
             self._intake.take_event(origin, reported)
@@ -196,8 +197,12 @@ class Fleet:
         self._intake.reject(origin, rejection, self._runtime.now_ns())
 
     def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        batch, now_ns = message.samples, self._runtime.now_ns()
+        first = from_wire(Stamp, batch.first)
+        first_ns = session.clock.to_controller_ns(first.boot_id, first.boot_ns, now_ns)
+        packed = PackedSamples(batch.schema, batch.rows, first_ns, batch.interval_ns)
         try:
-            self._samples.take(session.node, message.samples.schema, message.samples.rows)
+            self._samples.add_batch(session.node, packed, now_ns)
         except SampleError as error:
             raise WireError(str(error)) from error
 
@@ -235,7 +240,7 @@ class Fleet:
         if reply.sent_ns in session.asked_ns:
             session.asked_ns.discard(reply.sent_ns)
             now_ns = self._runtime.now_ns()
-            session.clock.reply(stamp.boot_id, stamp.boot_ns, reply.sent_ns, now_ns)
+            session.clock.enter_reply(stamp, reply.sent_ns, now_ns)
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         peer = names.name(message.peer.peer, "peer")

@@ -7,10 +7,14 @@ from typing import Protocol
 
 from everstep_controller.acks import OutboxAcks
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected
+from everstep_controller.core.jobs.progress_rows import (
+    ProgressRow,
+    ProgressRows,
+    ReportedSteps,
+)
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.journal.store import Mark
-from everstep_controller.progress import Progress, Row, Steps
 from everstep_controller.rejections import Rejection, Rejections
 
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
@@ -47,7 +51,7 @@ class Intake:
     def __init__(
         self,
         runtime: Submitting,
-        progress: Progress,
+        progress: ProgressRows,
         agents: Acknowledging,
         journaled: dict[str, int],
     ) -> None:
@@ -76,7 +80,7 @@ class Intake:
         self.flush_node(origin.node)
         self._submit(event, [origin])
 
-    def take_steps(self, steps: Steps, now_ns: int) -> None:
+    def take_steps(self, steps: ReportedSteps, now_ns: int) -> None:
         """Merge a record's progress."""
         self._write(self._progress.add(steps, now_ns))
 
@@ -113,7 +117,7 @@ class Intake:
     def _outbox(self, outbox: str) -> OutboxAcks:
         return self._acks.setdefault(outbox, OutboxAcks())
 
-    def _write(self, rows: Sequence[Row]) -> None:
+    def _write(self, rows: Sequence[ProgressRow]) -> None:
         for row in rows:
             if row.empty:
                 self._release(row.event.origins)

@@ -13,14 +13,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from everstep_common.version import VERSION
+from everstep_controller.core.accounting.ettr import failure_count
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
+from everstep_controller.core.vault.messages import Standbys
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_controller.standby_metrics import standby_metrics
-from everstep_controller.vault_messages import Standbys
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
@@ -158,7 +159,12 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
         for job in running:
             family.add_metric([job.name], value(job))
         yield family
-    incidents = CounterMetricFamily("everstep_job_incidents", "Incidents of a job.", labels=["job"])
+    incidents = CounterMetricFamily(
+        "everstep_job_incidents", "Incidents of a job, planned work among them.", labels=["job"]
+    )
+    failures = CounterMetricFamily(
+        "everstep_job_failures", "Incidents of a job that nobody planned.", labels=["job"]
+    )
     skipped = CounterMetricFamily(
         "everstep_job_snapshots_skipped",
         "Snapshots that were skipped because no slot was free, since the generation began.",
@@ -169,10 +175,11 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
     )
     for job in running:
         incidents.add_metric([job.name], len(job.incidents))
+        failures.add_metric([job.name], failure_count(one.cause for one in job.incidents))
         skipped.add_metric([job.name], job.snapshots_skipped)
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
-    yield from (incidents, skipped, time_s)
+    yield from (incidents, failures, skipped, time_s)
 
 
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (

@@ -20,12 +20,12 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.sourcing import Sources, sources
 from everstep_controller.drivers.isolator import Isolator
 from everstep_controller.fold import Turn
 from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
-from everstep_controller.vault_messages import Directive
 from everstep_controller.vault_service import VaultService, transfer_key
 
 

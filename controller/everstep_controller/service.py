@@ -20,7 +20,7 @@ from everstep_controller.core.events import (
     SettingsApplied,
     TimerDue,
 )
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
 from everstep_controller.fleet import Fleet, FleetParts
@@ -31,7 +31,6 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
 from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
-from everstep_controller.progress import Members, Progress
 from everstep_controller.runtime import Journaling, Runtime
 from everstep_controller.samples import SampleRing
 from everstep_controller.schedule import Chores, make_scheduler
@@ -76,7 +75,9 @@ class Controller:
         isolators = (BuiltInIsolator(), *options.isolators)
         hands = Hands(sessions, self._timers, isolators, vault)
         self._outward = Outward(self._state, secret, hands)
-        progress = Progress(self._members, vault.recoverable_step)
+        progress = ProgressRows(
+            lambda job: reporters(self._fold.state, job), vault.recoverable_step
+        )
         self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
         samples, kernel = SampleRing(config.samples_window), KernelMessages()
         self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples, kernel))
@@ -132,16 +133,6 @@ class Controller:
 
     def _state(self) -> State:
         return self._fold.state
-
-    def _members(self, job: str) -> Members | None:
-        record = self._state().jobs.get(job)
-        if record is None:
-            return None
-        nodes = self._state().nodes
-        # One that is away tells nothing now, and one that has finished nothing more.
-        telling = (n for n in record.members if nodes[n].connected and n not in record.finished)
-        running = record.state is JobState.RUNNING
-        return Members(record.generation, tuple(telling), running)
 
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""

@@ -9,11 +9,11 @@ from everstep_controller.api import snapshots_to_admin
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.messages import Standbys
 from everstep_controller.core.vault.snapshot_numbers import View, snapshot_numbers
 from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.runtime import Runtime
-from everstep_controller.vault_messages import Standbys
 from everstep_proto.generated import admin_pb2
 
 # An agent drops memory at once; whoever waits longer is told which nodes are still to answer.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from everstep_controller.vault_messages import Standbys
+from everstep_controller.core.vault.messages import Standbys
 
 
 def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Iterator[Metric]:

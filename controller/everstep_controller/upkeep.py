@@ -75,7 +75,10 @@ class Upkeep:
     async def roll_up_ledgers(self) -> None:
         """Keep the totals of every job's ledger."""
         now_ns = self._runtime.now_ns()
-        totals = {name: job.ledger.totals(now_ns) for name, job in self._runtime.state.jobs.items()}
+        totals = {
+            name: {category.value: ns for category, ns in job.ledger.totals(now_ns).items()}
+            for name, job in self._runtime.state.jobs.items()
+        }
 
         def save(store: JournalStore) -> None:
             for job, amounts in totals.items():

@@ -1,110 +1,150 @@
-"""What the vaults of the fleet hold, and what they shall do: one catalogue per job."""
+"""The vault service: feeds the core what agents tell of their vaults, and sends what it decides."""
 
 import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from everstep_common.lessons import Lesson
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.events import KeeperChosen, RecoveryStepChosen
+from everstep_controller.core.events import Event
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.directing import JobSnapshots
+from everstep_controller.core.vault.messages import Directive, Report, Standbys
+from everstep_controller.core.vault.news import Message, VaultNews
 from everstep_controller.core.vault.snapshot_numbers import View, age_ns, snapshot_numbers
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
-from everstep_controller.job_vault import JobVault
+from everstep_controller.core.vault.spares import reachable, spares_of
 from everstep_controller.lessons import Lessons
-from everstep_controller.prefetching import question, reachable
-from everstep_controller.spares import spares_of
-from everstep_controller.vault_messages import Report, Standbys
-from everstep_controller.vault_news import Before, VaultNews, VaultPort
 
 # Directing all members of a large job on each report would cost too much.
 _REFRESH_S_PER_MEMBER = 0.0005
 _REFRESH_S_MAX = 0.25
+# A row of progress stands for a second: what none has told after two, none will tell soon.
+_UNTOLD_S = 2.0
+
+
+class VaultPort(Protocol):
+    """How the service reaches nodes, core, people and time."""
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        """Send a directive; return whether the node is connected."""
+        ...
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        """Tell a node what ranks of a job load; return whether it is connected."""
+        ...
+
+    def post(self, event: Event) -> None:
+        """Journal an event and hand it to the core."""
+        ...
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """Tell people."""
+        ...
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """Call back after a while."""
+        ...
+
+    def now_ns(self) -> int:
+        """Return the time on the controller's timeline."""
+        ...
+
+
+@dataclass(slots=True)
+class _Job:
+    """What the core knows of one job's snapshots, and what went out of it."""
+
+    snapshots: JobSnapshots
+    news: VaultNews = field(default_factory=VaultNews)
+    # By node, the directive that it has.
+    sent: dict[str, Directive] = field(default_factory=dict)
+    # A decision is due soon.
+    refresh_waits: bool = False
+    # Somebody looks soon whether the core knows what is recoverable.
+    telling: bool = False
 
 
 class VaultService:
-    """Keeps the catalogues, directs the vaults, and chooses the step that a job goes back to."""
+    """Keeps what nodes told of each job, directs the vaults, and answers for a recovery's step."""
 
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
         self._port = port
-        self._news = VaultNews(state, port)
         self._lessons = Lessons(port.teach)
-        self._vaults: dict[str, JobVault] = {}
+        self._jobs: dict[str, _Job] = {}
 
     def held(self, job: str, node: str) -> Mapping[bytes, Copy]:
         """Return what a node's last report of a job was, by the names of the copies."""
-        vault = self._vaults.get(job)
-        return {} if vault is None else vault.catalogue.held(node)
+        known = self._jobs.get(job)
+        return {} if known is None else known.snapshots.holdings.catalogue.held(node)
 
     def report(self, job: str, node: str, report: Report) -> None:
         """Take what a node says of a job."""
-        vault = self._vault(job)
-        vault.take(node, report)
+        snapshots = self._job(job).snapshots
+        snapshots.record_report(node, report)
         self._lessons.heard(job, report.lesson)
-        if not vault.holders and job not in self._state().jobs:
-            del self._vaults[job]
+        if not snapshots.holdings.holders and job not in self._state().jobs:
+            del self._jobs[job]
             return
-        self._refresh_soon(job)
-        self._try_choice(job)
+        self._follow(job)
 
     def connected(self, node: str, jobs: Iterable[str]) -> None:
         """A stream opened: jobs that its agent does not know have no copies there."""
-        known = set(jobs)
+        told = set(jobs)
         self._lessons.connected(node)
-        for job, vault in self._vaults.items():
-            vault.sent.pop(node, None)
-            if job not in known:
+        for job, known in self._jobs.items():
+            known.sent.pop(node, None)
+            if job not in told:
                 record = self._state().jobs.get(job)
-                vault.catalogue.replace(node, (), record.generation if record else 0)
-                vault.holders.discard(node)
-                vault.stand_by(node, None)
-            self._refresh_soon(job)
-            self._try_choice(job)
+                known.snapshots.holdings.clear(node, record.generation if record else 0)
+            self._follow(job)
 
     def look_at(self, node: str) -> None:
         """A node fell silent, or is heard again: a spare may have something to fetch."""
-        for job, vault in self._vaults.items():
-            if node in vault.members:
+        for job, known in self._jobs.items():
+            if node in known.snapshots.generation.members:
                 self._refresh_soon(job)
 
     def forget_node(self, node: str) -> None:
         """A node is lost: nothing that it holds can be reached."""
-        for job, vault in self._vaults.items():
-            vault.forget(node)
-            self._refresh_soon(job)
-            self._try_choice(job)
+        for job, known in self._jobs.items():
+            known.snapshots.holdings.forget(node)
+            self._follow(job)
 
     def choose(self, action: ChooseRecoveryStep) -> None:
         """Answer with RecoveryStepChosen as soon as all holders have settled or are lost."""
-        self._vault(action.job).choice = action
-        self._try_choice(action.job)
+        self._job(action.job).snapshots.asked = action
+        self._answer(action.job)
 
     def job_changed(self, job: str) -> None:
         """Something happened to a job: its ring or its end may follow."""
         record = self._state().jobs.get(job)
         if record is None:
-            self._vaults.pop(job, None)
+            self._jobs.pop(job, None)
             self._lessons.forget(job)
             return
+        known = self._job(job)
         if record.state is JobState.ENDED:
             self._lessons.forget(job)
-            self._vault(job).end()
+            known.snapshots.end()
+            known.sent.clear()
             return
-        self._vault(job).adopt_plan(record, self._state())
+        known.snapshots.adopt(record, self._state())
         self._refresh_soon(job)
 
     # --- what is known ---------------------------------------------------------------------------
 
     def recoverable_step(self, job: str) -> int | None:
         """Return the newest step that is recoverable without any one node."""
-        vault = self._vaults.get(job)
-        return vault.recoverable.step if vault else None
+        known = self._jobs.get(job)
+        return known.snapshots.orders.recoverable.step if known else None
 
     def recoverable_age_ns(self, job: str) -> int | None:
         """Return how long ago that step was made; None when there is none, or nobody knows."""
@@ -115,11 +155,22 @@ class VaultService:
 
     def view(self, job: str) -> View | None:
         """Return what is known of a job's snapshots now; None for no job."""
-        record = self._state().jobs.get(job)
+        state = self._state()
+        record, known = state.jobs.get(job), self._jobs.get(job)
         if record is None:
             return None
-        vault = self._vaults.get(job) or JobVault(job)
-        return vault.view(record, self._state(), self._reachable(), self._port.now_ns())
+        snapshots = JobSnapshots(job) if known is None else known.snapshots
+        return View(
+            record,
+            snapshots.holdings.catalogue,
+            reachable(state),
+            snapshots.orders.recoverable.step,
+            snapshots.persisting,
+            snapshots.orders.cadence,
+            snapshots.holdings.bad_copies,
+            state.settings.probation_steps,
+            self._port.now_ns(),
+        )
 
     def numbers(self, job: str) -> SnapshotNumbers | None:
         """Return what can be said of a job's snapshots in numbers; None for no job."""
@@ -128,101 +179,94 @@ class VaultService:
 
     def copies(self, job: str) -> Iterable[Copy]:
         """Yield the single copies of a job, newest step first."""
-        vault = self._vaults.get(job)
-        return vault.catalogue.copies() if vault else ()
+        known = self._jobs.get(job)
+        return known.snapshots.holdings.catalogue.copies() if known else ()
 
     def memory_bytes(self, job: str) -> Counter[str]:
         """Return how much memory each node has in use for a job's snapshots."""
-        vault = self._vaults.get(job)
-        return vault.catalogue.memory_bytes() if vault else Counter()
+        known = self._jobs.get(job)
+        return known.snapshots.holdings.catalogue.memory_bytes() if known else Counter()
 
     def standbys(self, job: str) -> Mapping[str, Standbys]:
         """Return what waits on each node to become ranks of a job."""
-        vault = self._vaults.get(job)
-        return vault.standbys if vault else {}
+        known = self._jobs.get(job)
+        return known.snapshots.holdings.standbys if known else {}
 
-    # --- directives ------------------------------------------------------------------------------
+    # ---------------------------------------------------------------------------------------------
 
-    def _vault(self, job: str) -> JobVault:
-        return self._vaults.setdefault(job, JobVault(job))
+    def _job(self, job: str) -> _Job:
+        known = self._jobs.get(job)
+        if known is None:
+            known = self._jobs[job] = _Job(JobSnapshots(job))
+        return known
+
+    def _follow(self, job: str) -> None:
+        self._refresh_soon(job)
+        self._answer(job)
+
+    def _answer(self, job: str) -> None:
+        answer = self._jobs[job].snapshots.choose_step(self._state())
+        if answer is not None:
+            self._port.post(answer)
 
     def _refresh_soon(self, job: str) -> None:
-        vault = self._vaults[job]
-        if not vault.refresh_waits:
-            vault.refresh_waits = True
-            delay_s = min(_REFRESH_S_MAX, (len(vault.members) - 16) * _REFRESH_S_PER_MEMBER)
+        known = self._jobs[job]
+        if not known.refresh_waits:
+            known.refresh_waits = True
+            members = len(known.snapshots.generation.members)
+            delay_s = min(_REFRESH_S_MAX, (members - 16) * _REFRESH_S_PER_MEMBER)
             self._port.later(max(0.0, delay_s), lambda: self._refresh(job))
 
     def _refresh(self, job: str) -> None:
-        vault = self._vaults.get(job)
-        if vault is None:
+        known = self._jobs.get(job)
+        if known is None:
             return
-        vault.refresh_waits = False
+        known.refresh_waits = False
         record, state = self._state().jobs.get(job), self._state()
-        if record is not None:
-            # After a restart nothing else may ever tell of a generation that just runs on.
-            vault.adopt_plan(record, state)
-        if not vault.members or record is None:
+        if record is None:
             return
-        vault.adopt_cadence(record)
-        before, keeper = Before(vault.recoverable.step, vault.cadence), vault.keeper
-        vault.refresh(record, state, self._port.now_ns())
-        if vault.keeper not in ("", keeper):
-            # Before it can hold anything.
-            self._port.post(KeeperChosen(job, vault.keeper))
-        self._direct_all(vault)
+        snapshots = known.snapshots
+        # After a restart nothing else may ever tell of a generation that just runs on.
+        snapshots.adopt(record, state)
+        if not snapshots.generation.members:
+            return
+        decision = snapshots.decide(record, state, self._port.now_ns())
+        for news in known.news.since(decision, snapshots, record):
+            if isinstance(news, Message):
+                self._port.tell(job, news.reason, news.sentence)
+            else:
+                self._port.post(news)
+        self._direct(known)
         if record.state in ACTIVE:
             self._lessons.tell(job, spares_of(record))
-        self._news.tell(vault, record, before)
+        self._tell_recoverable(known)
 
-    def _direct_all(self, vault: JobVault) -> None:
-        directed = vault.directed()
-        for node in sorted(directed):
-            self._direct(vault, node)
+    def _direct(self, known: _Job) -> None:
+        directed = set[str]()
+        for node, directive in known.snapshots.directives():
+            directed.add(node)
+            if known.sent.get(node) != directive and self._port.direct(node, directive):
+                known.sent[node] = directive
         # Whoever comes back as a spare knows nothing of what it was told before.
-        for node in vault.sent.keys() - directed:
-            del vault.sent[node]
+        for node in known.sent.keys() - directed:
+            del known.sent[node]
 
-    def _direct(self, vault: JobVault, node: str) -> None:
-        directive = vault.directive(node)
-        if vault.sent.get(node) != directive and self._port.direct(node, directive):
-            vault.sent[node] = directive
-
-    # --- choices ---------------------------------------------------------------------------------
-
-    def _reachable(self) -> dict[str, str]:
-        return reachable(self._state())
-
-    def _try_choice(self, job: str) -> None:
-        vault = self._vaults[job]
-        action = vault.choice
-        if action is None or not self._all_have_spoken(action, vault.catalogue):
+    def _tell_recoverable(self, known: _Job, *, late: bool = False) -> None:
+        """Have the core know it soon: the next row of progress says it, where one comes."""
+        snapshots = known.snapshots
+        record = self._state().jobs.get(snapshots.job)
+        untold = None if record is None else snapshots.untold(record)
+        if untold is None:
             return
-        vault.choice = None
-        choice = choose(vault.catalogue, question(action, self._reachable()))
-        self._port.post(
-            RecoveryStepChosen(
-                job=job,
-                generation=action.generation,
-                step=choice.step,
-                sources=choice.sources,
-                lost=choice.lost,
-                reason=choice.reason,
-                step_generation=choice.generation,
-                stored=choice.stored,
-                tier=choice.tier,
-            )
-        )
+        if late or snapshots.orders.held_at(untold.step):
+            self._port.post(untold)
+        elif not known.telling:
+            known.telling = True
+            self._port.later(_UNTOLD_S, lambda: self._tell_late(known))
 
-    def _all_have_spoken(self, action: ChooseRecoveryStep, catalogue: Catalogue) -> bool:
-        nodes = self._state().nodes
-        needed = dict.fromkeys(action.others, 0) | dict.fromkeys(
-            action.holders, action.settled_generation
-        )
-        return all(
-            name not in nodes or nodes[name].gone or catalogue.settled(name) >= generation
-            for name, generation in needed.items()
-        )
+    def _tell_late(self, known: _Job) -> None:
+        known.telling = False
+        self._tell_recoverable(known, late=True)
 
 
 def transfer_key(secret: bytes, job: str) -> bytes:

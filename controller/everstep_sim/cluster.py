@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from everstep_common import reports
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Storage
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core

@@ -7,8 +7,8 @@ from everstep_common.lessons import Lesson
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.vault.copies import Copy, Tier
+from everstep_controller.core.vault.messages import Directive, Report
 from everstep_controller.core.vault.persisting import Publish
-from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, Fleet

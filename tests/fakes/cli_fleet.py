@@ -1,5 +1,7 @@
 """A fleet of five nodes and a job, as the command line would be told of it."""
 
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.ettr import DEFINITIONS
 from everstep_proto.generated import admin_pb2
 from fakes import cli_snapshots
 
@@ -64,19 +66,26 @@ INCIDENT = admin_pb2.Incident(
     ],
 )
 
+
+def _spent(category: Category, time_ns: int) -> admin_pb2.Category:
+    return admin_pb2.Category(name=category.value, time_ns=time_ns, meaning=category.meaning)
+
+
 LEDGER = admin_pb2.Ledger(
     job="demo",
     wall_ns=100 * _SECOND,
     categories=[
-        admin_pb2.Category(name="init.queue", time_ns=2 * _SECOND),
-        admin_pb2.Category(name="productive", time_ns=95 * _SECOND + 500_000_000),
-        admin_pb2.Category(name="inc.init", time_ns=2_500_000_000),
+        _spent(Category.INIT_QUEUE, 2 * _SECOND),
+        _spent(Category.PRODUCTIVE, 95 * _SECOND + 500_000_000),
+        _spent(Category.INIT, 2_500_000_000),
     ],
     ettr_time=0.955,
     ettr_work=0.95,
     incidents=[INCIDENT],
     steps=400,
     budget_per_failure_s=0.5,
+    failures=1,
+    definitions=DEFINITIONS,
 )
 
 JOB = admin_pb2.JobDetail(

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import OpenFinding
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings
 from everstep_agent.health.desk import HealthDesk
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
 from everstep_agent.source import Source
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.book import BookEntry, FindingBook
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1_767_225_600 * 10**9)
 
@@ -29,9 +29,9 @@ async def served(
     folder: Path, look: Callable[[], Awaitable[list[Judgement]]], *findings: Finding
 ) -> AsyncIterator[None]:
     """Serve these findings on the health socket."""
-    found = Findings(FindingBook(), lambda _: None, lambda _: None, lambda: _NOW)
+    found = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, lambda: _NOW)
     source = Source(name="host", group="host", interval_s=1.0, look=look)
-    held = [OpenFinding(finding, _NOW) for finding in findings]
+    held = [BookEntry(finding, _NOW) for finding in findings]
     desk = HealthDesk("n1", Watch((source,), found), lambda: held)
     server = HealthServer(folder / SOCKET_NAME, desk)
     task = asyncio.create_task(server.run())

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 
 from everstep_agent.detectors.accelerators.reading import AcceleratorLimits
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.findings import Findings
 from everstep_agent.inventory.accelerators import accelerators_by_vendor, devices_of
@@ -30,6 +30,7 @@ from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
 from everstep_agent.sources.accelerators import AcceleratorSources
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
 from fakes.accelerator_tools import FakeTool, amdgpu
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)
@@ -337,7 +338,7 @@ class _Node:
     def __init__(self, *probes: AcceleratorProbe) -> None:
         self.view = NodeView()
         self.changes = 0
-        findings = Findings(FindingBook(), lambda _: None, lambda _: None, lambda: _NOW)
+        findings = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, lambda: _NOW)
         self.book = findings.book
         sources = AcceleratorSources(
             probes, self.view, AcceleratorLimits(), Counters(), lambda: _NOW

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from fakes.health_desk import no_look, served
 from fakes.nvml import FakeDriver
 

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
 from everstep_agent.fault_tables import load_tables
 from everstep_agent.findings import Findings
@@ -22,7 +20,9 @@ from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sources.gpus import GpuSource
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 from fakes.nvml import FakeDriver
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)
@@ -39,7 +39,7 @@ class Bench:
     view: NodeView = field(default_factory=NodeView)
 
     def __post_init__(self) -> None:
-        self.book = FindingBook()
+        self.book = FindingBook(CONDITIONS)
         self.probe = NvmlProbe(self.deadlines, self.driver.command)
         self.settings = XidSettings(load_tables())
         detector = GpuDetector(GpuLimits(), Counters())

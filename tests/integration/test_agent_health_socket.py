@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import SOCKET_NAME, ask_agent
+from everstep_common.judging.judgement import Judgement
 from fakes.health_desk import no_look, served
 
 

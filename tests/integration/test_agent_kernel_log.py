@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
 from everstep_agent.findings import Findings
 from everstep_agent.inventory.node_view import NodeView
@@ -23,7 +23,8 @@ from everstep_agent.sources.fresh_gpus import FreshGpus
 from everstep_agent.sources.kernel_log import KernelLogSource
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Finding
 
 _PCI = "0000:3b:00.0"
 _XID_48 = "NVRM: Xid (PCI:0000:3b:00): 48, pid=1, words"
@@ -46,7 +47,7 @@ class Bench:
         self.path.touch()
         self.seconds = 10_000
         self.view = NodeView()
-        self.book = FindingBook()
+        self.book = FindingBook(CONDITIONS)
         self.source = KernelLogSource(kernel_log(self.path, "boot-1", Position()), self.view, 10.0)
         self.source.now = self.now
         self.source.open_findings = lambda: self.book.open_findings

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading, NvlinkReading
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.metrics.collector import AgentCounts, MetricSources, NodeCollector
@@ -23,7 +22,8 @@ from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.network import NetworkProbe
 from everstep_agent.probes.storage import StorageProbe
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Severity
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, Severity
 from fakes.sysfs import FakeNode
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ def _sources(sysfs: Path) -> MetricSources:
         xids={79: 1},
     )
     jobs = JobsMetrics(**{spec.name: 1 for spec in dataclasses.fields(JobsMetrics)})
-    open_findings = (OpenFinding(finding, Stamp("boot", 1, 2)),)
+    open_findings = (BookEntry(finding, Stamp("boot", 1, 2)),)
     return MetricSources(view, lambda: counts, lambda: open_findings, lambda: jobs)
 
 

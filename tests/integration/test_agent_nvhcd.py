@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.nvhcd import HealthCheckServer, asked_for
 from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 from fakes.one_loop import run
 
@@ -38,7 +38,7 @@ class _Desk:
 
     def __init__(self, *findings: Finding) -> None:
         self.asked: list[tuple[str, ...]] = []
-        self._held = [OpenFinding(finding, Stamp("b", 1, 1)) for finding in findings]
+        self._held = [BookEntry(finding, Stamp("b", 1, 1)) for finding in findings]
 
     async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
         wanted = tuple(groups)

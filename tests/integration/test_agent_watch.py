@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.checks import run_check
-from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
@@ -29,6 +28,7 @@ from everstep_agent.sources.links import link_sources
 from everstep_agent.sources.network import NetworkSettings
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
 from everstep_proto.generated import fleet_pb2
 from fakes.nvml import FakeDriver
 from fakes.sysfs import FakeNode
@@ -51,7 +51,7 @@ class Bench:
     view: NodeView = field(default_factory=NodeView)
 
     def __post_init__(self) -> None:
-        self.book = FindingBook()
+        self.book = FindingBook(CONDITIONS)
         self.sysfs = FakeNode(self.folder / "sys", hcas=1, gpus=0)
         self.sysfs.add_ethernet("eth0")
         self.seconds = 0
@@ -101,7 +101,7 @@ class Bench:
 
     async def check(self) -> CheckResult:
         """Do what a RunCheck order does."""
-        return await run_check(self.watch.look, self.book.fatal, 60.0)
+        return await run_check(self.watch.look, self.book.fatal_findings, 60.0)
 
     def raised(self) -> list[str]:
         """Return the conditions that were raised."""
@@ -212,7 +212,7 @@ def test_a_fatal_kernel_line_fails_the_check_that_reads_it_and_not_the_next(
         # The position is kept after the finding, so that a death in between loses nothing.
         assert kept == [(len(line), ["XidFatal"])]
         assert (await bench.check()).passed
-        assert bench.book.fatal()
+        assert bench.book.fatal_findings()
 
     asyncio.run(scenario())
 

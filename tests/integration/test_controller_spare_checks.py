@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core.core import Core
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.service import Controller, Options

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.jobs.surroundings import Surroundings
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2
 from integration.storage_world import (

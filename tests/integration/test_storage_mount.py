@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import Notice, Storage
 from integration.storage_world import save_and_store, stored, storing
 from integration.vault_world import TIMEOUT_S, Node, launcher, lived, running, settings

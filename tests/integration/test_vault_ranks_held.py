@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.held import HELD
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_common.clock import boot_ns
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import RankProcess, Started, Stop, Stopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import Client

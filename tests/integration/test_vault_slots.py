@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from everstep_agent.detectors.judgement import Faulty, Healthy
 from everstep_agent.jobs.surroundings import Surroundings
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Faulty, Healthy
 from everstep_common.trainer_messages import (
     Begin,
     Commit,

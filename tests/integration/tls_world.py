@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.detectors.judgement import Faulty
 from everstep_agent.detectors.transfers import REFUSED
 from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.vault.bulk.client import put
@@ -16,6 +15,7 @@ from everstep_agent.vault.copies import CopyFacts, CopyKey
 from everstep_agent.vault.hashing import hash_region
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory import Region, allocate
+from everstep_common.judging.judgement import Faulty
 from everstep_common.trainer_messages import Entry
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority

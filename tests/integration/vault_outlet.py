@@ -5,7 +5,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 
-from everstep_agent.detectors.judgement import Judgement
+from everstep_common.judging.judgement import Judgement
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import TIMEOUT_S
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.findings import Findings
 from everstep_agent.inventory.node_view import NodeView
@@ -20,6 +20,7 @@ from everstep_agent.sources.links import link_sources
 from everstep_agent.sources.network import NetworkSettings
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
 from everstep_proto.generated import fleet_pb2
 
 _PATIENCE_S = 30.0
@@ -44,7 +45,7 @@ class Scene:
         self.view = NodeView()
         settings = NetworkSettings(sysfs=sysfs, deadline_s=20.0, required=("one",))
         sources = link_sources(settings, self.view, Counters(), self._stamp)
-        findings = Findings(FindingBook(), self._record, lambda _: None, self._stamp)
+        findings = Findings(FindingBook(CONDITIONS), self._record, lambda _: None, self._stamp)
         self.watch = Watch([replace(one, interval_s=_NEVER_S) for one in sources], findings)
 
     def _stamp(self) -> Stamp:

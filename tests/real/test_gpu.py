@@ -14,10 +14,10 @@ from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpusReading
-from everstep_agent.detectors.judgement import Faulty
 from everstep_agent.probes.nvml import COMPLETE_EVERY, NvmlDeadlines, NvmlProbe
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Faulty
 
 
 def _has_driver() -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from integration.storage_world import latest, published, save_and_store, storing
 from integration.vault_world import Client, Node, lived, running, settings
 from real.small_disk import SmallDisk, denies_disks, small_disk

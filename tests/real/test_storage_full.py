@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from integration.storage_world import latest, published, stored, storing
 from integration.vault_world import Node, lived, running, settings
 from real.sandbox import denied

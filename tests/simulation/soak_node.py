@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
@@ -26,7 +26,6 @@ from everstep_agent.detectors.host.services import (
     UnitReading,
 )
 from everstep_agent.detectors.host.usage import HostReading, judge_memory
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
@@ -34,7 +33,9 @@ from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Judgement
 
 BOOT = "boot-1"
 # Long after the boot: no condition is in its grace.
@@ -129,7 +130,7 @@ class SoakNode:
 
     def __post_init__(self) -> None:
         counters = Counters()
-        self.book = FindingBook()
+        self.book = FindingBook(CONDITIONS)
         self._rng = random.Random(self.seed)
         self._gpus = GpuDetector(GpuLimits(), counters, GPUS)
         self._links = LinkDetector((), counters)
@@ -157,7 +158,7 @@ class SoakNode:
         if (begun := self._begin.get(self.at_s)) is not None:
             self._active.append(begun)
         now = self._now()
-        changes = self.book.take(self._judgements(now), now)
+        changes = self.book.enter_judgements(self._judgements(now), now)
         for known in changes.raised:
             finding = known.finding
             said = (finding.condition, finding.component, finding.severity)
@@ -178,7 +179,7 @@ class SoakNode:
             synchronized = not self._is_active("clock adrift")
             judgements += judge_clock(ClockReading(synchronized=synchronized, source="tsc"))
             judgements += self._services.judge(self._read_services(), now)
-        judgements += self.book.quiet(now)
+        judgements += self.book.judge_quiet_events(now)
         return [*judgements, *judge_kernel(list(self._kernel_lines()), self._xids, now)]
 
     # --- readings --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import pytest
 
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
 from simulation.soak_node import KINDS, Fault, Kind, SoakNode
 
 HOUR_S = 3600

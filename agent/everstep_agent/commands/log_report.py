@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from everstep_agent.commands.log_files import LogFile
 from everstep_agent.detectors.kernel.log_reading import LogReading, Places, ToldFinding, ToldXid
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
 
 _SEVERITIES = list(Severity)
 _ACTIONS = list(SuggestedAction)

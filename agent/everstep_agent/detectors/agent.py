@@ -1,8 +1,8 @@
 """Detector of the agent's own health: a probe that fails or hangs is a finding, never silence."""
 
-from everstep_agent.detectors.condition import MINUTE_NS, Condition
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import MINUTE_NS, Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 CONDITIONS = (
     Condition(

@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 from everstep_agent.detectors import agent, held, jobs, kernel, storing, transfers
 from everstep_agent.detectors.accelerators import reading as accelerators
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.gpus import clocks as gpu_clocks
 from everstep_agent.detectors.gpus import fabric as gpu_fabric
 from everstep_agent.detectors.gpus import fleet as gpu_fleet
@@ -28,6 +27,7 @@ from everstep_agent.detectors.kernel import pstore
 from everstep_agent.detectors.links import bonds, ethernet, hca, infiniband
 from everstep_agent.detectors.links import detector as links
 from everstep_agent.detectors.links import errors as link_errors
+from everstep_common.judging.condition import Condition
 
 _GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
     (

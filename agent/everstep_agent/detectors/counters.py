@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from everstep_agent.detectors.open_finding import Moment
+from everstep_common.judging.moment import Moment
 
 _MINUTE_NS = 60_000_000_000
 

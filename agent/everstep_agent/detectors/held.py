@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from everstep_agent.detectors.condition import Condition
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 HELD = "RanksHeld"
 _LISTED_MAX = 8

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.condition import SECOND_NS, Condition
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import SECOND_NS, Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 SKIPPED = "SnapshotsSkipped"
 # One skip in so long: longer than any burst of a storage that catches its breath.

@@ -1,9 +1,9 @@
 """Detector of jobs whose steps do not reach the folder or bucket that they are to be brought to."""
 
-from everstep_agent.detectors.condition import Condition
-from everstep_agent.detectors.fault import Fault, judged
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import Mode
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import Mode
+from everstep_common.judging.judgement import Judgement
 
 FAILING = "StorageFailing"
 

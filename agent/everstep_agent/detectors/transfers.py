@@ -6,10 +6,10 @@ Only what this agent began is judged: who connects to it has said no name that c
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.condition import Condition
-from everstep_agent.detectors.fault import Fault, judged
-from everstep_agent.detectors.judgement import Healthy, Judgement
-from everstep_common.findings import FindingKey, Mode
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import FindingKey, Mode
+from everstep_common.judging.judgement import Healthy, Judgement
 
 REFUSED = "TransfersRefused"
 # Refusals are repeated every second while there is anything to send.

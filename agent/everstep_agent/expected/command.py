@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from everstep_agent.config import AgentConfig
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.expected.atomic import write_new
 from everstep_agent.expected.seen import read_cpus, seen
 from everstep_agent.expected.writing import as_toml
@@ -18,6 +18,7 @@ from everstep_agent.findings import Findings
 from everstep_agent.node_watch import NodeWatch, no_memory
 from everstep_common.clock import stamp_clock
 from everstep_common.config import EX_CONFIG, ConfigError, load
+from everstep_common.judging.book import FindingBook
 
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 # What an inventory is made of; a service that cannot be read is no reason to refuse one.
@@ -61,7 +62,7 @@ def main(words: Sequence[str]) -> int:
 async def _look(config: AgentConfig) -> str:
     """Return the file. Raises OSError when something cannot be read: it would not be expected."""
     stamp = stamp_clock(config.proc / "sys/kernel/random/boot_id")
-    findings = Findings(FindingBook(), lambda _: None, lambda _: None, stamp)
+    findings = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, stamp)
     node = NodeWatch(config, findings, no_memory(), stamp)
     try:
         looks = await node.watch.look(_NEEDED)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from everstep_agent.detectors.inventory.detector import SeenInventory, judge_inventory
 from everstep_agent.detectors.inventory.expected import ExpectedInventory
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.expected.seen import read_cpus, seen
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import threaded
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Judgement
 
 # Parts go missing at boots, not within seconds; what dies in between has detectors of its own.
 INVENTORY_INTERVAL_S = 10.0

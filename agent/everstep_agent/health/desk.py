@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from everstep_agent.detectors.judgement import Look
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.report import HealthReport, Known, report_on
+from everstep_agent.source import ProbeResult
 from everstep_agent.watch import Watch
+from everstep_common.judging.book import BookEntry
 
 # Whoever asks more often gets the same look: nobody on the node can make the agent work harder, and
 # some sources start a vendor's tool. What is open is always of this moment.
@@ -17,15 +17,15 @@ class HealthDesk:
     """Knows how the node is. Event loop only."""
 
     def __init__(
-        self, node: str, watch: Watch, open_findings: Callable[[], Sequence[OpenFinding]]
+        self, node: str, watch: Watch, open_findings: Callable[[], Sequence[BookEntry]]
     ) -> None:
         # What a source cannot read of what it should, by its name.
         self.blind: Callable[[], Mapping[str, str]] = dict
         self._node = node
         self._watch = watch
         self._open_findings = open_findings
-        self._looking: asyncio.Task[Sequence[Look]] | None = None
-        self._looks: Sequence[Look] = ()
+        self._looking: asyncio.Task[Sequence[ProbeResult]] | None = None
+        self._looks: Sequence[ProbeResult] = ()
         self._looked_at = float("-inf")
 
     async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
@@ -46,7 +46,7 @@ class HealthDesk:
         )
         return report_on(known, groups)
 
-    async def _look(self, patience_s: float) -> Sequence[Look]:
+    async def _look(self, patience_s: float) -> Sequence[ProbeResult]:
         """Return the looks of a few seconds ago; none when they do not come in time."""
         loop = asyncio.get_running_loop()
         if self._looking is None:
@@ -56,7 +56,7 @@ class HealthDesk:
         done, _ = await asyncio.wait({self._looking}, timeout=patience_s)
         return self._looks if done else ()
 
-    async def _look_at_all(self) -> Sequence[Look]:
+    async def _look_at_all(self) -> Sequence[ProbeResult]:
         try:
             self._looks = await self._watch.look()
             return self._looks

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from everstep_agent.detectors.conditions import GROUPS as TITLED
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
 
 GROUPS = (
     "gpu",

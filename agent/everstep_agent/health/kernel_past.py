@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Healthy
 from everstep_agent.detectors.kernel import KernelLine
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.judgement import Healthy
 
 # After so long without another one an event is over: from the longest to the shortest.
 QUIET_NS = tuple(
@@ -51,7 +51,7 @@ class PastLog:
         return age_ns < self.oldest_ns
 
 
-def over(held: Sequence[OpenFinding], quiet_ns: int) -> list[Healthy]:
+def over(held: Sequence[BookEntry], quiet_ns: int) -> list[Healthy]:
     """Return which events ended, when all lines up to this age were read."""
     keys = [known.finding.key for known in held]
     return [

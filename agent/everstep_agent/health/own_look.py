@@ -5,17 +5,18 @@ import dataclasses
 from collections.abc import Collection, Iterator
 
 from everstep_agent.config import AgentConfig
-from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Look
 from everstep_agent.findings import Findings
 from everstep_agent.health.groups import groups_of, sources_for
 from everstep_agent.health.kernel_past import QUIET_NS, PastLog, over
 from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.node_watch import NodeWatch, no_memory
 from everstep_agent.probes.kernel_log import KernelLog
+from everstep_agent.source import ProbeResult
 from everstep_common.clock import stamp_clock
-from everstep_common.findings import FindingKey, Severity
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import FindingKey, Severity
+from everstep_common.judging.judgement import Faulty
 from everstep_proto.generated import fleet_pb2
 
 # Between the looks that a debounced condition asks for: longer than a bounce of a register, short
@@ -45,7 +46,7 @@ class OwnLook:
         self._name = config.node_name
         self._groups = groups
         self._deadline_s = deadline_s
-        self._book = FindingBook((), config.signals.modes)
+        self._book = FindingBook(CONDITIONS, (), config.signals.modes)
         self._stamp = stamp_clock(config.proc / "sys/kernel/random/boot_id")
         findings = Findings(self._book, _forget_record, _forget, self._stamp)
         self._logs: list[PastLog] = []
@@ -54,7 +55,7 @@ class OwnLook:
         wanted = sources_for(groups)
         chosen = [one for one in self._watch.sources if not wanted or one.group in wanted]
         self._probes = {one.name: one.group for one in chosen}
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, ProbeResult] = {}
         self._rounds = 0
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class OwnLook:
             self._logs[-1].oldest_ns = quiet_ns
             if not await self._together({"kernel"}, until):
                 return
-            self._book.take(over(self._book.open_findings, quiet_ns), self._stamp())
+            self._book.enter_judgements(over(self._book.open_findings, quiet_ns), self._stamp())
         self._logs[-1].oldest_ns = 0
 
     async def report(self, notes: tuple[str, ...]) -> HealthReport:
@@ -126,23 +127,23 @@ class OwnLook:
         faulty = {one.key for one in said if isinstance(one, Faulty) and _matters(one)}
         return faulty - {known.finding.key for known in self._book.open_findings}
 
-    def _not_sure(self) -> Iterator[Look]:
+    def _not_sure(self) -> Iterator[ProbeResult]:
         """Yield what could not be looked at as often as its condition asks; not boot graces."""
         for key in self._unsure():
             wanted = CONDITIONS[key.condition].raise_after
             if wanted > self._rounds:
                 seen = f"{key.condition} in {self._rounds} of {wanted} looks, and no time for more"
-                yield Look(key.component, trouble=seen)
+                yield ProbeResult(key.component, trouble=seen)
 
     def _group(self, key: FindingKey) -> str:
         """Return a group of what was judged, one that was asked for if there is any."""
         groups = groups_of(key, self._probes)
         return next(iter(groups & set(self._groups) or groups))
 
-    def _never_answered(self) -> Iterator[Look]:
+    def _never_answered(self) -> Iterator[ProbeResult]:
         for name in self._probes:
             if name not in self._looks:
-                yield Look(name, trouble=f"no answer within {self._deadline_s:g} s")
+                yield ProbeResult(name, trouble=f"no answer within {self._deadline_s:g} s")
 
 
 def _matters(said: Faulty) -> bool:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from everstep_agent.detectors.judgement import Look
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.groups import groups_of
+from everstep_agent.source import ProbeResult
 from everstep_common.codec import from_json, to_json
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 
 # Raised in version 1 of the report; fields are only ever added.
 REPORT_VERSION = 1
@@ -84,8 +84,8 @@ class Known:
 
     node: str
     asked: str
-    findings: Sequence[OpenFinding]
-    looks: Sequence[Look]
+    findings: Sequence[BookEntry]
+    looks: Sequence[ProbeResult]
     # The group of each source, by its name.
     probes: Mapping[str, str]
     notes: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from everstep_agent.injections.specs import (
     ThrottleSpec,
     XidSpec,
 )
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
 
 # On the very component that the fault is injected into.
 ON_IT: Mapping[type, frozenset[str]] = MappingProxyType(

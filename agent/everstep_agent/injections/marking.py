@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.injections.running import RunningInjections
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import ThreadedLook
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_common.judging.judgement import Judgement
 
 T = TypeVar("T")
-OpenFindings = Callable[[], Sequence[OpenFinding]]
+OpenFindings = Callable[[], Sequence[BookEntry]]
 _Mark = Callable[[Sequence[Judgement]], Sequence[Judgement]]
 
 
@@ -37,5 +37,5 @@ def _threaded(look: ThreadedLook[T], mark: _Mark) -> ThreadedLook[T]:
     return replace(look, judge=lambda reading: mark(look.judge(reading)))
 
 
-def _by_key(held: Sequence[OpenFinding]) -> Mapping[FindingKey, Finding]:
+def _by_key(held: Sequence[BookEntry]) -> Mapping[FindingKey, Finding]:
     return {known.finding.key: known.finding for known in held}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
 from everstep_common.reports import InjectionState
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.injections.effects import may_cause
@@ -18,7 +17,8 @@ from everstep_agent.injections.specs import (
     Spec,
     XidSpec,
 )
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 # Windows of detectors remember errors for so long after the last one; then a fault is real.
 _TAIL_NS = 900_000_000_000

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 
 from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
-from everstep_agent.detectors.judgement import Healthy, Judgement
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.jobs.desk import Desk
 from everstep_agent.jobs.job import NodeJob
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Healthy, Judgement
 
 
 def judge_jobs(

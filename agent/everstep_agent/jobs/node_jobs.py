@@ -5,7 +5,6 @@ from collections.abc import Collection, Coroutine
 from contextlib import ExitStack
 from typing import Any
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.jobs.desk import Desk, Household, open_desk
 from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
 from everstep_agent.jobs.facts import JobFacts, open_database
@@ -26,7 +25,8 @@ from everstep_agent.vault.adoption import adopt, take_over
 from everstep_agent.vault.bulk.server import BulkServer
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import systemd
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Judgement
 from everstep_proto.generated import fleet_pb2
 
 

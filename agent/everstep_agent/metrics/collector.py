@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.listening import cannot_listen
@@ -19,6 +18,7 @@ from everstep_agent.metrics.links import link_metrics
 from everstep_agent.metrics.server import MetricsServer
 from everstep_agent.metrics.text import prometheus_text
 from everstep_agent.outbox import OutboxCounts
+from everstep_common.judging.book import BookEntry
 from everstep_common.version import VERSION
 from everstep_proto.tls import TlsSettings, is_loopback, server_context, split_address
 
@@ -43,7 +43,7 @@ class MetricSources:
 
     view: NodeView
     counts: Callable[[], AgentCounts]
-    findings: Callable[[], tuple[OpenFinding, ...]]
+    findings: Callable[[], tuple[BookEntry, ...]]
     jobs: Callable[[], JobsMetrics]
 
 
@@ -113,7 +113,7 @@ def _own_cost(view: NodeView) -> Iterator[Metric]:
     yield _gauge("agent_tree_private_bytes", "Memory that none of them shares.", cost.private_bytes)
 
 
-def _findings(findings: tuple[OpenFinding, ...]) -> Iterator[Metric]:
+def _findings(findings: tuple[BookEntry, ...]) -> Iterator[Metric]:
     labels = ["component", "condition", "severity", "injected"]
     family = GaugeMetricFamily(
         "everstep_node_finding_open", "Open findings; 1 each.", labels=labels

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from everstep_agent.detectors.accelerators.detector import AcceleratorDetector
 from everstep_agent.detectors.accelerators.reading import AcceleratorLimits, AcceleratorsReading
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 # The tools take seconds and a share of a core: twice a minute costs less than a thousandth of one.
 ACCELERATOR_INTERVAL_S = 30.0

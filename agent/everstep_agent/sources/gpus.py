@@ -6,15 +6,15 @@ from pathlib import Path
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.presence import judge_driver_hang
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelLine, judge_gpu_faults_over
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.network import nvidia_gpus_on_bus
 from everstep_agent.probes.nvml import DriverHangError, NvmlProbe
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
 from everstep_common.clock import StampClock
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.judgement import Judgement
 
 GPU_INTERVAL_S = 1.0
 # Events wake their source; the interval only bounds what it costs when nobody does.
@@ -45,7 +45,7 @@ class GpuSource:
         self._events: list[GpuEvent] = []
         self._wake: Callable[[], None] = _nobody
         self._wake_events: Callable[[], None] = _nobody
-        self.open_findings: Callable[[], Sequence[OpenFinding]] = lambda: ()
+        self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         self.on_changed: Callable[[], None] = _nobody
         # Whoever judges the Xids of the kernel log judges these as well.
         self.judge_lines: Callable[[Sequence[KernelLine]], Sequence[Judgement]] = lambda _: ()

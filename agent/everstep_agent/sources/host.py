@@ -16,7 +16,6 @@ from everstep_agent.detectors.host.usage import (
     UsageDetector,
     judge_memory,
 )
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.clock import read_clock
 from everstep_agent.probes.host import HostProbe
@@ -26,6 +25,7 @@ from everstep_agent.probes.tasks import TaskScan
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import threaded
 from everstep_common.clock import StampClock
+from everstep_common.judging.judgement import Judgement
 
 HOST_INTERVAL_S = 1.0
 # Each of these has debounced conditions that count looks: see their meanings before a change.

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.hca import HcaReading, judge_hcas
@@ -18,6 +17,7 @@ from everstep_agent.source import Source
 from everstep_agent.sources.link_board import LinkBoard
 from everstep_agent.sources.network import COUNTERS_INTERVAL_NS, LINK_INTERVAL_S, NetworkSettings
 from everstep_common.clock import StampClock
+from everstep_common.judging.judgement import Judgement
 
 # Temperatures and PCIe links change slowly, and reading a sensor asks the card's firmware.
 _HCAS_INTERVAL_NS = 30_000_000_000

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everstep_agent.detectors.agent import judge_kernel_log
-from everstep_agent.detectors.condition import SECOND_NS
 from everstep_agent.detectors.gpus.presence import GpusReading
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
 from everstep_agent.detectors.kernel.detector import Interesting
 from everstep_agent.detectors.kernel.over import (
@@ -18,7 +16,6 @@ from everstep_agent.detectors.kernel.xid import xid_event
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.xid_history import XidSighting
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_agent.detectors.open_finding import Moment, OpenFinding
 from everstep_agent.fault_tables import load_tables
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
@@ -26,7 +23,11 @@ from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.source import Source
 from everstep_agent.sources.readiness import Readiness
 from everstep_common.clock import stamp_clock
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.condition import SECOND_NS
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 # The same Xid of the same GPU comes in bursts; the driver is asked once for all of them.
 _ASK_AGAIN_NS = SECOND_NS
@@ -67,7 +68,7 @@ class KernelLogSource:
         self.on_history: Callable[[Sequence[XidSighting]], None] = lambda _: None
         # Which events are over, and what is open; the book of findings knows.
         self.quiet: Callable[[], Sequence[Judgement]] = lambda: ()
-        self.open_findings: Callable[[], Sequence[OpenFinding]] = lambda: ()
+        self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         # What the driver says now; see FreshGpus.
         self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
         self._detector.standing = self._standing

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.links.bonds import BondDetector, BondReading
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
@@ -22,6 +21,7 @@ from everstep_agent.source import Source
 from everstep_agent.sources.link_board import LinkBoard
 from everstep_agent.sources.link_overlay import LinkOverlay, NoOverlay
 from everstep_common.clock import StampClock
+from everstep_common.judging.judgement import Judgement
 
 LINK_INTERVAL_S = 1.0
 # A finding within two readings is then one within 10 s.

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.own_cost import AgentCost, OwnCost
 from everstep_agent.source import Source
 from everstep_agent.sources.threaded import threaded
+from everstep_common.judging.judgement import Judgement
 
 # To find its children psutil reads every process of the node: milliseconds.
 INTERVAL_S = 60.0

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.probes.worker import ProbeWorker
+from everstep_common.judging.judgement import Judgement
 
 T = TypeVar("T")
 

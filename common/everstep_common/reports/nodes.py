@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
 

@@ -7,16 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep_cli.views import tables, words
-from everstep_cli.views.categories import meaning
 from everstep_cli.views.deaths import death_lists
 from everstep_cli.views.planned import planned_facts
 from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_cli.views.standbys import standby_facts
 from everstep_proto.generated import admin_pb2
-
-_DEFINITIONS = """\
-ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that count.
-ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well."""
 
 
 def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
@@ -83,10 +78,11 @@ def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
             ("ETTR_time", f"{ledger.ettr_time:.3%}"),
             ("ETTR_work", f"{ledger.ettr_work:.3%}"),
             ("steps", f"{ledger.steps} that count"),
+            ("failures", _failures(ledger)),
             ("to hold 99.5 %", _budget(ledger)),
         ]
     )
-    yield Text(_DEFINITIONS, style="dim")
+    yield Text("\n".join(ledger.definitions), style="dim")
     yield from incident_list(ledger.incidents)
 
 
@@ -124,7 +120,7 @@ def _categories(ledger: admin_pb2.Ledger) -> Table:
     for category in ledger.categories:
         share = category.time_ns / ledger.wall_ns if ledger.wall_ns else 0.0
         made.add_row(
-            category.name, words.seconds(category.time_ns), f"{share:.2%}", meaning(category.name)
+            category.name, words.seconds(category.time_ns), f"{share:.2%}", category.meaning
         )
     made.add_section()
     total = sum(category.time_ns for category in ledger.categories)
@@ -162,6 +158,12 @@ def _recoverable(job: admin_pb2.JobDetail) -> str:
 def _wish(job: admin_pb2.JobDetail) -> str:
     most = "" if job.nodes_min == job.nodes_max else f" to {job.nodes_max}"
     return f"{job.nodes_min}{most} nodes with {words.count(job.processes_per_node, 'process')} each"
+
+
+def _failures(ledger: admin_pb2.Ledger) -> str:
+    planned = len(ledger.incidents) - ledger.failures
+    beside = f", beside {words.count(planned, 'incident')} of planned work" if planned else ""
+    return f"{ledger.failures}{beside}"
 
 
 def _budget(ledger: admin_pb2.Ledger) -> str:

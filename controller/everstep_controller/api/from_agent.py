@@ -8,14 +8,14 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep_common.stamp import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
 from everstep_common.reports import FindingRaised, Report, StepsCompleted
+from everstep_common.stamp import Stamp
 from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import is_name, name
 from everstep_controller.core import events
+from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import JobOnNode, Origin
-from everstep_controller.progress import Steps
 from everstep_controller.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
@@ -61,7 +61,7 @@ def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
     )
 
 
-def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | Steps:
+def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | ReportedSteps:
     """Return the event of a record, or the steps that wait for others. Raises WireError."""
     report = report_of(record)
     job = name(record.job, "job") if is_about_a_job(report) else ""
@@ -80,8 +80,8 @@ def _happened_ns(report: Report, stamp: Stamp, context: RecordContext) -> int:
     return context.to_ns(stamp.boot_id, boot_ns or stamp.boot_ns)
 
 
-def _steps(report: StepsCompleted, job: str, stamp: Stamp, context: RecordContext) -> Steps:
-    return Steps(
+def _steps(report: StepsCompleted, job: str, stamp: Stamp, context: RecordContext) -> ReportedSteps:
+    return ReportedSteps(
         job=job,
         generation=report.generation,
         first_step=report.first_step,

@@ -3,10 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
 from everstep_controller.api.deaths_to_admin import death_to_admin
 from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate
+from everstep_controller.core.accounting.ettr import (
+    DEFINITIONS,
+    Effectiveness,
+    effectiveness,
+    failure_count,
+)
 from everstep_controller.core.model.job import Incident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import State
@@ -19,8 +25,6 @@ from everstep_controller.kernel_messages import KernelMessage
 from everstep_proto.generated import admin_pb2
 
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
-# Held at 99.5 %, a job may spend this share of its time on failures.
-_FAILURE_SHARE = 0.005
 
 
 def node_summary(
@@ -151,7 +155,7 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         has_step=job.completed_step is not None,
         members=job.members,
         spares=[node.name for node in candidates(state, job) if node.name not in job.members],
-        ettr_time=_ratios(job, now_ns)[0],
+        ettr_time=_effectiveness(job, now_ns).ettr_time,
         reason=job.reason,
         uid=job.uid,
     )
@@ -176,32 +180,27 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
 
 def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     """Return where a job's time went."""
-    ettr_time, ettr_work = _ratios(job, now_ns)
-    wall_ns = job.ledger.wall_ns(now_ns)
-    failures = len(job.incidents)
+    found = _effectiveness(job, now_ns)
     return admin_pb2.Ledger(
         job=job.name,
-        wall_ns=wall_ns,
-        categories=_categories(job.ledger.totals(now_ns)),
-        ettr_time=ettr_time,
-        ettr_work=ettr_work,
+        wall_ns=found.wall_ns,
+        categories=[
+            admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
+            for category, amount in job.ledger.totals(now_ns).items()
+        ],
+        ettr_time=found.ettr_time,
+        ettr_work=found.ettr_work,
         incidents=_incidents(job, now_ns),
         steps=job.ledger.step_count,
-        budget_per_failure_s=wall_ns / 1e9 * _FAILURE_SHARE / failures if failures else 0.0,
+        budget_per_failure_s=found.budget_per_failure_s,
+        failures=found.failures,
+        definitions=DEFINITIONS,
     )
 
 
-def _ratios(job: JobRecord, now_ns: int) -> tuple[float, float]:
-    """Return ETTR by time and by work (ettr.md, section 5)."""
-    wall_ns = job.ledger.wall_ns(now_ns)
-    totals = job.ledger.totals(now_ns)
-    productive = totals.get("productive", 0)
-    slow = sum(amount for name, amount in totals.items() if name.startswith("slow."))
-    return ((productive + slow) / wall_ns, productive / wall_ns) if wall_ns else (0.0, 0.0)
-
-
-def _categories(totals: dict[str, int]) -> list[admin_pb2.Category]:
-    return [admin_pb2.Category(name=name, time_ns=amount) for name, amount in totals.items()]
+def _effectiveness(job: JobRecord, now_ns: int) -> Effectiveness:
+    failures = failure_count(incident.cause for incident in job.incidents)
+    return effectiveness(job.ledger, failures, now_ns)
 
 
 def newest_incident(subject: NodeRecord | JobRecord, now_ns: int) -> admin_pb2.Incident | None:
@@ -227,7 +226,10 @@ def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Inci
         step_before=incident.step_before or 0,
         step_restored=incident.step_restored or 0,
         has_restored=incident.step_restored is not None,
-        costs=_categories(job.ledger.totals(now_ns, incident.id)),
+        costs=[
+            admin_pb2.Category(name=category, time_ns=amount)
+            for category, amount in job.ledger.totals(now_ns, incident.id).items()
+        ],
         verdict=incident.verdict,
         deaths=map(death_to_admin, incident.deaths),
         left_behind=incident.left_behind,

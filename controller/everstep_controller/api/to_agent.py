@@ -7,8 +7,8 @@ from everstep_common.reports import DataRange
 from everstep_controller.core import actions
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.persisting import Publish, StoredFile
-from everstep_controller.vault_messages import Directive
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 

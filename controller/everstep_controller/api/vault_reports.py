@@ -7,7 +7,7 @@ from everstep_common.reports import StoredStep
 from everstep_controller.api.names import name
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.vault_messages import Report, Standbys
+from everstep_controller.core.vault.messages import Report, Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 

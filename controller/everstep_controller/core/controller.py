@@ -1,6 +1,6 @@
 """The controller's own events: pauses of automation, and recovery of a journal from the agents."""
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, outstanding

@@ -206,6 +206,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     reports.FindingRaised: findings.finding_raised,
     reports.FindingCleared: findings.finding_cleared,
     reports.CheckFinished: checks.record_check,
+    events.VerdictChanged: findings.verdict_changed,
     events.OperatorIsolated: operators.operator_isolated,
     events.OperatorReleased: operators.operator_released,
     events.OperatorDrained: operators.operator_drained,

@@ -1477,6 +1477,8 @@ class Ledger(_message.Message):
     INCIDENTS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     BUDGET_PER_FAILURE_S_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -1488,7 +1490,9 @@ class Ledger(_message.Message):
     steps: _builtins.int
     """Steps that count."""
     budget_per_failure_s: _builtins.float
-    """Seconds that each further failure may cost to hold 99.5 %, at the failure rate so far; 0 when unknown."""
+    """Seconds that each failure may cost to hold 99.5 %, at the failure rate so far; 0 without any."""
+    failures: _builtins.int
+    """Its incidents but for planned work (ordered restarts and drains, growth)."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -1496,6 +1500,10 @@ class Ledger(_message.Message):
     @_builtins.property
     def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
         """Its incidents, oldest first."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What these numbers mean, a sentence each."""
 
     def __init__(
         self,
@@ -1508,10 +1516,12 @@ class Ledger(_message.Message):
         incidents: _abc.Iterable[Global___Incident] | None = ...,
         steps: _builtins.int = ...,
         budget_per_failure_s: _builtins.float = ...,
+        failures: _builtins.int = ...,
+        definitions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "incidents", b"incidents", "job", b"job", "steps", b"steps", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "steps", b"steps", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1525,19 +1535,23 @@ class Category(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     TIME_NS_FIELD_NUMBER: _builtins.int
+    MEANING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """"inc.detect"."""
     time_ns: _builtins.int
     """Time in it."""
+    meaning: _builtins.str
+    """What it is, in a few words; empty in the costs of an incident."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         time_ns: _builtins.int = ...,
+        meaning: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["meaning", b"meaning", "name", b"name", "time_ns", b"time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

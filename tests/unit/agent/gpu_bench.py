@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.condition import MINUTE_NS, SECOND_NS
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
@@ -15,7 +13,9 @@ from everstep_agent.detectors.gpus.reading import (
     NvlinkReading,
 )
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.condition import MINUTE_NS, SECOND_NS
+from everstep_common.judging.findings import Finding
 
 HEALTHY = GpuReading(
     index=0,
@@ -85,7 +85,7 @@ class GpuBench:
     limits: GpuLimits = field(default_factory=GpuLimits)
 
     def __post_init__(self) -> None:
-        self.book = FindingBook()
+        self.book = FindingBook(CONDITIONS)
         self.detector = GpuDetector(self.limits, self.counters, self.expected)
         self.gpus: tuple[GpuReading, ...] = PEERS
         self.dead_pids: tuple[int, ...] | None = ()
@@ -109,7 +109,7 @@ class GpuBench:
             reading = GpusReading(
                 driver="570.00", gpus=self.gpus, complete=complete, dead_pids=self.dead_pids
             )
-            self.book.take(self.detector.judge(reading, len(self.gpus), now), now)
+            self.book.enter_judgements(self.detector.judge(reading, len(self.gpus), now), now)
 
     def minutes(self, count: int) -> None:
         """Look every ten seconds for so long."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Judgement
 
 # Long after the boot: no condition is in its grace.
 _START_S = 3600
@@ -40,7 +41,7 @@ def on(judgements: Iterable[Judgement], condition: str) -> list[Judgement]:
 class Timeline:
     """A book of findings, and the time, which only moves when it is told to."""
 
-    book: FindingBook = field(default_factory=FindingBook)
+    book: FindingBook = field(default_factory=lambda: FindingBook(CONDITIONS))
     seconds: float = 0.0
     boot: str = "boot-1"
 
@@ -52,7 +53,7 @@ class Timeline:
 
     def take(self, judgements: Iterable[Judgement], seconds: float = 1.0) -> list[str]:
         """Enter judgements, let time pass, and return what was told of it: "+X" and "-X"."""
-        changes = self.book.take(judgements, self.now)
+        changes = self.book.enter_judgements(judgements, self.now)
         self.seconds += seconds
         raised = [f"+{known.finding.condition}" for known in changes.raised]
         return [*raised, *(f"-{cleared.key.condition}" for cleared in changes.cleared)]

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Judgement
 
 # Long after the boot: no condition is in its grace.
 LATER_S = 3600.0
@@ -21,7 +22,7 @@ class OpenBook:
     boot: str = "boot-1"
     # What passed before this boot, for people's clock.
     before_s: float = 0.0
-    book: FindingBook = field(default_factory=FindingBook)
+    book: FindingBook = field(default_factory=lambda: FindingBook(CONDITIONS))
 
     @property
     def now(self) -> Stamp:
@@ -32,7 +33,7 @@ class OpenBook:
     def look(self, judge: Callable[[Stamp], Sequence[Judgement]], times: int = 1) -> None:
         """Look so often, an interval apart."""
         for _ in range(times):
-            self.book.take(judge(self.now), self.now)
+            self.book.enter_judgements(judge(self.now), self.now)
             self.at_s += self.interval_s
 
     def reboot(self) -> None:

@@ -12,10 +12,10 @@ from everstep_agent.detectors.accelerators.reading import (
     AcceleratorsReading,
 )
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.inventory.accelerators import accelerators_to_wire
 from everstep_common.clock import Stamp
-from everstep_common.findings import Mode, Severity
+from everstep_common.judging.findings import Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 _SECOND_NS = 10**9
 _START_NS = 3600 * _SECOND_NS

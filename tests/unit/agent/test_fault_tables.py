@@ -16,7 +16,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
 )
 from everstep_agent.detectors.kernel.xid_table import XidRow, XidTable, driver_branch
 from everstep_agent.fault_tables import FOLDER, TableError, load_tables
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
 
 _TABLES = load_tables()
 _ROWS = [row for code in _TABLES.xids.codes() if (row := _TABLES.xids.row(code, None))]

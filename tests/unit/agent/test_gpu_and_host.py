@@ -11,8 +11,8 @@ from everstep_agent.detectors.gpus.presence import (
     judge_gpus,
 )
 from everstep_agent.detectors.host.usage import HostReading, judge_memory
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 
 _GPU = GpuReading(
     index=0,

@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_agent.detectors.gpus.reading import FabricReading, GpuProcess, MigDevice
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
 from unit.agent.gpu_bench import HEALTHY, GpuBench, clear_after, raise_after
 
 # What raises a condition, what says nothing about it, and what shows that it is over.

@@ -13,9 +13,9 @@ from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
 from everstep_agent.probes.nvml_answers import Answers, NonsenseError
 from everstep_common.clock import Stamp
+from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

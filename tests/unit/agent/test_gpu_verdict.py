@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.config import AgentConfig
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
 from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
 from everstep_agent.detectors.kernel.over import judge_by_driver
@@ -18,7 +17,9 @@ from everstep_agent.fault_tables import load_tables
 from everstep_agent.xid_memory import dump_xids, load_xids
 from everstep_common.clock import Stamp
 from everstep_common.config import ConfigError, load
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 _TABLES = load_tables()
 _SECOND = 10**9
@@ -51,7 +52,7 @@ class Story:
         settings = XidSettings(_TABLES, overrides or {}, self.history)
         self.detector = KernelDetector(settings)
         self.detector.standing = self.open
-        self.book = FindingBook()
+        self.book = FindingBook(CONDITIONS)
         self.sent = 0
 
     def open(self, key: FindingKey) -> Finding | None:
@@ -73,7 +74,7 @@ class Story:
 
     def take(self, judged: list[Judgement], now: Stamp) -> list[Finding]:
         """Enter judgements, and return what is open."""
-        self.sent += len(self.book.take(judged, now).raised)
+        self.sent += len(self.book.enter_judgements(judged, now).raised)
         return [known.finding for known in self.book.open_findings]
 
 

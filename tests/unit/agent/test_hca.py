@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
 from everstep_agent.detectors.links.hca import HcaReading, Sensor, judge_hcas
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.probes.hca import read_hcas
+from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 from fakes.sysfs import FakeNode
 
 

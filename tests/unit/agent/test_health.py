@@ -6,9 +6,7 @@ import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.conditions import GROUPS as TITLED
-from everstep_agent.detectors.judgement import Look
 from everstep_agent.detectors.kernel import KernelLine
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.health.groups import GROUPS, groups_of, problems_of, sources_for
 from everstep_agent.health.kernel_past import PastLog, over
 from everstep_agent.health.rendering import as_json, as_nagios, as_text
@@ -21,8 +19,10 @@ from everstep_agent.health.report import (
     report_on,
 )
 from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.source import ProbeResult
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 
 _PROBES = {"nvml": "gpu", "network": "net", "kernel_log": "kernel", "disks": "disk"}
 _SINCE = Stamp("boot-1", 10**9, 1_767_225_600 * 10**9)
@@ -44,9 +44,9 @@ def _finding(
 
 
 def _report(
-    *findings: Finding, looks: tuple[Look, ...] = (), groups: tuple[str, ...] = ()
+    *findings: Finding, looks: tuple[ProbeResult, ...] = (), groups: tuple[str, ...] = ()
 ) -> HealthReport:
-    held = [OpenFinding(finding, _SINCE) for finding in findings]
+    held = [BookEntry(finding, _SINCE) for finding in findings]
     known = Known(node="n", asked="agent", findings=held, looks=looks, probes=_PROBES)
     return report_on(known, groups)
 
@@ -55,8 +55,8 @@ _DEGRADED = _finding(severity=Severity.DEGRADED)
 _OBSERVED = _finding(mode=Mode.OBSERVE)
 _HANG = _finding("probe/nvml", "ProbeHang", Severity.DEGRADED)
 _FAILED = _finding("probe/kernel_log", "ProbeFailed", Severity.DEGRADED)
-_UNREAD = Look("disks", trouble="no answer within 5 s")
-_DENIED = Look("kernel_log", denied="reading it takes the capability CAP_SYSLOG")
+_UNREAD = ProbeResult("disks", trouble="no answer within 5 s")
+_DENIED = ProbeResult("kernel_log", denied="reading it takes the capability CAP_SYSLOG")
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,6 @@ def test_kernel_lines_are_handed_over_by_their_age() -> None:
 def test_only_events_whose_time_is_over_are_over() -> None:
     event = next(one for one in CONDITIONS.values() if one.quiet_ns)
     lasting = next(one for one in CONDITIONS.values() if not one.quiet_ns)
-    held = [OpenFinding(_finding("x", one.name), _SINCE) for one in (event, lasting)]
+    held = [BookEntry(_finding("x", one.name), _SINCE) for one in (event, lasting)]
     assert {one.key.condition for one in over(held, event.quiet_ns)} == {event.name}
     assert over(held, event.quiet_ns - 1) == []

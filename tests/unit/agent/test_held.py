@@ -2,8 +2,8 @@
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.held import HELD, judge_held
-from everstep_agent.detectors.judgement import Faulty, Healthy
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Faulty, Healthy
 
 KEY = FindingKey("job/llama", HELD)
 

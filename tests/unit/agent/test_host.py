@@ -18,9 +18,9 @@ from everstep_agent.detectors.host.usage import (
     UsageDetector,
     judge_memory,
 )
-from everstep_agent.detectors.judgement import Judgement
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
 from unit.agent.open_book import OpenBook
 
 _LIMITS = HostLimits()

@@ -13,8 +13,8 @@ from everstep_agent.detectors.host.disks import (
 )
 from everstep_agent.detectors.host.limits import HostLimits
 from everstep_agent.detectors.host.mounts import MountReading, judge_mounts
-from everstep_agent.detectors.judgement import Faulty, Healthy
-from everstep_common.findings import FindingKey, Severity
+from everstep_common.judging.findings import FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy
 from unit.agent.open_book import OpenBook
 
 _ROOT = DiskReading(

@@ -6,9 +6,9 @@ import pytest
 
 from everstep_agent.detectors.host.limits import HostLimits
 from everstep_agent.detectors.host.tasks import TaskDetector, TasksReading, WaitingTask
-from everstep_agent.detectors.judgement import Judgement
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
 from unit.agent.open_book import OpenBook
 
 _SMI = WaitingTask(4242, 100, "nvidia-smi")

@@ -7,13 +7,13 @@ import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Faulty, Unknown
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters, ErrorRule
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband import DeviceFile, InfinibandDetector
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Faulty, Unknown
 from unit.agent.link_time import Timeline, on
 
 _PORT = "mlx5_0/1"

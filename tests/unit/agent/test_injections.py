@@ -3,11 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from everstep_agent.detectors.book import FindingBook
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.injections.effects import BESIDE_IT, ON_IT
@@ -20,7 +18,9 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.processes import ProcessIdentity
 from everstep_agent.probes.kernel_log import KernelBatch, Position
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.findings import Finding, FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_common.reports import InjectionState
 from everstep_proto.generated import fleet_pb2
 
@@ -195,13 +195,13 @@ def test_what_lingers_in_a_window_is_no_real_fault_until_it_lasts() -> None:
 
 
 def test_an_injected_finding_becomes_real_with_the_first_real_reading_and_never_back() -> None:
-    book, now = FindingBook(), Stamp("boot-1", 3600 * _S, 1)
+    book, now = FindingBook(CONDITIONS), Stamp("boot-1", 3600 * _S, 1)
     for _ in range(CONDITIONS["GpuLost"].raise_after):
-        book.take([_faulty(injected=True)], now)
+        book.enter_judgements([_faulty(injected=True)], now)
     assert [known.finding.injected for known in book.open_findings] == [True]
-    changes = book.take([_faulty()], now)
+    changes = book.enter_judgements([_faulty()], now)
     assert [known.finding.injected for known in changes.raised] == [False]
-    assert not book.take([_faulty(injected=True)], now).raised
+    assert not book.enter_judgements([_faulty(injected=True)], now).raised
     assert [known.finding.injected for known in book.open_findings] == [False]
 
 

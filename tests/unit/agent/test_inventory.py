@@ -19,11 +19,11 @@ from everstep_agent.detectors.inventory.expected import (
     ExpectedLinks,
 )
 from everstep_agent.detectors.inventory.links import SeenLink
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
 from everstep_agent.expected.atomic import write_new
 from everstep_agent.expected.writing import as_toml
 from everstep_common.config import ConfigError, load
-from everstep_common.findings import FindingKey, Severity
+from everstep_common.judging.findings import FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 
 _H100 = "NVIDIA H100 80GB HBM3"
 

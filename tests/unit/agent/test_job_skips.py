@@ -2,27 +2,28 @@
 
 import pytest
 
-from everstep_agent.detectors.book import FindingBook
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.jobs import WINDOW_NS, SkipWatch
-from everstep_agent.detectors.judgement import Healthy
 from everstep_agent.jobs.freshness import Freshness
 from everstep_agent.jobs.slot_session import patience
 from everstep_agent.vault.copies import Recoverable
 from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.judgement import Healthy
 
 _SECOND = 10**9
 
 
 def _lives(skips_s: set[int], saves_s: set[int], seconds: int) -> list[tuple[int, str]]:
     """Look once a second, as the agent does; return when the finding was raised and cleared."""
-    watch, book, told = SkipWatch(), FindingBook(), []
+    watch, book, told = SkipWatch(), FindingBook(CONDITIONS), []
     for second in range(seconds):
         now = second * _SECOND
         if second in skips_s:
             watch.skipped("demo", now)
         if second in saves_s:
             watch.saved("demo")
-        changes = book.take(watch.judge(now), Stamp("boot", now, now))
+        changes = book.enter_judgements(watch.judge(now), Stamp("boot", now, now))
         told += [(second, "raised") for _ in changes.raised]
         told += [(second, f"cleared: {cleared.evidence}") for cleared in changes.cleared]
     return told

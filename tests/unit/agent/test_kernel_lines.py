@@ -3,7 +3,6 @@
 import pytest
 
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.kernel import (
     KernelLine,
     XidSettings,
@@ -12,10 +11,11 @@ from everstep_agent.detectors.kernel import (
     pci_address,
     xid_event,
 )
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 
@@ -124,7 +124,7 @@ def test_pci_addresses_are_written_as_linux_does(written: str, address: str) -> 
 
 
 _GPU = GpuReading(index=0, uuid="GPU-1", name="H100", pci="0000:3b:00.0")
-_OPEN = OpenFinding(_finding(XID_79), Stamp("boot-1", 5, 5))
+_OPEN = BookEntry(_finding(XID_79), Stamp("boot-1", 5, 5))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
 from everstep_agent.detectors.kernel.detector import RULES, SIEVE
 from everstep_agent.detectors.kernel.over import judge_ended_by_boot
-from everstep_agent.detectors.open_finding import OpenFinding
 from everstep_agent.fault_tables import load_tables
 from everstep_common.clock import Stamp
-from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 _TABLES = load_tables()
 _NOW = Stamp("boot-1", 10**12, 10**18)
@@ -371,11 +371,11 @@ def test_an_error_that_the_switch_corrected_is_no_finding() -> None:
     assert _judge(line) == []
 
 
-def _open(condition: str, boot: str) -> OpenFinding:
+def _open(condition: str, boot: str) -> BookEntry:
     finding = Finding(
         component="disk/sda", condition=condition, severity=Severity.DEGRADED, message="m"
     )
-    return OpenFinding(finding, Stamp(boot, 1, 1))
+    return BookEntry(finding, Stamp(boot, 1, 1))
 
 
 def test_a_reboot_ends_what_the_kernel_never_takes_back_and_nothing_else() -> None:
@@ -391,7 +391,7 @@ def test_a_reboot_ends_what_the_kernel_never_takes_back_and_nothing_else() -> No
 
 def test_a_finding_that_was_seen_again_after_the_reboot_stays() -> None:
     old = _open("KernelOops", "boot-0")
-    again = OpenFinding(old.finding, old.since, Stamp("boot-1", 2, 2))
+    again = BookEntry(old.finding, old.since, Stamp("boot-1", 2, 2))
     assert judge_ended_by_boot([again], "boot-1") == []
 
 

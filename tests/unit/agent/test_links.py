@@ -3,13 +3,13 @@
 import itertools
 from dataclasses import replace
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS
+from everstep_common.judging.findings import Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 from unit.agent.link_time import SECOND_NS, Timeline, ethernet, on, port
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Unknown
 from everstep_agent.detectors.kernel.pstore import CrashRecord, PstoreReading, judge_pstore
 from everstep_agent.probes.pstore import read_pstore
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 from fakes.nobody import nobody
 
 _HOUR = 3600 * 10**9

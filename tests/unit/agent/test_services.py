@@ -14,9 +14,9 @@ from everstep_agent.detectors.host.services import (
     UnitReading,
     judge_unwatched,
 )
-from everstep_agent.detectors.judgement import Judgement
 from everstep_common.clock import Stamp
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Judgement
 from unit.agent.open_book import OpenBook
 
 _SLURMD = UnitReading(name="slurmd.service", restarts=0)

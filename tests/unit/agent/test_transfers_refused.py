@@ -1,8 +1,8 @@
 """A peer that refuses TLS, or is refused, is found at once; cleared when it is cured or quiet."""
 
-from everstep_agent.detectors.judgement import Faulty, Healthy
 from everstep_agent.detectors.transfers import REFUSED, RefusalWatch
-from everstep_common.findings import FindingKey
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Faulty, Healthy
 
 _KEY = FindingKey("peer/node-2", REFUSED)
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.book import FindingBook
-from everstep_agent.detectors.judgement import Judgement
+from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings
 from everstep_agent.source import Source
 from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.judgement import Judgement
 from everstep_proto.generated import fleet_pb2
 from fakes.jumping_loop import simulate
 
@@ -51,7 +52,9 @@ class Looks:
 def _watch(*sources: Source, records: list[fleet_pb2.Record] | None = None) -> Watch:
     record = ([] if records is None else records).append
     long_after_boot = Stamp("boot", 3600 * 10**9, 1)
-    return Watch(sources, Findings(FindingBook(), record, lambda _: None, lambda: long_after_boot))
+    return Watch(
+        sources, Findings(FindingBook(CONDITIONS), record, lambda _: None, lambda: long_after_boot)
+    )
 
 
 async def _run(

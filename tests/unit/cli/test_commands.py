@@ -88,6 +88,8 @@ def test_the_ledger_sums_to_the_wall_clock_and_defines_its_ratios() -> None:
     assert "100.000   100.00%  = wall clock" in drawn.replace("  100.00%", "   100.00%")
     assert "ETTR_time = (productive + slow.*) / wall" in drawn
     assert "ETTR_work = productive / wall" in drawn
+    assert "A failure is an incident that nobody planned" in drawn
+    assert "committed steps, up to the reference step time" in drawn
     assert "inc.init 1.400" in drawn
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.config import ConfigError, load
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core_settings import CoreSettings

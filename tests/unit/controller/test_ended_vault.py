@@ -7,10 +7,10 @@ from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.messages import Directive, Report
 from everstep_controller.core.vault.snapshot_numbers import snapshot_numbers
 from everstep_controller.core.vault.snapshot_table import StepState
 from everstep_controller.core.vault.snapshot_view import snapshot_steps
-from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService
 
 

@@ -3,12 +3,12 @@ from dataclasses import dataclass, field
 
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported, kind_of
+from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Mark
-from everstep_controller.progress import Members, Progress, Steps
 from everstep_controller.rejections import ROW_NS, Rejection
 
 
@@ -52,7 +52,7 @@ class Desk:
 
 
 def intake(desk: Desk, members: tuple[str, ...] = ("a", "b")) -> Intake:
-    progress = Progress(lambda _: Members(1, members, running=True))
+    progress = ProgressRows(lambda _: Reporters(1, members, running=True))
     return Intake(desk, progress, desk, {"box": 2})
 
 
@@ -84,7 +84,7 @@ def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -
         desk = Desk()
         taking = intake(desk, ("a",))
         assert taking.is_new(origin(3))
-        taking.take_steps(Steps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
+        taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert desk.submitted == []
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
@@ -102,7 +102,7 @@ def test_a_step_that_not_all_have_made_is_acknowledged_and_not_journaled() -> No
         desk = Desk()
         taking = intake(desk)
         assert taking.is_new(origin(3))
-        taking.take_steps(Steps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
+        taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
         assert [kind_of(event) for event, _ in desk.submitted] == [CheckFinished]

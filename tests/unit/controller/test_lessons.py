@@ -7,8 +7,8 @@ from everstep_controller.api.to_agent import spare_lesson
 from everstep_controller.api.vault_reports import changed, vault_report
 from everstep_controller.core.model.job import JobRecord, JobState, Launcher
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.vault.messages import Report
 from everstep_controller.lessons import Lessons
-from everstep_controller.vault_messages import Report
 from everstep_proto.generated import fleet_pb2
 from unit.controller.test_vault_service import World
 

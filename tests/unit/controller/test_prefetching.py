@@ -6,9 +6,8 @@ from everstep_controller.api import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
-from everstep_controller.prefetching import Ahead, suspects
-from everstep_controller.spares import SpareMemory
-from everstep_controller.vault_messages import Directive
+from everstep_controller.core.vault.messages import Directive
+from everstep_controller.core.vault.spares import Ahead, SpareMemory, suspects
 from unit.controller.test_vault_service import World
 
 

@@ -6,9 +6,10 @@ from everstep_controller.core.model.lineage import BranchPoint, ShardSource
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.job_vault import JobVault
-from everstep_controller.spares import SpareMemory, copy_bytes_max, keeper_of, spares_of
-from everstep_controller.vault_messages import Directive, Report
+from everstep_controller.core.vault.directing import JobSnapshots
+from everstep_controller.core.vault.messages import Directive, Report
+from everstep_controller.core.vault.replication import keeper_of
+from everstep_controller.core.vault.spares import SpareMemory, copy_bytes_max, spares_of
 from unit.controller.test_vault_service import World
 
 _MIB = 1024 * 1024
@@ -48,13 +49,13 @@ def _state() -> State:
     return state
 
 
-def _vault(record: JobRecord, sizes: tuple[int, int]) -> JobVault:
-    vault, state = JobVault("train"), _state()
-    vault.adopt_plan(record, state)
+def _vault(record: JobRecord, sizes: tuple[int, int]) -> JobSnapshots:
+    vault, state = JobSnapshots("train"), _state()
+    vault.adopt(record, state)
     for node in ("a", "b"):
         copies = {bytes([rank]): _copy(node, rank, size) for rank, size in enumerate(sizes)}
-        vault.take(node, Report(copies, 0))
-    vault.refresh(record, state, 0)
+        vault.record_report(node, Report(copies, 0))
+    vault.decide(record, state, 0)
     return vault
 
 
@@ -67,26 +68,26 @@ def test_who_waits_while_the_job_runs_is_a_spare() -> None:
 
 def test_a_spare_has_memory_ready_for_the_largest_copy() -> None:
     vault = _vault(_job("a", "b", "c"), (3 * _MIB, 5 * _MIB - 1))
-    assert vault.directed() == {"a", "b", "c"}
-    assert vault.directive("c").spare == SpareMemory(5 * _MIB, 1)
-    assert vault.directive("a").spare is None
+    assert dict(vault.directives()).keys() == {"a", "b", "c"}
+    assert dict(vault.directives())["c"].spare == SpareMemory(5 * _MIB, 1)
+    assert dict(vault.directives())["a"].spare is None
 
 
 def test_nothing_is_said_to_a_spare_before_a_size_is_known() -> None:
     record = _job("a", "b", "c")
-    vault, state = JobVault("train"), _state()
-    vault.adopt_plan(record, state)
-    vault.refresh(record, state, 0)
-    assert vault.directed() == {"a", "b"}
+    vault, state = JobSnapshots("train"), _state()
+    vault.adopt(record, state)
+    vault.decide(record, state, 0)
+    assert dict(vault.directives()).keys() == {"a", "b"}
 
 
 def test_a_spare_that_holds_copies_is_directed_like_a_member() -> None:
     record = _job("a", "b", "c")
     vault = _vault(record, (_MIB, _MIB))
-    vault.take("c", Report({b"old": _copy("c", 0, _MIB)}, 0))
-    vault.refresh(record, _state(), 0)
-    assert vault.directive("c").spare is None
-    assert "c" in vault.directed()
+    vault.record_report("c", Report({b"old": _copy("c", 0, _MIB)}, 0))
+    vault.decide(record, _state(), 0)
+    assert dict(vault.directives())["c"].spare is None
+    assert "c" in dict(vault.directives())
 
 
 def test_a_little_growth_of_the_state_is_no_news() -> None:

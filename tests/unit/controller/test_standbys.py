@@ -2,9 +2,9 @@
 
 from everstep_cli.views.standbys import standby_facts
 from everstep_controller.api.vault_reports import changed, vault_report
-from everstep_controller.job_vault import JobVault
+from everstep_controller.core.vault.directing import Holdings
+from everstep_controller.core.vault.messages import Standbys
 from everstep_controller.standby_metrics import standby_metrics
-from everstep_controller.vault_messages import Standbys
 from everstep_proto.generated import admin_pb2, fleet_pb2
 
 _GIB = 1024**3
@@ -27,16 +27,16 @@ def test_a_report_tells_what_waits_also_one_that_is_a_change() -> None:
 
 
 def test_a_report_that_does_not_tell_of_any_ends_what_was_known() -> None:
-    vault = JobVault("j")
-    vault.take("a", vault_report("a", _wire(), {}))
-    vault.take("b", vault_report("b", _wire(), {}))
-    vault.take("a", vault_report("a", fleet_pb2.VaultReport(job="j"), {}))
+    vault = Holdings()
+    vault.record("a", vault_report("a", _wire(), {}))
+    vault.record("b", vault_report("b", _wire(), {}))
+    vault.record("a", vault_report("a", fleet_pb2.VaultReport(job="j"), {}))
     assert vault.standbys == {"b": Standbys(3, 1, 7)}
 
 
 def test_a_lost_node_has_none() -> None:
-    vault = JobVault("j")
-    vault.take("a", vault_report("a", _wire(), {}))
+    vault = Holdings()
+    vault.record("a", vault_report("a", _wire(), {}))
     vault.forget("a")
     assert vault.standbys == {}
 

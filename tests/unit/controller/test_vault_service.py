@@ -20,8 +20,8 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy, Tier
+from everstep_controller.core.vault.messages import Directive, Report
 from everstep_controller.core.vault.persisting import Publish
-from everstep_controller.vault_messages import Directive, Report
 from everstep_controller.vault_service import VaultService, transfer_key
 
 

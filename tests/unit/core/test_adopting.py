@@ -5,9 +5,10 @@ import copy
 import pytest
 
 from everstep_common import reports
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -166,14 +167,14 @@ def test_the_incident_and_its_time_are_in_the_ledger_as_they_were() -> None:
     assert (incident.plan, incident.step_restored, incident.step_before) == ("in_place", 10, 10)
     assert BOOM in incident.message
     costs = story.job.ledger.totals(story.now_ns, incident.id)
-    assert {name: costs[name] for name in ("inc.detect", "inc.drain", "inc.env")} == {
-        "inc.detect": 3 * S,
-        "inc.drain": S,
-        "inc.env": S,
+    assert {name: costs[name] for name in (Category.DETECT, Category.DRAIN, Category.ENV)} == {
+        Category.DETECT: 3 * S,
+        Category.DRAIN: S,
+        Category.ENV: S,
     }
     totals = story.job.ledger.totals(story.now_ns)
     assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
-    assert "inc.diagnose" not in totals
+    assert Category.DIAGNOSE not in totals
 
 
 def test_two_restarts_of_its_own_are_adopted_one_after_the_other() -> None:

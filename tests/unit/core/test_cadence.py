@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import Incident, JobRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
@@ -21,7 +22,7 @@ MS = S // 1000
 def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
     """Return a job that has trained for a while, and stood still for each snapshot."""
     record = job()
-    record.ledger.enter(0, "init.proc")
+    record.ledger.enter(0, Category.INIT_PROC)
     record.ledger.begin_steps(0, warmup=False)
     for number in range(steps):
         record.ledger.commit_step(number, (number + 1) * (step_ns + stall_ns), stall_ns)
@@ -130,7 +131,7 @@ class _Job:
 
     def __init__(self, step_ns: int, stall: Callable[[int], int]) -> None:
         self.record = job()
-        self.record.ledger.enter(0, "init.proc")
+        self.record.ledger.enter(0, Category.INIT_PROC)
         self.record.ledger.begin_steps(0, warmup=False)
         self.changes: list[tuple[int, int]] = []
         self._step_ns, self._stall = step_ns, stall

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everstep_common import reports
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core

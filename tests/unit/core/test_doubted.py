@@ -1,7 +1,7 @@
 """Where automation only advises: a node that should be isolated gives its place to a spare."""
 
 from everstep_common import reports
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings

@@ -5,6 +5,7 @@ import pytest
 from everstep_common import reports
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import Incident, JobState
 from unit.core.test_decisions import S, Story
 from unit.core.test_planned import PlannedStory, grown
@@ -49,7 +50,7 @@ def causes(story: PlannedStory) -> list[str]:
     return [incident.cause for incident in story.job.incidents]
 
 
-def costs(story: PlannedStory, incident: Incident) -> dict[str, int]:
+def costs(story: PlannedStory, incident: Incident) -> dict[Category, int]:
     return story.job.ledger.totals(story.now_ns + S, incident.id)
 
 
@@ -82,9 +83,9 @@ def test_a_rank_that_dies_while_what_was_planned_starts_is_a_fault_and_its_time_
     planned, fault = story.job.incidents
     assert planned.over_ns
     goes_on(story)
-    assert set(costs(story, planned)) == {"planned"}
-    assert {"inc.schedule", "inc.drain"} <= set(costs(story, fault))
-    assert "planned" not in costs(story, fault)
+    assert set(costs(story, planned)) == {Category.PLANNED}
+    assert {Category.SCHEDULE, Category.DRAIN} <= set(costs(story, fault))
+    assert Category.PLANNED not in costs(story, fault)
 
 
 def test_ranks_that_die_of_the_stop_that_was_planned_are_no_fault() -> None:
@@ -101,9 +102,9 @@ def test_a_node_that_is_lost_while_a_plan_stops_the_job_is_a_fault_from_its_sile
     assert causes(story) == ["operator", "node"]
     planned, fault = story.job.incidents
     goes_on(story)
-    assert costs(story, fault)["inc.detect"] > 15 * S
-    assert "planned" not in costs(story, fault)
-    assert set(costs(story, planned)) <= {"planned", "lost.inflight"}
+    assert costs(story, fault)[Category.DETECT] > 15 * S
+    assert Category.PLANNED not in costs(story, fault)
+    assert set(costs(story, planned)) <= {Category.PLANNED, Category.LOST_IN_FLIGHT}
 
 
 def test_a_node_that_is_lost_when_the_next_generation_is_planned_is_a_fault_too() -> None:
@@ -138,7 +139,7 @@ def test_what_an_operator_does_while_a_job_stops_for_a_fault_makes_no_plan_of_it
     story.tell(events.OperatorIsolated("n1", "ops", "fan"))
     assert causes(story) == ["process"]
     goes_on(story)
-    assert "planned" not in story.job.ledger.totals(story.now_ns)
+    assert Category.PLANNED not in story.job.ledger.totals(story.now_ns)
 
 
 def test_a_node_that_an_operator_isolates_while_a_fault_is_recovered_from_costs_planned_time() -> (
@@ -152,7 +153,7 @@ def test_a_node_that_an_operator_isolates_while_a_fault_is_recovered_from_costs_
     assert causes(story) == ["process", "operator"]
     goes_on(story)
     fault, planned = story.job.incidents
-    assert "planned" not in costs(story, fault)
+    assert Category.PLANNED not in costs(story, fault)
     assert not [name for name in costs(story, planned) if name.startswith("inc.")]
 
 

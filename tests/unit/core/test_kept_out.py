@@ -1,6 +1,6 @@
 """Launchers that wait are told why, what ends it, and when it has changed."""
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings

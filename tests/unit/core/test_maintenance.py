@@ -4,6 +4,7 @@ import pytest
 
 from everstep_common import reports
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import MAINTENANCE, NodeState
@@ -165,7 +166,7 @@ def test_without_a_spare_the_job_stops_at_a_step_before_the_window_and_waits_for
     story.choose(planned.after_step)
     assert story.job.restore_step == planned.after_step
     totals = story.job.ledger.totals(story.now_ns)
-    assert totals["planned"] > 600 * S
+    assert totals[Category.PLANNED] > 600 * S
     assert not [name for name in totals if name.startswith("inc.") and totals[name]]
 
 

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from everstep_common import reports
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -176,7 +177,7 @@ def test_the_time_of_a_planned_restart_is_planned_and_no_fault_was_detected() ->
     story.train(4, saved=4)
     story.stop_all()
     totals = story.job.ledger.totals(story.now_ns + S)
-    assert totals["planned"] > 0
+    assert totals[Category.PLANNED] > 0
     assert not [name for name in totals if name.startswith("inc.") and totals[name]]
 
 

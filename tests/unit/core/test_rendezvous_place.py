@@ -1,7 +1,7 @@
 """Where the ranks of a generation meet: never on a suspect node, and at a port that is new."""
 
 from everstep_common import reports
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings

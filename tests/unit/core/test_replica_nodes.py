@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep_common import reports
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from everstep_common import reports
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState

@@ -3,10 +3,11 @@
 from everstep_common import reports
 from everstep_common.reports import Phase
 from everstep_controller.core import events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobRecord, JobState
 from unit.core.test_decisions import S, Story
 
-_ALL = ("init.env", "init.proc", "init.restore")
+_ALL = (Category.INIT_ENV, Category.INIT_PROC, Category.INIT_RESTORE)
 
 
 class _Start:
@@ -42,7 +43,7 @@ class _Start:
 
     def seconds(self) -> dict[str, float]:
         totals = self.job.ledger.totals(self.story.now_ns)
-        return {name: totals.get(name, 0) / S for name in (*_ALL, "productive")}
+        return {name: totals.get(name, 0) / S for name in (*_ALL, Category.PRODUCTIVE)}
 
 
 def test_a_stage_lasts_until_the_last_node_is_through_it_however_late_its_word_comes() -> None:
@@ -55,10 +56,10 @@ def test_a_stage_lasts_until_the_last_node_is_through_it_however_late_its_word_c
     start.reach("n1", Phase.RESTORED, 9)
     assert start.job.state is JobState.WARMING
     assert start.seconds() == {
-        "init.env": 2,
-        "init.proc": 3,
-        "init.restore": 4,
-        "productive": 0,
+        Category.INIT_ENV: 2,
+        Category.INIT_PROC: 3,
+        Category.INIT_RESTORE: 4,
+        Category.PRODUCTIVE: 0,
     }
 
 
@@ -67,12 +68,22 @@ def test_stages_get_their_time_though_steps_are_told_before_them() -> None:
     # As after a restart of the controller: progress comes at once, records one by one.
     start.step(0, 12, 13)
     assert start.job.state is JobState.RUNNING
-    assert start.seconds() == {"init.env": 11, "init.proc": 0, "init.restore": 0, "productive": 2}
+    assert start.seconds() == {
+        Category.INIT_ENV: 11,
+        Category.INIT_PROC: 0,
+        Category.INIT_RESTORE: 0,
+        Category.PRODUCTIVE: 2,
+    }
     for phase, at_s in zip(Phase, (2, 5, 9), strict=True):
         start.reach("n0", phase, at_s)
         start.reach("n1", phase, at_s + 1)
     assert start.job.state is JobState.RUNNING
-    assert start.seconds() == {"init.env": 3, "init.proc": 3, "init.restore": 5, "productive": 2}
+    assert start.seconds() == {
+        Category.INIT_ENV: 3,
+        Category.INIT_PROC: 3,
+        Category.INIT_RESTORE: 5,
+        Category.PRODUCTIVE: 2,
+    }
 
 
 def test_the_first_step_begins_when_the_last_rank_that_was_heard_of_has_its_state() -> None:
@@ -82,7 +93,12 @@ def test_the_first_step_begins_when_the_last_rank_that_was_heard_of_has_its_stat
     start.reach("n1", Phase.STARTED, 2)
     start.reach("n1", Phase.ATTACHED, 6)
     start.step(0, 12, 13)
-    assert start.seconds() == {"init.env": 2, "init.proc": 4, "init.restore": 3, "productive": 4}
+    assert start.seconds() == {
+        Category.INIT_ENV: 2,
+        Category.INIT_PROC: 4,
+        Category.INIT_RESTORE: 3,
+        Category.PRODUCTIVE: 4,
+    }
 
 
 def test_a_job_that_tells_no_phases_counts_as_starting_until_its_first_step() -> None:
@@ -102,10 +118,10 @@ def test_a_phase_has_its_time_though_the_word_of_the_next_one_was_faster() -> No
     start.reach("n0", Phase.RESTORED, 8)
     start.reach("n1", Phase.RESTORED, 9)
     assert start.seconds() == {
-        "init.env": 4,
-        "init.proc": 2,
-        "init.restore": 3,
-        "productive": 0,
+        Category.INIT_ENV: 4,
+        Category.INIT_PROC: 2,
+        Category.INIT_RESTORE: 3,
+        Category.PRODUCTIVE: 0,
     }
 
 
@@ -113,12 +129,12 @@ def test_the_word_of_one_node_is_not_that_of_all() -> None:
     start = _Start()
     start.reach("n0", Phase.ATTACHED, 5)
     start.reach("n0", Phase.STARTED, 4)
-    assert start.seconds()["init.proc"] == 0
+    assert start.seconds()[Category.INIT_PROC] == 0
     start.reach("n1", Phase.STARTED, 3)
     start.reach("n1", Phase.ATTACHED, 6)
     assert start.job.state is JobState.RESTORING
-    assert start.seconds()["init.env"] == 4
-    assert start.seconds()["init.proc"] == 2
+    assert start.seconds()[Category.INIT_ENV] == 4
+    assert start.seconds()[Category.INIT_PROC] == 2
 
 
 def test_a_start_that_an_older_version_began_to_tell_goes_on() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import decode_state, encode
@@ -105,7 +106,7 @@ def test_where_that_is_wanted_it_is_stopped_and_the_time_counted_from_its_last_s
     assert (incident.cause, incident.node, incident.onset_ns) == ("stalled", "", last_ns)
     assert "no rank of j has ended, and none makes steps" in incident.message
     costs = story.job.ledger.totals(story.now_ns, incident.id)
-    assert costs["inc.detect"] == pytest.approx(300 * S, rel=0.01)
+    assert costs[Category.DETECT] == pytest.approx(300 * S, rel=0.01)
 
 
 def test_a_fault_of_a_stalled_job_is_a_fault_like_any_other() -> None:

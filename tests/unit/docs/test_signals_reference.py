@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from generate_signals import REFERENCE, reference
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.conditions import CONDITIONS, GROUPS
+from everstep_common.judging.condition import Condition
 
 ALL = [condition for group in GROUPS.values() for condition in group]
 

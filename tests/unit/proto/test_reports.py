@@ -43,7 +43,7 @@ def _pairs() -> dict[type, type[Message]]:
         found[kind] = message
         for name, hint in hints_of(kind).items():
             inner: Any = shape_of(hint).kind
-            nested = message.DESCRIPTOR.fields_by_name[name].message_type
+            nested: Any = message.DESCRIPTOR.fields_by_name[name].message_type
             if is_dataclass(inner) and nested is not None:
                 waiting.append((inner, GetMessageClass(nested)))
     return found

@@ -8,10 +8,10 @@ from everstep_agent.detectors.accelerators.reading import (
     AcceleratorsReading,
 )
 from everstep_agent.detectors.counters import Counters, RateWindow
-from everstep_agent.detectors.fault import Fault, judged
-from everstep_agent.detectors.judgement import Judgement, Unknown
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import FindingKey, Severity, SuggestedAction
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 _WINDOW_S = 300
 _GOOD_WORDS = frozenset({"ok", "healthy", "good", "normal"})

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
 from everstep_common.setting import setting
 
 # None of the adapters has met the hardware that it was written for (their docstrings say for which

@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
-from everstep_agent.detectors.condition import MINUTE_NS, Condition
 from everstep_agent.detectors.gpus.judging import Fault, judge_gpu, shown
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, SuggestedAction
+from everstep_common.judging.condition import MINUTE_NS, Condition
+from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 _SLOWDOWN_MINUTES = 10
 # Two GPUs cannot say which of them is the odd one.

@@ -12,8 +12,8 @@ from everstep_agent.detectors.gpus.pcie import PcieDetector
 from everstep_agent.detectors.gpus.presence import judge_gpus
 from everstep_agent.detectors.gpus.processes import judge_owners
 from everstep_agent.detectors.gpus.reading import GpusReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 
 class GpuDetector:

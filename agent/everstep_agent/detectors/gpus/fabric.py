@@ -1,10 +1,10 @@
 """The NVSwitch fabric as each GPU sees it: whether it joined, and what it says of its health."""
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
 from everstep_agent.detectors.gpus.judging import Fault, judge_gpu
 from everstep_agent.detectors.gpus.reading import FabricReading, GpuReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
 
 _NOT_SUPPORTED, _COMPLETED = 0, 3
 _STATES = {1: "not started", 2: "in progress", 3: "completed"}

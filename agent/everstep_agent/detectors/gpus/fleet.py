@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.gpus.judging import Fault, judge, judge_gpu, shown
 from everstep_agent.detectors.gpus.reading import GpuReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import Severity
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Judgement
 
 DRIVER = "driver/nvidia"
 

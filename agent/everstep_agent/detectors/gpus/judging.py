@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from everstep_agent.detectors.gpus.reading import GpuReading
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,7 @@
 from everstep_agent.detectors.gpus.judging import judge
 from everstep_agent.detectors.gpus.presence import LOST, RESET_DEMANDED
 from everstep_agent.detectors.gpus.reading import GpusReading
-from everstep_agent.detectors.judgement import Judgement
+from everstep_common.judging.judgement import Judgement
 
 
 class KnownGpus:

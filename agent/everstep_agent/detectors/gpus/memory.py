@@ -1,13 +1,13 @@
 """GPU memory: corrected and uncorrected errors, remapped rows, retired pages."""
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.counters import Counters, RateWindow
 from everstep_agent.detectors.gpus.judging import Fault, above, at_least, judge, judge_gpu, shown
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 _RATE_S, _STORM_S = 300, 60
 _SECOND_NS = 10**9

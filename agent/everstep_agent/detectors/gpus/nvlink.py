@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
 from everstep_agent.detectors.counters import Counters, FlaggedWindows, RateWindow
 from everstep_agent.detectors.gpus.judging import Fault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, NvlinkReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
+from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 _WINDOWS = 30
 _COUNTED = ("recovery_events", "retry_blocks", "receive_errors", "replays", "recoveries")

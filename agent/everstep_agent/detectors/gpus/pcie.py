@@ -2,13 +2,13 @@
 
 import math
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.counters import Counters, RateWindow
 from everstep_agent.detectors.gpus.judging import Fault, judge_gpu, shown
 from everstep_agent.detectors.gpus.reading import GpuReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 _MINUTE_S = 60
 # Replays per lane and minute that DCGM accepts: bit error rate 1e-12 at 8, 16 and 32 GT/s.

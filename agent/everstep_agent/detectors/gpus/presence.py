@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
 from everstep_agent.detectors.gpus.judging import Fault, judge
 from everstep_agent.detectors.gpus.memory import judge_remapping
 from everstep_agent.detectors.gpus.reading import (
@@ -16,8 +15,9 @@ from everstep_agent.detectors.gpus.reading import GpusReading as GpusReading
 from everstep_agent.detectors.gpus.reading import RecoveryAction as RecoveryAction
 from everstep_agent.detectors.gpus.recovery import judge_recovery
 from everstep_agent.detectors.gpus.recovery import recovery_finding as recovery_finding
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
 
 DRIVER = "driver/nvidia"
 

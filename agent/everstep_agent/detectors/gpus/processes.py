@@ -1,11 +1,11 @@
 """Device memory that nobody owns: left by processes that are gone, or by none at all."""
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.gpus.judging import Fault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import SuggestedAction
+from everstep_common.judging.judgement import Judgement
 
 CONDITIONS = (
     Condition(

@@ -1,9 +1,9 @@
 """What the driver itself asks to be done with a GPU: field 230, or the text of Xid 154."""
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.gpus.reading import RecoveryAction
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 CONDITIONS = (
     Condition(

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import Mode, Severity
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import Mode, Severity
+from everstep_common.judging.judgement import Judgement
 
 # The kernel's fall-backs when the CPU's own counter is not to be trusted: read through a bus, at a
 # microsecond and more a call. Clocks of hypervisors and of ARM are not among them.

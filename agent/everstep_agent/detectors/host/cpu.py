@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 CONDITIONS = (
     Condition(

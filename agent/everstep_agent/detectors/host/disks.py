@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
-from everstep_agent.detectors.judgement import Healthy, Judgement
-from everstep_common.findings import FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Healthy, Judgement
 
 CONDITIONS = (
     Condition(

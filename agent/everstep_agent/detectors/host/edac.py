@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import HOUR_NS, Condition
 from everstep_agent.detectors.counters import Counters, RateWindow
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
-from everstep_agent.detectors.judgement import Judgement
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import HOUR_NS, Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 
 _DAY_NS = 24 * HOUR_NS
 

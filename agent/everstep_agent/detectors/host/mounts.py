@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import Condition
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
-from everstep_agent.detectors.judgement import Judgement
-from everstep_common.findings import Mode, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.judgement import Judgement
 
 CONDITIONS = (
     Condition(

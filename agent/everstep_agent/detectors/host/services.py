@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
 from everstep_agent.detectors.counters import Counters, RateWindow
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.host.service_limits import FABRIC_MANAGER, PEER_MEMORY, ServiceLimits
-from everstep_agent.detectors.judgement import Healthy, Judgement, Unknown
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 _SECOND_NS = 10**9
 # Only one of them runs; starting it stops the others, which may stay enabled.

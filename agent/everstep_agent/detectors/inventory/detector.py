@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.inventory.expected import ExpectedGpus, ExpectedInventory
 from everstep_agent.detectors.inventory.links import SeenLink, judge_links
-from everstep_agent.detectors.judgement import Healthy, Judgement, Unknown
-from everstep_common.findings import FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Healthy, Judgement, Unknown
 
 # A file system is a little smaller than its disk, and not always by the same.
 _DISK_SIZE_RATIO = 0.95

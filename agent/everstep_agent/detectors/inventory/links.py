@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.fault import Fault, judged
 from everstep_agent.detectors.inventory.expected import ExpectedLinks
-from everstep_agent.detectors.judgement import Judgement, Unknown
-from everstep_common.findings import FindingKey, Severity, SuggestedAction
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Judgement, Unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.judgement import Faulty, Judgement
 from everstep_agent.detectors.kernel import hardware, machine, network_cards, nvidia, storage, sxid
 from everstep_agent.detectors.kernel.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
@@ -15,8 +14,9 @@ from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth, XidDetector
 from everstep_agent.detectors.kernel.xid_history import XidHistory
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_common.judging.judgement import Faulty, Judgement
+from everstep_common.judging.moment import Moment
 
 RULES = LineRules(
     (

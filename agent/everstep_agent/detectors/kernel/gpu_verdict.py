@@ -14,7 +14,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
     xid74_meaning,
 )
 from everstep_agent.detectors.kernel.xid_table import XidRow
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
 
 OPERATOR_RULE = "operator override"
 FIELD_230_RULE = "NVML field 230"

@@ -2,10 +2,10 @@
 
 import re
 
-from everstep_agent.detectors.condition import HOUR_NS, Condition
 from everstep_agent.detectors.kernel.line import PCI
 from everstep_agent.detectors.kernel.rule import LineRule
-from everstep_common.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import HOUR_NS, Condition
+from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 _QUIET_NS = HOUR_NS
 _OVER = "silence"

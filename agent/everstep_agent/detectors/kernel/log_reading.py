@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel.detector import SIEVE, Interesting, KernelDetector, XidSettings
 from everstep_agent.detectors.kernel.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.line import KernelLine
@@ -20,7 +19,8 @@ from everstep_agent.detectors.kernel.rule import Sieve
 from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_common.findings import Finding, FindingKey, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 _WORTH_READING = Sieve((*SIEVE.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
 # A mail or a terminal has broken the line before the number of the Xid.

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from everstep_agent.detectors.condition import MINUTE_NS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.kernel import hardware, machine, network_cards, nvidia, storage, sxid
 from everstep_agent.detectors.kernel.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_verdict import (
@@ -18,8 +16,11 @@ from everstep_agent.detectors.kernel.xid import CONDITIONS as XID_CONDITIONS
 from everstep_agent.detectors.kernel.xid import xid_event
 from everstep_agent.detectors.kernel.xid_detector import LINK_AGAIN_RULE, REBOOTED_RULE
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_agent.detectors.open_finding import Moment, OpenFinding
-from everstep_common.findings import Severity
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.condition import MINUTE_NS
+from everstep_common.judging.findings import Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 CONDITIONS = (
     *XID_CONDITIONS,
@@ -39,7 +40,7 @@ _TOLD_NS = 10 * MINUTE_NS
 
 
 def judge_gpu_faults_over(
-    open_findings: Iterable[OpenFinding], boot_id: str, gpus: GpusReading | None
+    open_findings: Iterable[BookEntry], boot_id: str, gpus: GpusReading | None
 ) -> list[Judgement]:
     """Return which findings of GPUs a new boot has ended: their GPU must answer in it."""
     return [
@@ -49,7 +50,7 @@ def judge_gpu_faults_over(
     ]
 
 
-def judge_ended_by_boot(open_findings: Iterable[OpenFinding], boot_id: str) -> list[Judgement]:
+def judge_ended_by_boot(open_findings: Iterable[BookEntry], boot_id: str) -> list[Judgement]:
     """Return which of the other findings a new boot has ended."""
     return [
         Healthy(known.finding.key, "the node was rebooted")
@@ -60,17 +61,17 @@ def judge_ended_by_boot(open_findings: Iterable[OpenFinding], boot_id: str) -> l
     ]
 
 
-def _seen(known: OpenFinding) -> Moment:
+def _seen(known: BookEntry) -> Moment:
     """Return when it was told last; the line may have come again after a reboot."""
     return known.last or known.since
 
 
-def _pci(known: OpenFinding) -> str:
+def _pci(known: BookEntry) -> str:
     kind, _, name = known.finding.component.partition("/")
     return name if kind == "gpu" else ""
 
 
-def _over(known: OpenFinding, boot_id: str, gpus: GpusReading | None) -> Judgement:
+def _over(known: BookEntry, boot_id: str, gpus: GpusReading | None) -> Judgement:
     key = known.finding.key
     if _seen(known).boot_id == boot_id:
         return Unknown(key, "the node was not rebooted since")
@@ -82,7 +83,7 @@ def _over(known: OpenFinding, boot_id: str, gpus: GpusReading | None) -> Judgeme
 
 
 def judge_by_driver(
-    open_findings: Iterable[OpenFinding],
+    open_findings: Iterable[BookEntry],
     reading: GpusReading,
     tables: FaultTables,
     overrides: Mapping[int, XidOverride],
@@ -110,7 +111,7 @@ def field_230(gpu: GpuReading | None) -> RecoveryAction | None:
     return RecoveryAction(gpu.recovery_action)
 
 
-def _refined(known: OpenFinding, action: RecoveryAction, now: Moment) -> list[Judgement]:
+def _refined(known: BookEntry, action: RecoveryAction, now: Moment) -> list[Judgement]:
     finding = known.finding
     if finding.injected:
         # The driver knows nothing of a drill, which ends as a drill does.

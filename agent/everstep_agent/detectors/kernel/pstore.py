@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import HOUR_NS, Condition
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.kernel.detector import RULES
 from everstep_agent.detectors.kernel.line import KernelLine
 from everstep_agent.detectors.kernel.rule import EVIDENCE_CHARS
 from everstep_agent.detectors.kernel.xid import xid_event
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import HOUR_NS, Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 # From the crash to the next start of the kernel: a node with 2 TB of memory trains it for minutes.
 _BETWEEN_BOOTS_NS = HOUR_NS

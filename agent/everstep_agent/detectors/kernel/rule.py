@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel.line import KernelLine, is_the_kernels, pci_address
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 EVIDENCE_CHARS = 300
 _SEVERITIES, _ACTIONS = list(Severity), list(SuggestedAction)

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from everstep_agent.detectors.condition import HOUR_NS, Condition
-from everstep_agent.detectors.judgement import Faulty, Judgement
 from everstep_agent.detectors.kernel.fault_tables import SxidClass, SxidRow
 from everstep_agent.detectors.kernel.line import PCI, KernelLine, is_the_kernels, pci_address
 from everstep_agent.detectors.kernel.rule import EVIDENCE_CHARS
-from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import HOUR_NS, Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Judgement
 
 NEEDLE = "SXid ("
 _QUIET_NS = HOUR_NS

@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import HOUR_NS, Condition
 from everstep_agent.detectors.gpus.presence import RecoveryAction
 from everstep_agent.detectors.kernel.line import PCI, is_the_kernels, pci_address
 from everstep_agent.detectors.kernel.xid_history import (
@@ -12,7 +11,8 @@ from everstep_agent.detectors.kernel.xid_history import (
     EARLIER_BOOTS,
     WINDOW_NS,
 )
-from everstep_common.findings import Mode
+from everstep_common.judging.condition import HOUR_NS, Condition
+from everstep_common.judging.findings import Mode
 
 NEEDLE = "NVRM: "
 

@@ -4,9 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.condition import MINUTE_NS
 from everstep_agent.detectors.gpus.presence import RecoveryAction, recovery_finding
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
 from everstep_agent.detectors.kernel.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_verdict import (
     FIELD_230_RULE,
@@ -28,8 +26,10 @@ from everstep_agent.detectors.kernel.xid_history import (
     EARLIER_BOOTS,
     XidHistory,
 )
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.condition import MINUTE_NS
+from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.moment import Moment
 
 REBOOTED_RULE = f"same Xid after {EARLIER_BOOTS} reboots"
 LINK_AGAIN_RULE = "Xid 74 again on the same link"

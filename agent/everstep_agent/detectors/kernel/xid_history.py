@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import HOUR_NS, SECOND_NS
-from everstep_agent.detectors.open_finding import Moment
+from everstep_common.judging.condition import HOUR_NS, SECOND_NS
+from everstep_common.judging.moment import Moment
 
 # NVSentinel: Xids less than three minutes apart are one burst.
 BURST_GAP_NS = 180 * SECOND_NS

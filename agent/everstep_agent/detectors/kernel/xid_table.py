@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_common.findings import Severity, SuggestedAction
+from everstep_common.judging.findings import Severity, SuggestedAction
 
 _BRANCH = re.compile(r"(\d{3,4})\.")
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, SECOND_NS, Condition
 from everstep_agent.detectors.counters import COUNTER_64, Counters, Growth, RateWindow, Register
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, SECOND_NS, Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 # Counters are read every few seconds, so a rate that lasts is found at the second reading.
 _RATE_LOOKS = 2

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Judgement
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters, ErrorRule
 from everstep_agent.detectors.links.history import LinkHistory
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Mode, SuggestedAction
+from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.moment import Moment
 from everstep_common.setting import setting
 
 

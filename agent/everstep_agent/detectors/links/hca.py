@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import BOOT_GRACE_NS, Condition
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
 _LIMITS = InfinibandLimits()
 

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.condition import (
+from everstep_agent.detectors.counters import RateWindow
+from everstep_agent.detectors.links.limits import LinkLimits
+from everstep_common.judging.condition import (
     BOOT_GRACE_NS,
     HOUR_NS,
     SECOND_NS,
     Condition,
 )
-from everstep_agent.detectors.counters import RateWindow
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
-from everstep_agent.detectors.links.limits import LinkLimits
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 _LIMITS = LinkLimits()
 

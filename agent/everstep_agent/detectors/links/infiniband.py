@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.condition import Condition
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
-from everstep_agent.detectors.open_finding import Moment
-from everstep_common.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.judging.moment import Moment
 
 CONDITIONS = (
     *(rule.declared() for rule in rules(InfinibandLimits())),

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from everstep_agent.detectors.counters import Register
 from everstep_agent.detectors.links.errors import ErrorRule
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
-from everstep_common.findings import Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 _NVSENTINEL = "NVSentinel's NIC monitor"
 _NARROW = "InfiniBand architecture: a register of 4 bits for what must not happen"

@@ -1,13 +1,17 @@
 """Ledger of a job: every nanosecond in exactly one category, by construction.
 
-Categories and rules are those of the field: productive is a committed step's time up to the
-reference step time, what is above it is slow.*, a step that a rollback takes back becomes
-lost.recompute.
+The categories and their rules are in categories.py.
 """
 
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from everstep_controller.core.accounting.categories import (
+    PLANNED_WORK,
+    Category,
+    Group,
+    category_of,
+)
 from everstep_controller.core.accounting.timeline import Segment, Timeline
 
 # A rollback further back than this many steps is charged from the totals of those that are kept.
@@ -22,22 +26,6 @@ REFERENCE_STEPS_MIN = 5
 # Steps after a restart whose excess is warm-up, not slowness.
 WARMUP_STEPS = 3
 
-PRODUCTIVE = "productive"
-
-SLOW = "slow.unattributed"
-
-STALL = "ckpt.stall.memory"
-
-IN_FLIGHT = "inflight"
-
-GAP = "gap"
-
-LOST_IN_FLIGHT = "lost.inflight"
-
-LOST_RECOMPUTE = "lost.recompute"
-
-PLANNED = "planned"
-
 
 @dataclass(slots=True)
 class CommittedStep:
@@ -48,7 +36,7 @@ class CommittedStep:
     end_ns: int
     productive_ns: int
     excess_ns: int
-    excess_category: str
+    excess_category: Category
     stall_ns: int
 
 
@@ -60,12 +48,12 @@ class Ledger(Timeline):
     step_count: int = 0
     reference_ns: list[int] = field(default_factory=list)
     warmup_left: int = 0
-    # What the first steps after the newest incident take longer; "planned" of one that was meant.
-    warmup: str = "inc.warmup"
+    # Where the excess of the first steps after the newest incident goes.
+    warmup: Category = Category.WARMUP
 
     def begin_steps(self, at_ns: int, *, warmup: bool) -> None:
         """Start a run of steps: what follows is in flight until a step is committed."""
-        self.enter(at_ns, IN_FLIGHT)
+        self.enter(at_ns, Category.IN_FLIGHT)
         self.warmup_left = WARMUP_STEPS if warmup else 0
         self.reference_ns = []
 
@@ -87,7 +75,7 @@ class Ledger(Timeline):
         record = CommittedStep(
             step, start_ns, end_ns, productive_ns, work_ns - productive_ns, excess, stall_ns
         )
-        self._replace_start(index, record, "" if excess == SLOW else incident)
+        self._replace_start(index, record, "" if excess == Category.SLOW else incident)
         self.steps.append(record)
         del self.steps[:-STEPS_KEPT]
         self.step_count += 1
@@ -102,52 +90,52 @@ class Ledger(Timeline):
         self.steps = [record for record in self.steps if record.step <= last_good]
         for record in lost:
             if record.start_ns >= self._horizon_ns():
-                self._carve(record.start_ns, record.end_ns, LOST_RECOMPUTE, self.incident)
+                self._carve(record.start_ns, record.end_ns, Category.LOST_RECOMPUTE, self.incident)
             else:
                 self._move_folded(record)
         self.step_count -= len(lost)
         return len(lost)
 
-    def fault(self, onset_ns: int, alarm_ns: int, incident: str, *, planned: bool = False) -> None:
-        """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or a planned stop."""
-        self.warmup = "planned" if planned else "inc.warmup"
+    def fault(self, onset_ns: int, alarm_ns: int, incident: str, cause: str) -> None:
+        """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or planned work began."""
+        self.warmup = category_of(Category.WARMUP, cause)
         open_segment = self.segments[-1]
         # Never behind a committed step: what was finished before the report counts.
         onset_ns = max(onset_ns, open_segment.start_ns)
-        if open_segment.category == IN_FLIGHT:
-            open_segment.category = LOST_IN_FLIGHT
+        if open_segment.category is Category.IN_FLIGHT:
+            open_segment.category = Category.LOST_IN_FLIGHT
             open_segment.incident = incident
-        self.enter(onset_ns, "planned" if planned else "inc.detect", incident)
-        if not planned:
-            self.enter(max(alarm_ns, onset_ns), "inc.diagnose", incident)
+        self.enter(onset_ns, category_of(Category.DETECT, cause), incident)
+        if cause not in PLANNED_WORK:
+            self.enter(max(alarm_ns, onset_ns), Category.DIAGNOSE, incident)
 
     def interrupted(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
         """A fault befell what was planned, while nothing ran: from its onset on the time is its."""
         begun_ns = self.segments[-1].start_ns
         for segment in reversed(self.segments):
-            if segment.category != PLANNED:
+            if segment.category.group is not Group.PLANNED:
                 break
             begun_ns = segment.start_ns
-        self.warmup = "inc.warmup"
-        self.enter(max(onset_ns, begun_ns), "inc.detect", incident)
-        self.enter(max(alarm_ns, onset_ns, begun_ns), "inc.diagnose", incident)
+        self.warmup = Category.WARMUP
+        self.enter(max(onset_ns, begun_ns), Category.DETECT, incident)
+        self.enter(max(alarm_ns, onset_ns, begun_ns), Category.DIAGNOSE, incident)
 
     def end(self, at_ns: int) -> None:
         """Close the timeline."""
         if self.ended_ns is None:
             self.ended_ns = max(at_ns, self.segments[-1].start_ns)
-            if self.segments[-1].category == IN_FLIGHT:
+            if self.segments[-1].category == Category.IN_FLIGHT:
                 # No step began after the last one: the processes were closing down.
-                self.segments[-1].category = GAP
+                self.segments[-1].category = Category.GAP
 
     def _in_flight_index(self) -> int | None:
         """Return the newest segment in which a step was in flight."""
         for index in range(len(self.segments) - 1, -1, -1):
-            if self.segments[index].category in (IN_FLIGHT, LOST_IN_FLIGHT):
+            if self.segments[index].category in (Category.IN_FLIGHT, Category.LOST_IN_FLIGHT):
                 return index
         return None
 
-    def _split(self, work_ns: int) -> tuple[int, str]:
+    def _split(self, work_ns: int) -> tuple[int, Category]:
         """Return the productive part of a step and the category of its excess."""
         known = len(self.reference_ns) >= REFERENCE_STEPS_MIN
         reference = median_low(self.reference_ns) if known else work_ns
@@ -156,18 +144,18 @@ class Ledger(Timeline):
             last = self.steps[-REFERENCE_STEPS:] if not known else []
             if last:
                 reference = median_low([s.end_ns - s.start_ns - s.stall_ns for s in last])
-            return min(work_ns, reference), self.warmup if self.incident else "init.warmup"
+            return min(work_ns, reference), self.warmup if self.incident else Category.INIT_WARMUP
         self.reference_ns.append(work_ns)
         del self.reference_ns[:-REFERENCE_STEPS]
-        return min(work_ns, reference), SLOW
+        return min(work_ns, reference), Category.SLOW
 
     def _replace_start(self, index: int, record: CommittedStep, incident: str) -> None:
         """Cut a committed step off the front of the segment that it was in flight in."""
         rest = self.segments[index]
         pieces = [
-            (PRODUCTIVE, "", record.productive_ns),
+            (Category.PRODUCTIVE, "", record.productive_ns),
             (record.excess_category, incident, record.excess_ns),
-            (STALL, "", record.stall_ns),
+            (Category.STALL, "", record.stall_ns),
         ]
         cursor, cut = record.start_ns, []
         for category, owner, length in pieces:
@@ -183,14 +171,13 @@ class Ledger(Timeline):
     def _move_folded(self, record: CommittedStep) -> None:
         """Relabel a step whose segments are folded already."""
         for category, amount in (
-            (PRODUCTIVE, record.productive_ns),
+            (Category.PRODUCTIVE, record.productive_ns),
             (record.excess_category, record.excess_ns),
-            (STALL, record.stall_ns),
+            (Category.STALL, record.stall_ns),
         ):
-            keys = [key for key in self.folded if key.partition("|")[0] == category]
-            for key in keys:
-                moved = min(amount, self.folded[key])
-                self.folded[key] -= moved
+            owners = self.folded.get(category, {})
+            for owner in owners:
+                moved = min(amount, owners[owner])
+                owners[owner] -= moved
                 amount -= moved
-                lost = f"{LOST_RECOMPUTE}|{self.incident}"
-                self.folded[lost] = self.folded.get(lost, 0) + moved
+                self._add_folded(Category.LOST_RECOMPUTE, self.incident, moved)

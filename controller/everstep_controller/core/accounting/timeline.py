@@ -5,7 +5,11 @@ out of it, so categories always sum to the wall clock and none is ever a residua
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from everstep_controller.core.accounting.categories import Category
 
 # Late evidence may change the timeline this far back; older segments are folded into the totals.
 RESTATEMENT_NS = 120_000_000_000
@@ -16,7 +20,7 @@ class Segment:
     """Time from ``start_ns`` to the start of the next segment."""
 
     start_ns: int
-    category: str
+    category: Category
     incident: str = ""
 
 
@@ -27,11 +31,11 @@ class Timeline:
     started_ns: int
     ended_ns: int | None = None
     segments: list[Segment] = field(default_factory=list)
-    # What was folded: "category" or "category|incident" to nanoseconds.
-    folded: dict[str, int] = field(default_factory=dict)
+    # What was folded: nanoseconds by category, and within it by incident, "" for none.
+    folded: dict[Category, dict[str, int]] = field(default_factory=dict)
     incident: str = ""
 
-    def enter(self, at_ns: int, category: str, incident: str | None = None) -> None:
+    def enter(self, at_ns: int, category: Category, incident: str | None = None) -> None:
         """Label everything from ``at_ns`` on. Backdating overwrites what was there."""
         if self.ended_ns is not None:
             return
@@ -43,13 +47,26 @@ class Timeline:
         self.segments.append(Segment(at_ns, category, self.incident))
         self._fold(at_ns)
 
-    def totals(self, now_ns: int, incident: str | None = None) -> dict[str, int]:
+    def relabel(self, names: Mapping[Category, Category], from_ns: int) -> None:
+        """Give time from ``from_ns`` on, where it is in a category of ``names``, its other name."""
+        starts = [segment.start_ns for segment in self.segments[1:]]
+        told: list[Segment] = []
+        for segment, until_ns in zip_longest(self.segments, starts):
+            late = segment.category in names and (until_ns is None or from_ns < until_ns)
+            if not late or segment.start_ns < from_ns:
+                told.append(segment)
+            if late:
+                start_ns = max(from_ns, segment.start_ns)
+                told.append(Segment(start_ns, names[segment.category], segment.incident))
+        self.segments = told
+
+    def totals(self, now_ns: int, incident: str | None = None) -> dict[Category, int]:
         """Return nanoseconds by category up to ``now_ns``; of one incident when one is named."""
-        totals: Counter[str] = Counter()
-        for key, amount in self.folded.items():
-            category, _, owner = key.partition("|")
-            if incident is None or owner == incident:
-                totals[category] += amount
+        totals: Counter[Category] = Counter()
+        for category, owners in self.folded.items():
+            totals[category] += (
+                sum(owners.values()) if incident is None else owners.get(incident, 0)
+            )
         end_ns = self.wall_end_ns(now_ns)
         for segment, until_ns in self._spans(end_ns):
             if incident is None or segment.incident == incident:
@@ -73,7 +90,7 @@ class Timeline:
     def _horizon_ns(self) -> int:
         return self.segments[0].start_ns if self.segments else self.started_ns
 
-    def _carve(self, start_ns: int, end_ns: int, category: str, incident: str) -> None:
+    def _carve(self, start_ns: int, end_ns: int, category: Category, incident: str) -> None:
         """Relabel a closed piece of the timeline."""
         kept: list[Segment] = []
         for segment, until_ns in self._spans(max(end_ns, self.segments[-1].start_ns)):
@@ -92,5 +109,9 @@ class Timeline:
         limit_ns = now_ns - RESTATEMENT_NS
         while len(self.segments) > 1 and self.segments[1].start_ns <= limit_ns:
             first = self.segments.pop(0)
-            key = f"{first.category}|{first.incident}" if first.incident else first.category
-            self.folded[key] = self.folded.get(key, 0) + self.segments[0].start_ns - first.start_ns
+            length_ns = self.segments[0].start_ns - first.start_ns
+            self._add_folded(first.category, first.incident, length_ns)
+
+    def _add_folded(self, category: Category, incident: str, amount_ns: int) -> None:
+        owners = self.folded.setdefault(category, {})
+        owners[incident] = owners.get(incident, 0) + amount_ns

@@ -12,6 +12,7 @@ from everstep_controller.core.events.controller import (
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
+    VerdictChanged,
 )
 from everstep_controller.core.events.jobs import (
     JobProgressed,
@@ -81,6 +82,7 @@ __all__ = [
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
+    "VerdictChanged",
 ]
 
 Event = ControllerEvent | AgentEvent | OperatorEvent | ReportedEvent | JobProgressed | VaultEvent

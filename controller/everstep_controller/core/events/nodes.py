@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from everstep_common.findings import Finding
+from everstep_common.judging.findings import Finding
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.inventory import Inventory
 

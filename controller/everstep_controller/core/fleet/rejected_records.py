@@ -6,9 +6,10 @@ is the only place that still knows of it.
 
 from collections.abc import Iterator
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core import events
-from everstep_controller.core.model.state import OpenFinding, RejectedRecords, State
+from everstep_controller.core.model.node import OpenFinding, RejectedRecords
+from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
 
 # After an hour without another one the finding is cleared.

@@ -1,6 +1,7 @@
 """Admission: which launchers take part in a job, and what a new job begins with."""
 
 from everstep_common.reports import LauncherJoined
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity, membership, orders
@@ -109,7 +110,7 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | Non
     membership.adopt_generation(turn, job, report.running_generation)
     if report.running_generation:  # it runs on, and this controller has not heard of it
         job.skipped = list(report.skipped)
-    job.ledger.enter(turn.now_ns, "init.queue")
+    job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     turn.state.jobs[event.job] = job
     return job
 

@@ -4,12 +4,9 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from types import MappingProxyType
 
+from everstep_controller.core.accounting.categories import Category, category_of
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.turn import Turn
-
-# What people or the controller want of a healthy job: no fault of anything. "user": who submitted
-# it, or the scheduler for somebody else, sent its launchers away.
-PLANNED_CAUSES = frozenset({"operator", "growth", "user"})
 
 
 class JobEvent(Enum):
@@ -84,18 +81,6 @@ def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
         )
 
 
-def category(job: JobRecord, name: str) -> str:
-    """Return the ledger category of a phase: first launches and planned work have their own."""
-    incident = job.incident
-    if incident is not None and incident.cause in PLANNED_CAUSES:
-        return "planned"
-    if incident is not None:
-        return name
-    first = {
-        "inc.capacity": "init.queue",
-        "inc.schedule": "init.queue",
-        "inc.env": "init.env",
-        "inc.init": "init.proc",
-        "inc.restore": "init.restore",
-    }
-    return first.get(name, name)
+def category(job: JobRecord, stage: Category) -> Category:
+    """Return where the time of a stage of the job's start goes."""
+    return category_of(stage, job.incident.cause if job.incident else None)

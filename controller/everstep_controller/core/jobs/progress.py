@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from statistics import median_low
 from types import MappingProxyType
 
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.accounting.timeline import Segment
 from everstep_controller.core.events import (
     CadenceChosen,
     JobProgressed,
@@ -26,14 +25,14 @@ ORDER: Mapping[Phase, int] = MappingProxyType(
 )
 
 # What time was taken for while a phase was not known, and what it was.
-_LATE: Mapping[Phase, Mapping[str, str]] = MappingProxyType(
+_LATE: Mapping[Phase, Mapping[Category, Category]] = MappingProxyType(
     {
-        Phase.STARTED: {"inc.env": "inc.init", "init.env": "init.proc"},
+        Phase.STARTED: {Category.ENV: Category.INIT, Category.INIT_ENV: Category.INIT_PROC},
         Phase.ATTACHED: {
-            "inc.env": "inc.restore",
-            "inc.init": "inc.restore",
-            "init.env": "init.restore",
-            "init.proc": "init.restore",
+            Category.ENV: Category.RESTORE,
+            Category.INIT: Category.RESTORE,
+            Category.INIT_ENV: Category.INIT_RESTORE,
+            Category.INIT_PROC: Category.INIT_RESTORE,
         },
         Phase.RESTORED: {},
     }
@@ -70,12 +69,12 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
     # Journals of older versions have no such times.
     at_ns = min(job.reached_ns.get(phase, turn.now_ns), turn.now_ns)
     if job.state in STEPPING:
-        restate_phase(job.ledger, phase, at_ns)
+        job.ledger.relabel(_LATE[phase], at_ns)
     elif phase is Phase.STARTED:
-        job.ledger.enter(at_ns, lifecycle.category(job, "inc.init"))
+        job.ledger.enter(at_ns, lifecycle.category(job, Category.INIT))
     elif phase is Phase.ATTACHED:
         lifecycle.move_job(turn, job, JobEvent.ATTACHED, "all ranks have called in")
-        job.ledger.enter(at_ns, lifecycle.category(job, "inc.restore"))
+        job.ledger.enter(at_ns, lifecycle.category(job, Category.RESTORE))
     else:
         lifecycle.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
         job.ledger.begin_steps(at_ns, warmup=True)
@@ -178,7 +177,7 @@ def restate_overtaken(job: JobRecord, phase: Phase) -> None:
     """Take the word of a node of a phase that its word of a later one has overtaken."""
     all_are_there = len(job.phases) == len(job.members)
     if all_are_there and all(ORDER[other] >= ORDER[phase] for other in job.phases.values()):
-        restate_phase(job.ledger, phase, job.reached_ns[phase])
+        job.ledger.relabel(_LATE[phase], job.reached_ns[phase])
 
 
 def steps_begun_ns(job: JobRecord, end_ns: Sequence[int]) -> int:
@@ -200,18 +199,3 @@ def _usual_ns(ledger: Ledger, end_ns: Sequence[int]) -> int | None:
     if len(end_ns) > 1:
         return end_ns[1] - end_ns[0]
     return median_low(ledger.reference_ns) if ledger.reference_ns else None
-
-
-def restate_phase(ledger: Ledger, phase: Phase, at_ns: int) -> None:
-    """Give a phase its time although steps were counted before its word came."""
-    names = _LATE[phase]
-    starts = [segment.start_ns for segment in ledger.segments[1:]]
-    told: list[Segment] = []
-    for segment, until_ns in zip_longest(ledger.segments, starts):
-        late = segment.category in names and (until_ns is None or at_ns < until_ns)
-        if not late or segment.start_ns < at_ns:
-            told.append(segment)
-        if late:
-            start_ns = max(at_ns, segment.start_ns)
-            told.append(Segment(start_ns, names[segment.category], segment.incident))
-    ledger.segments = told

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

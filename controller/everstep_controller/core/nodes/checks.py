@@ -1,6 +1,6 @@
 """Checks of nodes in their own life: their results, and when one is asked again."""
 
-from everstep_common.findings import Severity
+from everstep_common.judging.findings import Severity
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Reported
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState

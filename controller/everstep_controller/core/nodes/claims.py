@@ -2,7 +2,7 @@
 
 from bisect import insort
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,

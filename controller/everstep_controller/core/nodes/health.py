@@ -1,6 +1,6 @@
 """Node health: transitions and their effects, and judgement by the open findings."""
 
-from everstep_common.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.node import (
     AUTOMATION,

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from everstep_common.findings import Finding, Severity, SuggestedAction
-from everstep_controller.core.jobs.lifecycle import ACTIVE, PLANNED_CAUSES, STEPPING
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_controller.core.accounting.categories import PLANNED_WORK
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, Planned
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
 from everstep_controller.core.model.state import FLEET, State
@@ -99,7 +100,7 @@ def lead_ns(state: State, span: Span) -> int:
         incident.over_ns - incident.onset_ns
         for job in jobs_in_span(state, span)
         for incident in job.incidents
-        if incident.over_ns and incident.cause in PLANNED_CAUSES and incident.plan != "waited"
+        if incident.over_ns and incident.cause in PLANNED_WORK and incident.plan != "waited"
     ]
     needed_ns = state.settings.planned_ns + max(restarts) if restarts else 0
     return max(state.settings.maintenance_lead_ns, needed_ns)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from everstep_common.reports import RestartedHere
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import lifecycle, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
@@ -104,6 +105,6 @@ def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
         ),
     )
     job.start_reason = report.reason
-    job.ledger.enter(_decided_ns(event), lifecycle.category(job, "inc.drain"))
-    job.ledger.enter(event.at_ns, lifecycle.category(job, "inc.env"))
+    job.ledger.enter(_decided_ns(event), lifecycle.category(job, Category.DRAIN))
+    job.ledger.enter(event.at_ns, lifecycle.category(job, Category.ENV))
     lifecycle.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {report.reason}")

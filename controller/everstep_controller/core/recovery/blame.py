@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import groupby
 
-from everstep_common.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model import deaths, node_jobs
 from everstep_controller.core.model.deaths import Death, Judgement, Remedy, Strike
 from everstep_controller.core.model.job import Incident, JobRecord, JobState

@@ -4,6 +4,7 @@ from bisect import insort
 from dataclasses import replace
 
 from everstep_common.reports import GenerationStopped
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import lifecycle, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
@@ -33,7 +34,7 @@ _WANTED = frozenset({"operator", "growth"})
 _OF_ITSELF = frozenset({"rollback", "launcher", "finding", "node"})
 
 # The ledger's word for what a job does that runs nothing.
-_PHASES = {JobState.STOPPING: "inc.drain", JobState.REPLANNING: "inc.schedule"}
+_PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHEDULE}
 
 # Who died first explains the rest; after so many ranks nobody reads on.
 DEATHS_MAX = 8
@@ -124,10 +125,9 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     """Stop a running generation for the incident that is open."""
     incident = job.incidents[-1]
     turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
-    planned = incident.cause in lifecycle.PLANNED_CAUSES
-    job.ledger.fault(at_ns, turn.now_ns, incident.id, planned=planned)
+    job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
     lifecycle.move_job(turn, job, JobEvent.FAULT, message)
-    job.ledger.enter(turn.now_ns, lifecycle.category(job, "inc.drain"))
+    job.ledger.enter(turn.now_ns, lifecycle.category(job, Category.DRAIN))
     for member in job.members:
         if member not in job.stopped and member in turn.state.nodes:
             turn.actions.append(orders.stop(turn.state, job, member, job.generation))

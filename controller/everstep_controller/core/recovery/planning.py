@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.jobs import ending, orders
 from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -52,8 +53,8 @@ def _stopping(turn: Turn, job: JobRecord) -> None:
     elif not nodes[missing].connected and not any(nodes[name].connected for name in silent):
         # Only the verdict on silent nodes is missing.
         segment = job.ledger.segments[-1]
-        if segment.category == "inc.drain":
-            job.ledger.enter(turn.now_ns, "inc.diagnose")
+        if segment.category == Category.DRAIN:
+            job.ledger.enter(turn.now_ns, Category.DIAGNOSE)
 
 
 def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
@@ -172,7 +173,7 @@ def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: str)
     job.generation = max(job.generation + job.own_restarts, seen) + 1
     job.own_restarts = 0
     move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {', '.join(members)}")
-    job.ledger.enter(turn.now_ns, category(job, "inc.schedule"))
+    job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
     turn.actions.append(restore_point.choose_step(turn.state, job))
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.jobs import identity, orders
 from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
@@ -32,7 +33,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     _meet(turn.state, job)
     job.start_reason = _start_reason(job, event, turn.now_ns)
     move_job(turn, job, JobEvent.STEP_CHOSEN, job.start_reason)
-    job.ledger.enter(turn.now_ns, category(job, "inc.env"))
+    job.ledger.enter(turn.now_ns, category(job, Category.ENV))
     for member in job.members:
         job.holders[member] = job.generation
     turn.actions.extend(orders.starts(job))

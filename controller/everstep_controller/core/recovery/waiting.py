@@ -1,5 +1,6 @@
 """Waiting jobs: for nodes, or until their state can be reached again, and what they say."""
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -24,8 +25,8 @@ def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
         move_job(turn, job, JobEvent.NO_CAPACITY, reason)
     if is_news:
         orders.hold_all(turn, job)
-    if not forming and job.ledger.segments[-1].category != category(job, "inc.capacity"):
-        job.ledger.enter(turn.now_ns, category(job, "inc.capacity"))
+    if not forming and job.ledger.segments[-1].category != category(job, Category.CAPACITY):
+        job.ledger.enter(turn.now_ns, category(job, Category.CAPACITY))
 
 
 def waits_for_state(job: JobRecord) -> bool:
@@ -50,7 +51,7 @@ def state_found(turn: Turn, job: JobRecord) -> None:
     turn.drop_timer(f"retry/{job.name}")
     members = ", ".join(job.members)
     move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {members}")
-    job.ledger.enter(turn.now_ns, category(job, "inc.schedule"))
+    job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
 
 
 def _next_step(state: State, job: JobRecord) -> str:

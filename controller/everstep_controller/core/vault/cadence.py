@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 from statistics import median_low
 
+from everstep_controller.core.accounting.ettr import failure_count
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS
-from everstep_controller.core.jobs.lifecycle import PLANNED_CAUSES
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshot_costs import Cadence
@@ -56,7 +56,7 @@ def cost(job: JobRecord, now_ns: int) -> Cost:
     """Return what the steps and snapshots of a job have cost."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
-    faults = sum(incident.cause not in PLANNED_CAUSES for incident in job.incidents)
+    faults = failure_count(incident.cause for incident in job.incidents)
     nodes = max(1, len(job.members))
     # One fault that has not come yet, in the time in which nodes like these have one.
     prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_agent.detectors.judgement import Faulty, Healthy
-from everstep_common.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

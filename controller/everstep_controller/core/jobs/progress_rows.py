@@ -1,10 +1,12 @@
-"""Many nodes' progress as one row a second per job: steps that all members completed."""
+"""Progress rows: the steps that all members of a job completed, as one journaled row a second."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core.events import JobProgressed
 from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.state import State
 
 # A journaled row stands for about this much training.
 ROW_NS = 1_000_000_000
@@ -17,7 +19,7 @@ _NO_STEP = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class Reporters:
     """The generation of a job that counts now, and who must report a step for it to be complete.
 
     ``nodes`` are those that can still tell: a node that is away keeps nobody waiting.
@@ -29,8 +31,18 @@ class Members:
     running: bool
 
 
+def reporters(state: State, name: str) -> Reporters | None:
+    """Return who must report the steps of a job now; None for no job."""
+    job = state.jobs.get(name)
+    if job is None:
+        return None
+    # One that is away tells nothing now, and one that has finished nothing more.
+    telling = (n for n in job.members if state.nodes[n].connected and n not in job.finished)
+    return Reporters(job.generation, tuple(telling), job.state is JobState.RUNNING)
+
+
 @dataclass(frozen=True, slots=True)
-class Steps:
+class ReportedSteps:
     """What one node reported: consecutive steps, on the controller's timeline."""
 
     job: str
@@ -45,7 +57,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProgressRow:
     """A row to journal, or, with no steps in it, records that say nothing new and need no row."""
 
     event: JobProgressed
@@ -75,23 +87,23 @@ class _Pending:
     skipped: int = 0
 
 
-class Progress:
+class ProgressRows:
     """Collects steps of all jobs. A row comes out when it is due, or when order demands it."""
 
     def __init__(
         self,
-        members: Callable[[str], Members | None],
+        reporters_of: Callable[[str], Reporters | None],
         recoverable: Callable[[str], int | None] = lambda _: None,
     ) -> None:
-        self._members = members
+        self._reporters = reporters_of
         self._recoverable = recoverable
         self._pending: dict[str, _Pending] = {}
         # Newest step that is in a row, by job, of the generation beside it.
         self._written: dict[str, tuple[int, int]] = {}
 
-    def add(self, steps: Steps, now_ns: int) -> list[Row]:
+    def add(self, steps: ReportedSteps, now_ns: int) -> list[ProgressRow]:
         """Take a report; return the rows that are due at once."""
-        rows: list[Row] = []
+        rows: list[ProgressRow] = []
         pending = self._pending.get(steps.job)
         if pending is not None and pending.generation != steps.generation:
             rows += self.flush(steps.job)
@@ -99,22 +111,22 @@ class Progress:
         if pending is None:
             pending = self._pending[steps.job] = _Pending(steps.generation, now_ns)
         self._merge(pending, steps)
-        members = self._members(steps.job)
+        members = self._reporters(steps.job)
         if members is None or members.generation != steps.generation or not members.running:
             rows += self._due(steps.job, members)
         return rows
 
-    def tick(self, now_ns: int) -> list[Row]:
+    def tick(self, now_ns: int) -> list[ProgressRow]:
         """Return the rows whose second is over."""
-        rows: list[Row] = []
+        rows: list[ProgressRow] = []
         for job in [j for j, p in self._pending.items() if now_ns - p.since_ns >= ROW_NS]:
             if job in self._pending:
-                rows += self._due(job, None if self._silent(job) else self._members(job))
+                rows += self._due(job, None if self._silent(job) else self._reporters(job))
             if job in self._pending:
                 self._pending[job].since_ns = now_ns
         return rows
 
-    def flush(self, job: str, nodes: Collection[str] = ()) -> list[Row]:
+    def flush(self, job: str, nodes: Collection[str] = ()) -> list[ProgressRow]:
         """Return the steps of a job that all members have reported, and all records of ``nodes``.
 
         A step that only some have reported stays: if the others' ranks die within it, it was never
@@ -123,10 +135,10 @@ class Progress:
         pending = self._pending.get(job)
         if pending is None:
             return []
-        through = self._through(pending, self._members(job))
+        through = self._through(pending, self._reporters(job))
         return list(self._rows(job, pending, through, nodes))
 
-    def flush_node(self, node: str) -> list[Row]:
+    def flush_node(self, node: str) -> list[ProgressRow]:
         """Return what must be journaled before any other record of the node may be."""
         waiting = [
             job
@@ -135,7 +147,7 @@ class Progress:
         ]
         return [row for job in waiting for row in self.flush(job, (node,))]
 
-    def flush_all(self) -> list[Row]:
+    def flush_all(self) -> list[ProgressRow]:
         """Return what all members have reported; agents tell the rest again."""
         return [row for job in list(self._pending) for row in self.flush(job)]
 
@@ -147,7 +159,7 @@ class Progress:
 
     # ---------------------------------------------------------------------------------------------
 
-    def _merge(self, pending: _Pending, steps: Steps) -> None:
+    def _merge(self, pending: _Pending, steps: ReportedSteps) -> None:
         generation, newest = self._written.get(steps.job, (-1, -1))
         floor = newest if generation == steps.generation else -1
         for offset, (end_ns, stall_ns) in enumerate(zip(steps.end_ns, steps.stall_ns, strict=True)):
@@ -163,7 +175,7 @@ class Progress:
         pending.origins.append((last, steps.origin))
         pending.skipped = max(pending.skipped, steps.snapshots_skipped)
 
-    def _due(self, job: str, members: Members | None) -> list[Row]:
+    def _due(self, job: str, members: Reporters | None) -> list[ProgressRow]:
         """Return the steps that all members have; all of them when nobody knows the members.
 
         Rows that share a node go together: its records must be journaled in their order.
@@ -178,7 +190,7 @@ class Progress:
         pending = self._pending[job]
         return len(pending.origins) > _RECORDS_MAX or len(pending.steps) > _STEPS_MAX
 
-    def _through(self, pending: _Pending, members: Members | None) -> int:
+    def _through(self, pending: _Pending, members: Reporters | None) -> int:
         """Return up to which step nobody has to be waited for."""
         known = members is not None and members.generation == pending.generation
         if members is None or not known or not pending.steps:
@@ -190,7 +202,7 @@ class Progress:
         ]
         return max(whole, default=_NO_STEP)
 
-    def _after_older(self, job: str, rows: list[Row]) -> list[Row]:
+    def _after_older(self, job: str, rows: list[ProgressRow]) -> list[ProgressRow]:
         newest = {origin.node: origin.sequence for row in rows for origin in row.event.origins}
         older = [
             other
@@ -201,7 +213,7 @@ class Progress:
 
     def _rows(
         self, job: str, pending: _Pending, through: int, nodes: Collection[str] = ()
-    ) -> Iterator[Row]:
+    ) -> Iterator[ProgressRow]:
         """Yield rows of consecutive steps up to ``through``; the last one has the origins.
 
         Those of ``nodes`` are among them also where their steps have to wait.
@@ -213,7 +225,7 @@ class Progress:
         for index, run in enumerate(runs):
             steps = [pending.steps.pop(number) for number in run]
             last_run = index == len(runs) - 1
-            yield Row(
+            yield ProgressRow(
                 JobProgressed(
                     job=job,
                     generation=pending.generation,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.findings import Finding, FindingKey
+from everstep_common.judging.findings import Finding, FindingKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,3 @@ class Unknown:
 
 
 Judgement = Faulty | Healthy | Unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What came of one look at one probe."""
-
-    probe: str
-    judgements: tuple[Judgement, ...] = ()
-    # Why it could not be read, and why it never will be with the rights that the agent was given.
-    trouble: str = ""
-    denied: str = ""

@@ -3,11 +3,19 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.condition import Condition
-from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.judgement import Faulty, Healthy, Judgement
-from everstep_agent.detectors.open_finding import Moment, OpenFinding
-from everstep_common.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
+from everstep_common.judging.moment import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class BookEntry:
+    """An open finding, when it began, and when it was seen last (None: when it began)."""
+
+    finding: Finding
+    since: Moment
+    last: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +28,9 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the controller must hear, and whether an event that is open was seen again."""
+    """What is news after a look, and whether an event that is open was seen again."""
 
-    raised: tuple[OpenFinding, ...] = ()
+    raised: tuple[BookEntry, ...] = ()
     cleared: tuple[Cleared, ...] = ()
     again: bool = False
 
@@ -34,19 +42,24 @@ class FindingBook:
     """Debounces judgements and keeps the findings that are open.
 
     A condition is raised after its number of consecutive faulty looks and cleared after its number
-    of consecutive healthy ones. A look that could not be read counts as neither. ``modes`` are the
-    operator's, where they differ from what the condition was shipped with.
+    of consecutive healthy ones. A look that could not be read counts as neither. ``conditions`` are
+    all that may be judged, by name; ``modes`` are the operator's, where they differ from what a
+    condition was shipped with.
     """
 
     def __init__(
-        self, open_findings: Iterable[OpenFinding] = (), modes: Mapping[str, Mode] | None = None
+        self,
+        conditions: Mapping[str, Condition],
+        open_findings: Iterable[BookEntry] = (),
+        modes: Mapping[str, Mode] | None = None,
     ) -> None:
+        self._conditions = conditions
         self._open = {known.finding.key: known for known in open_findings}
         self._modes = modes or {}
         self._streaks: dict[FindingKey, tuple[bool, int]] = {}
 
     @property
-    def open_findings(self) -> tuple[OpenFinding, ...]:
+    def open_findings(self) -> tuple[BookEntry, ...]:
         """Return what is open, oldest first."""
         return tuple(self._open.values())
 
@@ -55,19 +68,24 @@ class FindingBook:
         """Return what is open, by its keys."""
         return tuple(self._open)
 
-    def fatal(self) -> tuple[Finding, ...]:
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing is open, and nothing on its way to be."""
+        return not self._open and not self._streaks
+
+    def fatal_findings(self) -> tuple[Finding, ...]:
         """Return the open findings with which the node cannot train."""
         found = (known.finding for known in self._open.values())
         return tuple(finding for finding in found if finding.severity is Severity.FATAL)
 
-    def take(self, judgements: Iterable[Judgement], now: Moment) -> Changes:
-        """Enter one look's judgements."""
-        raised: list[OpenFinding] = []
+    def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> Changes:
+        """Enter one look's judgements; return what changed."""
+        raised: list[BookEntry] = []
         cleared: list[Cleared] = []
         again = False
         for judgement in judgements:
             if isinstance(judgement, Faulty):
-                condition = CONDITIONS[judgement.key.condition]
+                condition = self._conditions[judgement.key.condition]
                 again = again or (condition.quiet_ns > 0 and judgement.key in self._open)
                 raised += self._faulty(judgement.finding, condition, now)
             # Hundreds a second on a healthy node, where there is nothing to look up.
@@ -75,16 +93,16 @@ class FindingBook:
                 cleared += self._healthy(judgement)
         return Changes(tuple(raised), tuple(cleared), again)
 
-    def quiet(self, now: Moment) -> list[Judgement]:
+    def judge_quiet_events(self, now: Moment) -> list[Judgement]:
         """Return which events were not seen again for as long as their condition asks."""
         return [
             Healthy(key, f"not seen again for {quiet_ns / 60e9:g} min")
             for key, known in self._open.items()
-            if (quiet_ns := CONDITIONS[key.condition].quiet_ns)
+            if (quiet_ns := self._conditions[key.condition].quiet_ns)
             and _since(known.last or known.since, now) >= quiet_ns
         ]
 
-    def _faulty(self, finding: Finding, condition: Condition, now: Moment) -> list[OpenFinding]:
+    def _faulty(self, finding: Finding, condition: Condition, now: Moment) -> list[BookEntry]:
         mode = self._modes.get(condition.name, condition.mode)
         if finding.mode is not mode:
             finding = replace(finding, mode=mode)
@@ -94,9 +112,9 @@ class FindingBook:
             if streak < condition.raise_after or now.boot_ns < condition.boot_grace_ns:
                 return []
         elif not _worth_telling(known.finding, finding):
-            self._open[finding.key] = OpenFinding(known.finding, known.since, now)
+            self._open[finding.key] = BookEntry(known.finding, known.since, now)
             return []
-        entry = OpenFinding(finding, known.since if known else now, now)
+        entry = BookEntry(finding, known.since if known else now, now)
         self._open[finding.key] = entry
         return [entry]
 
@@ -105,7 +123,7 @@ class FindingBook:
         if key not in self._open:
             self._streaks.pop(key, None)
             return []
-        if self._streak(key, faulty=False) < CONDITIONS[key.condition].clear_after:
+        if self._streak(key, faulty=False) < self._conditions[key.condition].clear_after:
             return []
         del self._open[key], self._streaks[key]
         return [Cleared(key, judgement.evidence)]

@@ -3,8 +3,14 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everstep_controller.core.jobs.progress_rows import (
+    ROW_NS,
+    ProgressRow,
+    ProgressRows,
+    ReportedSteps,
+    Reporters,
+)
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.progress import ROW_NS, Members, Progress, Row, Steps
 
 NODES = ("a", "b", "c")
 
@@ -17,25 +23,27 @@ class Cluster:
     generation: int = 1
     telling: tuple[str, ...] = NODES
     sequences: dict[str, int] = field(default_factory=dict)
-    progress: Progress = field(init=False)
+    progress: ProgressRows = field(init=False)
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self._members)
+        self.progress = ProgressRows(self._members)
 
-    def _members(self, job: str) -> Members | None:
-        return Members(self.generation, self.telling, self.running) if job == "train" else None
+    def _members(self, job: str) -> Reporters | None:
+        return Reporters(self.generation, self.telling, self.running) if job == "train" else None
 
     def report(
         self, node: str, *steps: int, now_ns: int = 0, generation: int = 1, job: str = "train"
-    ) -> list[Row]:
+    ) -> list[ProgressRow]:
         self.sequences[node] = self.sequences.get(node, 0) + 1
         origin = Origin(node, f"box-{node}", self.sequences[node])
         ends = tuple(step * 100 + NODES.index(node) for step in steps)
         stalls = tuple(NODES.index(node) for _ in steps)
-        return self.progress.add(Steps(job, generation, steps[0], ends, stalls, 0, origin), now_ns)
+        return self.progress.add(
+            ReportedSteps(job, generation, steps[0], ends, stalls, 0, origin), now_ns
+        )
 
 
-def steps_of(rows: list[Row]) -> list[int]:
+def steps_of(rows: list[ProgressRow]) -> list[int]:
     return [
         row.event.first_step + offset for row in rows for offset in range(len(row.event.end_ns))
     ]
@@ -53,7 +61,7 @@ def test_a_step_is_complete_when_its_slowest_node_has_reported_it() -> None:
 def test_a_step_that_was_seen_in_the_output_of_one_rank_waits_for_no_other_node() -> None:
     cluster = Cluster()
     origin = Origin("a", "box-a", 1)
-    seen = Steps("train", 1, 5, (500, 600), (0, 0), 0, origin, of_job=True)
+    seen = ReportedSteps("train", 1, 5, (500, 600), (0, 0), 0, origin, of_job=True)
     assert cluster.progress.add(seen, 0) == []
     (row,) = cluster.progress.tick(ROW_NS)
     assert (row.event.first_step, row.event.end_ns) == (5, (500, 600))
@@ -168,7 +176,7 @@ def test_every_step_and_record_is_written_once_in_any_schedule(
 ) -> None:
     cluster = Cluster()
     reached: dict[str, int] = dict.fromkeys(NODES, 0)
-    rows: list[Row] = []
+    rows: list[ProgressRow] = []
     now_ns = 0
     for who, count in schedule:
         now_ns += ROW_NS // 2

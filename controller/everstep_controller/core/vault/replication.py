@@ -1,13 +1,48 @@
-"""Who keeps the replicas of whom, and who watches whom: rings over nodes and failure domains."""
+"""Replication: which node keeps the replicas of which member, over failure domains."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
+
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.spares import spares_of
 
 # Of how many members a node keeps the replicas at most. An agent takes 64 connections at once
 # (bulk/door.py): those of four nodes with eight ranks and two streams each; and each of them waits
 # longer for its turn on one link.
 KEPT_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """Who keeps the replicas of whom in one generation."""
+
+    # By member, the node that keeps its replicas.
+    targets: Mapping[str, str] = field(default_factory=dict)
+    # Nodes that had memory for the replicas of one member only when the targets were chosen.
+    short: frozenset[str] = frozenset()
+    # The spare that keeps the replicas of a job on one node; empty where members keep them.
+    keeper: str = ""
+    # What the generation began from, for the keeper, which no plan tells.
+    begun_from: tuple[ShardSource, ...] = ()
+
+
+def plan_ring(members: Sequence[str], state: State, short: Collection[str]) -> Replication:
+    """Return the replication of a generation among its own members."""
+    domains = {name: node.domain for name, node in state.nodes.items()}
+    return Replication(replica_targets(members, domains, short), frozenset(short))
+
+
+def plan_keeper(
+    before: Replication, job: JobRecord, state: State, holders: Collection[str]
+) -> Replication:
+    """Return the replication of a job that runs on one node: with a spare, where one waits."""
+    keeper = keeper_of(job, state, before.keeper, holders)
+    targets = {job.members[0]: keeper} if keeper else {}
+    return replace(before, targets=targets, keeper=keeper, begun_from=job.sources)
 
 
 def replica_targets(
@@ -54,6 +89,30 @@ def _shares(count: int, limits: Sequence[int]) -> list[int]:
         shares[index] = min(limits[index], count // (len(limits) - done))
         count -= shares[index]
     return shares
+
+
+def keeper_of(job: JobRecord, state: State, before: str, holders: Collection[str]) -> str:
+    """Return the spare that keeps the replicas of a job on one node; empty when there is none.
+
+    It stays who it was; a new one is best in another failure domain, and has some of it already.
+    """
+    if len(job.members) != 1:
+        return ""
+    member, nodes = job.members[0], state.nodes
+    able = [
+        name
+        for name in spares_of(job)
+        if nodes[name].connected and nodes[name].bulk_address and not nodes[name].gone
+    ]
+    if before in able or not able:
+        return before if before in able else ""
+    home = nodes[member].domain if member in nodes else ""
+
+    def worse(name: str) -> tuple[bool, bool, bool, str]:
+        node = nodes[name]
+        return bool(node.spare_check.failed), node.domain == home, name not in holders, name
+
+    return min(able, key=worse)
 
 
 def watched_peers(

@@ -1,7 +1,11 @@
-"""What a spare fetches before it has its place: the copies of the ranks that it would get. Pure."""
+"""Spares: what nodes that wait beside a job have ready, should they take a member's place.
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+Memory of the size that they would need, and, as soon as a member is silent or left, the copies of
+its ranks.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -14,6 +18,17 @@ from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.choosing import Question, pick
 from everstep_controller.core.vault.copies import Copy, Tier
 
+# The size of a state changes a little from step to step; spares hear of the first one only.
+_UNIT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SpareMemory:
+    """Memory for what the ranks of a lost member would fetch, and for their slots."""
+
+    copy_bytes: int
+    processes: int
+
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
@@ -21,6 +36,35 @@ class Ahead:
 
     first_rank: int
     sources: tuple[ShardSource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SpareOrders:
+    """What spares of one generation are told: nothing before the size of its copies is known."""
+
+    memory: SpareMemory | None = None
+    # Nodes that wait as spares and hold nothing yet.
+    waiting: frozenset[str] = frozenset()
+    # What spares fetch already, by their names.
+    ahead: Mapping[str, Ahead] = field(default_factory=dict)
+
+
+def spares_of(job: JobRecord) -> frozenset[str]:
+    """Return the nodes whose launchers wait while the job runs."""
+    if job.state not in ACTIVE:
+        return frozenset()
+    return frozenset(job.launchers).difference(job.members)
+
+
+def spare_memory(copies: Iterable[Copy], processes: int) -> SpareMemory:
+    """Return the memory that a spare needs for copies like these; it reads all of them."""
+    return SpareMemory(copy_bytes_max(copies), processes)
+
+
+def copy_bytes_max(copies: Iterable[Copy]) -> int:
+    """Return the size that no copy exceeds, and a little more; 0 without any."""
+    largest = max((copy.size_bytes for copy in copies), default=0)
+    return -(-largest // _UNIT_BYTES) * _UNIT_BYTES
 
 
 def question(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
@@ -44,13 +88,13 @@ def reachable(state: State) -> dict[str, str]:
     }
 
 
-def suspects(record: JobRecord, state: State) -> list[str]:
+def suspects(job: JobRecord, state: State) -> list[str]:
     """Return the members that are silent; none when so many are that it is no fault of theirs."""
     # When a node dies, the collectives of the others fail: as a rule the job stops by then.
-    if record.state not in (JobState.STOPPING, *ACTIVE) or record.done:
+    if job.state not in (JobState.STOPPING, *ACTIVE) or job.done:
         return []
-    silent = [name for name in record.members if _suspected(state.nodes[name], state)]
-    return silent if len(silent) == 1 or 2 * len(silent) <= len(record.members) else []
+    silent = [name for name in job.members if _suspected(state.nodes[name], state)]
+    return silent if len(silent) == 1 or 2 * len(silent) <= len(job.members) else []
 
 
 def _suspected(node: NodeRecord, state: State) -> bool:
@@ -60,28 +104,39 @@ def _suspected(node: NodeRecord, state: State) -> bool:
     return heard and expected and node.missed
 
 
-def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[str, Ahead]:
+def plan_fetches(
+    before: Mapping[str, Ahead], job: JobRecord, state: State, catalogue: Catalogue
+) -> Mapping[str, Ahead]:
+    """Return what spares fetch now, by their names."""
+    ahead = look_ahead(job, state, catalogue)
+    if ahead or job.state in ACTIVE:
+        return ahead
+    # What is fetched may be what the plan will want, but of who has left the job.
+    return {name: one for name, one in before.items() if name in job.launchers}
+
+
+def look_ahead(job: JobRecord, state: State, catalogue: Catalogue) -> dict[str, Ahead]:
     """Return what spares fetch now, as the plan would have it if the silent members were lost.
 
     While a job stops, the members that it leaves are known, and the step is nearly: a node with a
     fatal finding, one that is drained, or in maintenance, gives its own copies to its successor.
     While a job trains, its steps go by faster than copies travel: then only silence is looked at.
     """
-    silent = suspects(record, state)
-    takers = _takers(record, state, silent)
+    silent = suspects(job, state)
+    takers = _takers(job, state, silent)
     if not takers:
         return {}
     there = reachable(state)
     for name in silent:
         there.pop(name, None)
-    chosen = pick(catalogue, question(restore_point.choose_step(state, record), there)).candidate
+    chosen = pick(catalogue, question(restore_point.choose_step(state, job), there)).candidate
     # What older generations made is fetched by the plan: ranks may have been others then.
-    if chosen is None or chosen.generation != record.generation or chosen.tier != "memory":
+    if chosen is None or chosen.generation != job.generation or chosen.tier != "memory":
         return {}
     for spare in takers.values():
         there.pop(spare, None)  # what has come already is no reason for another order
-    count = record.processes_per_node
-    ranks = {name: record.members.index(name) * count for name in takers}
+    count = job.processes_per_node
+    ranks = {name: job.members.index(name) * count for name in takers}
     copies = catalogue.steps(chosen.generation)[chosen.step].ordered()
     return {
         spare: Ahead(ranks[name], _sources(copies, range(ranks[name], ranks[name] + count), there))
@@ -89,27 +144,27 @@ def look_ahead(record: JobRecord, state: State, catalogue: Catalogue) -> dict[st
     }
 
 
-def _takers(record: JobRecord, state: State, silent: Collection[str]) -> Mapping[str, str]:
+def _takers(job: JobRecord, state: State, silent: Collection[str]) -> Mapping[str, str]:
     """Return the spares that would take places, by the members that they take them of."""
-    leaving = {*silent, *_left(record, state)}
-    if not leaving or not frozenset(record.launchers).difference(record.members):
+    leaving = {*silent, *_left(job, state)}
+    if not leaving or not frozenset(job.launchers).difference(job.members):
         return {}
     able = [
         placement.Candidate(node.name, node.domain, planning.distrust(node))
-        for node in planning.trusted(state, record)
+        for node in planning.trusted(state, job)
         if node.name not in silent
     ]
-    domains = {name: state.nodes[name].domain for name in record.members}
-    seating = placement.seat(record.members, domains, able, record.nodes_max, record.replica_nodes)
+    domains = {name: state.nodes[name].domain for name in job.members}
+    seating = placement.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
     return {name: spare for name, spare in seating.replaced.items() if name in leaving}
 
 
-def _left(record: JobRecord, state: State) -> list[str]:
+def _left(job: JobRecord, state: State) -> list[str]:
     """Return the members that a job which stops will leave, if it finds others."""
-    ends = record.done or record.ending or record.closing
-    if record.state is not JobState.STOPPING or ends:
+    ends = job.done or job.ending or job.closing
+    if job.state is not JobState.STOPPING or ends:
         return []
-    known = (state.nodes[name] for name in record.members)
+    known = (state.nodes[name] for name in job.members)
     # One that is only not heard may be a candidate again before the plan is made.
     return [node.name for node in known if node.claims or node.gone or not node.missed]
 

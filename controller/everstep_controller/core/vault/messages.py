@@ -8,8 +8,7 @@ from everstep_controller.core.model.lineage import ShardSource, StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persisting import Publish
-from everstep_controller.prefetching import Ahead
-from everstep_controller.spares import SpareMemory
+from everstep_controller.core.vault.spares import Ahead, SpareMemory
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.findings import Mode
+from everstep_common.judging.findings import Mode
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS

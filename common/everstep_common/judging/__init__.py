@@ -1,0 +1,1 @@
+"""The language of judgement that agent, controller and command line share. Pure."""

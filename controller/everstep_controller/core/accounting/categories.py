@@ -1,0 +1,96 @@
+"""Ledger categories: all that a job's time can go to, one row each.
+
+A category is its row, and where planned work goes is a row of ``PLANNED_WORK``: the ledger, ETTR,
+the command line, the journal and /metrics derive from them. Names and rules are those of the field:
+productive is a committed step's time up to the reference step time, what is above it is slow.*, a
+step that a rollback takes back becomes lost.recompute.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+from types import MappingProxyType
+
+
+class Group(Enum):
+    """What a category is part of; ETTR is defined over these."""
+
+    # Committed steps, up to the reference step time; and what they took beyond it.
+    PRODUCTIVE = "productive"
+    SLOW = "slow"
+    # Between and beside committed steps, without a fault.
+    OVERHEAD = "overhead"
+    # Before the first step of a job.
+    INITIAL = "initial"
+    PLANNED = "planned"
+    # What a fault costs, from its onset to the first step after it.
+    INCIDENT = "incident"
+
+
+class Category(StrEnum):
+    """Where time goes; every nanosecond of a job is in exactly one."""
+
+    _value_: str
+    group: Group
+    # What it is, in a few words, for people.
+    meaning: str
+
+    def __new__(cls, name: str, group: Group, meaning: str) -> "Category":
+        """Make a row of the table."""
+        row = str.__new__(cls, name)
+        row._value_, row.group, row.meaning = name, group, meaning
+        return row
+
+    INIT_QUEUE = "init.queue", Group.INITIAL, "waiting for the first nodes"
+    INIT_ENV = "init.env", Group.INITIAL, "first start: nodes bound, processes not running yet"
+    INIT_PROC = "init.proc", Group.INITIAL, "first start: processes start and import"
+    INIT_RESTORE = "init.restore", Group.INITIAL, "first start: loading a state"
+    INIT_WARMUP = "init.warmup", Group.INITIAL, "first start: until the first step"
+    PRODUCTIVE = (
+        "productive", Group.PRODUCTIVE, "committed steps, up to the reference step time"
+    )  # fmt: skip
+    SLOW = "slow.unattributed", Group.SLOW, "excess of committed steps, cause unknown"
+    STALL = "ckpt.stall.memory", Group.OVERHEAD, "training stood still for a snapshot"
+    GAP = "gap", Group.OVERHEAD, "between two steps"
+    IN_FLIGHT = "inflight", Group.OVERHEAD, "the step that is being made now"
+    PLANNED = "planned", Group.PLANNED, "planned work, as the operator said"
+    DETECT = "inc.detect", Group.INCIDENT, "fault began, nobody knew yet"
+    DIAGNOSE = "inc.diagnose", Group.INCIDENT, "known, not decided yet"
+    DRAIN = "inc.drain", Group.INCIDENT, "decided, old processes still ending"
+    CAPACITY = "inc.capacity", Group.INCIDENT, "no node was free"
+    SCHEDULE = "inc.schedule", Group.INCIDENT, "nodes free, not all bound yet"
+    ENV = "inc.env", Group.INCIDENT, "bound, processes not running yet"
+    INIT = "inc.init", Group.INCIDENT, "processes start and import"
+    RESTORE = "inc.restore", Group.INCIDENT, "state on its way back"
+    WARMUP = "inc.warmup", Group.INCIDENT, "restored, until the first step"
+    LOST_IN_FLIGHT = "lost.inflight", Group.INCIDENT, "the step that the fault cut off"
+    LOST_RECOMPUTE = "lost.recompute", Group.INCIDENT, "steps that had to be done again"
+
+
+# Causes of incidents that somebody or the controller wants of a healthy job, and where the time of
+# such work goes. "user": who submitted the job, or the scheduler for somebody else, sent its
+# launchers away.
+PLANNED_WORK: Mapping[str, Category] = MappingProxyType(
+    {
+        "operator": Category.PLANNED,
+        "growth": Category.PLANNED,
+        "user": Category.PLANNED,
+    }
+)
+# What the stages of a recovery are in the first start of a job.
+_FIRST_START: Mapping[Category, Category] = MappingProxyType(
+    {
+        Category.CAPACITY: Category.INIT_QUEUE,
+        Category.SCHEDULE: Category.INIT_QUEUE,
+        Category.ENV: Category.INIT_ENV,
+        Category.INIT: Category.INIT_PROC,
+        Category.RESTORE: Category.INIT_RESTORE,
+        Category.WARMUP: Category.INIT_WARMUP,
+    }
+)
+
+
+def category_of(stage: Category, cause: str | None) -> Category:
+    """Return where the time of a stage goes, by the cause of its incident; None: there is none."""
+    if cause is None:
+        return _FIRST_START.get(stage, stage)
+    return PLANNED_WORK.get(cause, stage)

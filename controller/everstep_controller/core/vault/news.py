@@ -1,0 +1,89 @@
+"""Vault news: what the core and people are told of decisions about snapshots, each thing once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from everstep_controller.core.events import (
+    BreakpointReached,
+    CadenceChosen,
+    Event,
+    KeeperChosen,
+    LayoutLearned,
+)
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.vault.directing import Decision, JobSnapshots
+from everstep_controller.core.vault.persisting import Sight
+
+
+class Message(NamedTuple):
+    """What people are told."""
+
+    reason: str
+    sentence: str
+
+
+@dataclass(slots=True)
+class VaultNews:
+    """What was told of one job already, so that each thing is told once."""
+
+    # The parts of which generation's state.
+    layouts: tuple[int, tuple[str, ...]] = (-1, ())
+    # Of which generation people know that ranks save different bytes under one name.
+    differing: int = -1
+    # The last sentence about storage.
+    not_stored: str = ""
+
+    def since(
+        self, decision: Decision, snapshots: JobSnapshots, job: JobRecord
+    ) -> Iterator[Event | Message]:
+        """Yield what a decision made new: events for the core, messages for people."""
+        before, orders = decision.before, snapshots.orders
+        keeper = orders.replication.keeper
+        if keeper not in ("", before.replication.keeper):
+            yield KeeperChosen(job.name, keeper)
+        if orders.recoverable.step != before.recoverable.step or not snapshots.generation.parts:
+            yield from self._tell_parts(snapshots)
+            yield from self._tell_differing(snapshots)
+        if orders.cadence is not before.cadence:
+            yield CadenceChosen(job.name, orders.cadence)
+            yield Message("SnapshotCadence", f"{job.name}: {orders.cadence.reason}")
+        yield from self._tell_storage(snapshots, job, decision.sight)
+
+    def _tell_parts(self, snapshots: JobSnapshots) -> Iterator[Event]:
+        directed = snapshots.generation
+        layouts = snapshots.holdings.catalogue.layouts(directed.number, directed.world_size)
+        news = directed.parts != frozenset(layouts) and self.layouts != (directed.number, layouts)
+        if layouts and news:
+            self.layouts = (directed.number, layouts)
+            yield LayoutLearned(snapshots.job, directed.number, layouts=layouts)
+
+    def _tell_differing(self, snapshots: JobSnapshots) -> Iterator[Message]:
+        """Tell it once a generation: the loss of a node could cost a rank what only it had."""
+        step, number = snapshots.orders.recoverable.step, snapshots.generation.number
+        if step is None or self.differing == number:
+            return
+        ranks = snapshots.holdings.catalogue.differing(number, step)
+        if ranks is not None:
+            self.differing = number
+            yield Message("SnapshotsDiffer", _differing(snapshots.job, step, *ranks))
+
+    def _tell_storage(
+        self, snapshots: JobSnapshots, job: JobRecord, sight: Sight
+    ) -> Iterator[Event | Message]:
+        persisting = snapshots.persisting
+        newest = max(persisting.failures, default=None)
+        sentence = "" if newest is None else persisting.failures[newest]
+        if newest is not None and sentence and sentence != self.not_stored:
+            yield Message("NotStored", f"step {newest[1]}: {sentence}")
+        self.not_stored = sentence
+        if job.closing and not job.breakpoint_over and (over := persisting.over(sight)):
+            yield BreakpointReached(job.name, job.generation, over, persisting.missed(sight))
+
+
+def _differing(job: str, step: int, one: int, other: int) -> str:
+    return (
+        f"{job}: ranks {one} and {other} saved different bytes of step {step} under the same "
+        "names. Each gets its own back while a copy of it is left, and any of them after that or "
+        "in another number of ranks: put the rank in the name of what is a rank's own"
+    )

@@ -1,0 +1,42 @@
+"""The fleet view: what the shell has of the nodes that are heard now, as arrays for the judges."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Rows = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+class SampleWindows(Protocol):
+    """Whoever keeps the newest samples of every node."""
+
+    def windows(self, nodes: tuple[str, ...], column: str) -> Rows:
+        """Return a row per node: the kept values of one metric, oldest first; NaN where none is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """All nodes that may be judged; value i of an array is of ``nodes[i]``, NaN when unknown.
+
+    A node that is away, in maintenance or doubted is not in it: what is known of it is held.
+    """
+
+    now_ns: int
+    nodes: tuple[str, ...]
+    # The node's wall clock minus the controller's, and how far that may be off; seconds.
+    wall_offset_s: Values
+    wall_uncertainty_s: Values
+    # How long the node's stream has been open, and how old the newest sample is that came on it.
+    stream_age_s: Values
+    sample_age_s: Values
+    sample_age_uncertainty_s: Values
+    samples: SampleWindows = field(repr=False)
+
+    def metric(self, column: str) -> Rows:
+        """Return a row per node: the newest values of a sampled metric, oldest first."""
+        return self.samples.windows(self.nodes, column)
