@@ -13,7 +13,7 @@ from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.core.vault.messages import Report
+from everstep_controller.core.vault.messages import VaultReport
 from everstep_controller.core.vault.replication import watched_peers
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
@@ -220,7 +220,7 @@ class Fleet:
         for sentence in report.bad_copies[:16]:
             self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
 
-    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> Report:
+    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
         session.unusable_copies.add(report.job)
         held = self._vault.held(report.job, session.node)
         told = vault_reports.vault_report(session.node, report, held)
@@ -228,7 +228,7 @@ class Fleet:
         session.copies[report.job] = told.copies
         return told
 
-    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> Report:
+    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
         try:
             return vault_reports.changed(session.node, report, session.copies.get(report.job))
         except WireError as error:

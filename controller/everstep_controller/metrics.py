@@ -19,7 +19,7 @@ from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
 from everstep_controller.core.vault.messages import Standbys
-from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
+from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_controller.standby_metrics import standby_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
@@ -174,8 +174,8 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
         "everstep_job_time_seconds", "Where a job's time went.", labels=["job", "category"]
     )
     for job in running:
-        incidents.add_metric([job.name], len(job.incidents))
-        failures.add_metric([job.name], failure_count(one.cause for one in job.incidents))
+        incidents.add_metric([job.name], len(job.recovery.incidents))
+        failures.add_metric([job.name], failure_count(one.cause for one in job.recovery.incidents))
         skipped.add_metric([job.name], job.snapshots_skipped)
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
@@ -183,19 +183,19 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
 
 
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
-    ("generation", "Generation of a job.", lambda job: job.generation),
+    ("generation", "Generation of a job.", lambda job: job.generation.number),
     (
         "step",
         "Newest step that all ranks completed; -1 before the first.",
-        lambda job: _or(job.completed_step),
+        lambda job: _or(job.lineage.completed_step),
     ),
     (
         "recoverable_step",
         "Newest step that is recoverable without any one node; -1 without one.",
-        lambda job: _or(job.recoverable_step),
+        lambda job: _or(job.lineage.recoverable_step),
     ),
-    ("members", "Nodes that have ranks.", lambda job: len(job.members)),
-    ("restarts", "Restarts since the job began.", lambda job: job.restarts),
+    ("members", "Nodes that have ranks.", lambda job: len(job.generation.members)),
+    ("restarts", "Restarts since the job began.", lambda job: job.recovery.restarts),
 )
 
 

@@ -40,7 +40,7 @@ class ClockSkewJudge:
 
     def judge(self, view: FleetView) -> Iterator[Ruling]:
         """See Judge."""
-        compared = compare(view.wall_offset_s, view.wall_uncertainty_s, self.floor_s)
+        compared = compare(view.wall_offset_s, view.clock_uncertainty_s, self.floor_s)
         if compared is not None:
             yield Ruling(
                 condition=CLOCK_SKEWED,
@@ -52,7 +52,7 @@ class ClockSkewJudge:
 
 
 def _explain(view: FleetView, spread: Spread, i: int) -> Evidence:
-    offset_s, uncertainty_s = float(view.wall_offset_s[i]), float(view.wall_uncertainty_s[i])
+    offset_s, uncertainty_s = float(view.wall_offset_s[i]), float(view.clock_uncertainty_s[i])
     return Evidence(
         f"{offset_s - spread.median:+.3f} s from the median of {spread.count} nodes, known to "
         f"{uncertainty_s:.3f} s",

@@ -42,7 +42,11 @@ class Evaluator:
     """
 
     def __init__(self, judges: Sequence[Judge]) -> None:
-        self._conditions = {one.name: one for judge in judges for one in judge.conditions}
+        """Begin with nothing counted. Raises ValueError for a condition of two judges."""
+        conditions = [one for judge in judges for one in judge.conditions]
+        self._conditions = {one.name: one for one in conditions}
+        if len(self._conditions) < len(conditions):
+            raise ValueError("two judges find the same condition, and would undo each other's word")
         self._books: dict[str, FindingBook] = {}
 
     def evaluate(

@@ -44,8 +44,8 @@ class SampleStreamJudge:
 
     def judge(self, view: FleetView) -> Iterator[Ruling]:
         """See Judge."""
-        age_s, uncertainty_s = _age_s(view), np.nan_to_num(view.sample_age_uncertainty_s)
-        compared = compare(age_s, uncertainty_s, self.floor_s, only_above=True)
+        uncertainty_s = view.clock_uncertainty_s
+        compared = compare(_age_s(view), uncertainty_s, self.floor_s, only_above=True)
         if compared is not None and compared.spread.median <= self.fleet_late_s:
             yield Ruling(
                 condition=SAMPLES_MISSING,
@@ -70,6 +70,7 @@ def _explain(view: FleetView, spread: Spread, i: int) -> Evidence:
         f"{seen} {age_s:.1f} s old; the median of {spread.count} nodes is {spread.median:.1f} s",
         (
             Measurement("age_s", age_s),
+            Measurement("uncertainty_s", float(view.clock_uncertainty_s[i])),
             Measurement("stream_age_s", float(view.stream_age_s[i])),
             *spread.measurements("s"),
         ),

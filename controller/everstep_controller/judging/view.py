@@ -28,13 +28,13 @@ class FleetView:
 
     now_ns: int
     nodes: tuple[str, ...]
-    # The node's wall clock minus the controller's, and how far that may be off; seconds.
+    # How far the node's clocks, and so all times that it says, may be off on our timeline; seconds.
+    clock_uncertainty_s: Values
+    # The node's wall clock minus the controller's.
     wall_offset_s: Values
-    wall_uncertainty_s: Values
     # How long the node's stream has been open, and how old the newest sample is that came on it.
     stream_age_s: Values
     sample_age_s: Values
-    sample_age_uncertainty_s: Values
     samples: SampleWindows = field(repr=False)
 
     def metric(self, column: str) -> Rows:

@@ -6,7 +6,7 @@ from scale_fleet import RANKS_PER_NODE
 
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import group_sources
 
 _LOST = "n40"
 
@@ -16,7 +16,7 @@ def planned() -> tuple[Whole, list[str], list[StartGeneration]]:
     """A job of 128 nodes in racks of 31 with a spare each that has lost one; before and after."""
     whole = formed(132, 128)
     run(whole)
-    before = list(whole.job.members)
+    before = list(whole.job.generation.members)
     return whole, before, lose(whole, _LOST)
 
 
@@ -58,7 +58,7 @@ def test_each_member_is_told_of_what_its_ranks_had_and_of_nothing_that_is_lost(
     whole, before, starts = planned
     domains = {name: node.domain for name, node in whole.bench.core.state.nodes.items()}
     target = replica_targets(before, domains)[_LOST]
-    told = sources(whole.job)
+    told = group_sources(whole.job)
     assert {source.node for source in told.of("n63")} == {target}
     for start in starts:
         ranks = range(start.first_rank, start.first_rank + RANKS_PER_NODE)

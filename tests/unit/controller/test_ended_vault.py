@@ -2,15 +2,14 @@
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import Directive, Report
-from everstep_controller.core.vault.snapshot_numbers import snapshot_numbers
-from everstep_controller.core.vault.snapshot_table import StepState
-from everstep_controller.core.vault.snapshot_view import snapshot_steps
+from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.snapshot_numbers import StepState, count_snapshots
+from everstep_controller.core.vault.snapshot_table import snapshot_steps
 from everstep_controller.vault_service import VaultService
 
 
@@ -31,10 +30,14 @@ class World:
     def begin(self, generation: int) -> None:
         """Start the job, or another one of its name."""
         self.state.jobs["train"] = JobRecord(
-            name="train", uid=0, token_sha256="", nodes_min=2, nodes_max=2, processes_per_node=1,
-            reform=True, restarts_max=3, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING,
-            generation=generation, members=["a", "b"], branch=[BranchPoint(generation, None, 2)],
-        )  # fmt: skip
+            name="train",
+            spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
+            created_ns=0,
+            ledger=Ledger(0),
+            state=JobState.RUNNING,
+            generation=Generation(generation, members=["a", "b"]),
+            lineage=Lineage([BranchPoint(generation, None, 2)]),
+        )
 
     def end(self) -> None:
         self.state.jobs["train"].state = JobState.ENDED
@@ -48,7 +51,7 @@ class World:
             for step in steps
         ]
         self.service.report(
-            "train", node, Report({repr(copy).encode(): copy for copy in copies}, generation)
+            "train", node, VaultReport({repr(copy).encode(): copy for copy in copies}, generation)
         )
 
     def teach(self, node: str, job: str, lesson: Lesson) -> bool:
@@ -111,7 +114,7 @@ def test_another_job_of_the_name_begins_without_the_first_ones_numbers() -> None
     assert view is not None
     # It is still in the memory of the nodes, and never restored.
     assert [(line.step, line.state) for line in snapshot_steps(view)] == [(4, StepState.ABANDONED)]
-    assert snapshot_numbers(view).restore_step is None
+    assert count_snapshots(view).restore_step is None
     world.hold("a", 1, generation=2)
     assert {node for node, directive in world.directed if directive.generation == 2} == {"a", "b"}
 

@@ -7,7 +7,7 @@ from everstep_controller.core.model.job import JobState, Launcher
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.spares import Ahead, SpareMemory, suspects
+from everstep_controller.core.vault.spares import Prefetch, SpareMemory, suspects
 from unit.controller.test_vault_service import World
 
 
@@ -21,7 +21,7 @@ def _world() -> World:
     record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
     world.report("a", (0, 5), (1, 5))
     world.report("b", (0, 5), (1, 5))
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
     return world
 
 
@@ -32,8 +32,8 @@ def _silent(world: World, name: str, *, connected: bool = False) -> None:
     world.settle()
 
 
-def _ahead(world: World) -> Ahead:
-    ahead = world.directives["c"].ahead
+def _ahead(world: World) -> Prefetch:
+    ahead = world.directives["c"].prefetch
     assert ahead is not None
     return ahead
 
@@ -76,7 +76,7 @@ def test_it_is_left_off_when_the_member_is_heard_again() -> None:
     world.settle()
     told = world.directives["c"]
     assert told.spare is not None
-    assert told.ahead is None
+    assert told.prefetch is None
 
 
 def test_it_goes_on_when_the_member_is_judged_lost() -> None:
@@ -141,27 +141,27 @@ def test_while_a_job_trains_nothing_is_fetched_for_a_drain_that_is_planned() -> 
     world = _world()
     world.state.nodes["b"].claims = [Claim("operator", "fan", 0, draining=True)]
     world.report("a", (0, 5), (1, 5), (0, 6), (1, 6))
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_nothing_is_fetched_when_everybody_keeps_its_place() -> None:
     world = _world()
     _stops(world)
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_nothing_is_fetched_for_a_job_that_ends() -> None:
     world = _world()
-    world.state.jobs["train"].ending = "cancelled by ann"
+    world.state.jobs["train"].ending.wanted = "cancelled by ann"
     _stops(world, Claim("automation", "Xid 79", 0))
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_a_spare_that_failed_its_check_fetches_nothing() -> None:
     world = _world()
     world.state.nodes["c"].spare_check.failed = "probe nvml: no answer"
     _stops(world, Claim("automation", "Xid 79", 0))
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_members_that_a_new_controller_has_not_heard_yet_are_not_left() -> None:
@@ -169,7 +169,7 @@ def test_members_that_a_new_controller_has_not_heard_yet_are_not_left() -> None:
     world.state.nodes["b"].connected = False
     world.state.term = 3
     _stops(world)
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_a_spare_that_leaves_the_job_meanwhile_is_told_no_more_of_it() -> None:
@@ -204,7 +204,7 @@ def test_what_has_come_meanwhile_makes_it_no_other_order() -> None:
     before = world.directives.pop("c")
     world.report("c", (1, 5))
     assert "c" not in world.directives
-    assert before.ahead is not None
+    assert before.prefetch is not None
 
 
 def test_nothing_is_fetched_when_the_other_half_is_silent_too() -> None:
@@ -218,19 +218,21 @@ def test_a_node_that_this_controller_has_not_heard_yet_is_not_silent() -> None:
     world = _world()
     world.state.term = 3
     _silent(world, "b")
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_a_node_that_somebody_works_on_is_not_silent() -> None:
     world = _world()
     world.state.nodes["b"].state = NodeState.MAINTENANCE
     _silent(world, "b")
-    assert world.directives["c"].ahead is None
+    assert world.directives["c"].prefetch is None
 
 
 def test_the_order_names_ranks_copies_and_the_key() -> None:
     source = ShardSource("a", "a:1", 1, 1, 5, "ff", 8, "aa")
-    told = Directive("train", 1, None, (), "", spare=SpareMemory(8, 1), ahead=Ahead(1, (source,)))
+    told = Directive(
+        "train", 1, None, (), "", spare=SpareMemory(8, 1), prefetch=Prefetch(1, (source,))
+    )
     wire = to_agent.directive(told, None, 7, b"key").spare_memory
     assert (wire.first_rank, wire.transfer_key) == (1, b"key")
     assert [(one.node, one.rank, one.step) for one in wire.ahead] == [("a", 1, 5)]

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 from unit.core.vault_story import BRANCH, NODES, REACHABLE, copy, ring, stored
 
 
@@ -17,8 +17,8 @@ def _question(*avoided: StepKey, alive: tuple[str, ...] = NODES) -> Question:
 
 def test_of_one_step_memory_is_taken_before_disk_and_disk_before_storage() -> None:
     catalogue = ring([5], files=[5])
-    catalogue.store("a", [stored(5)])
-    choice = choose(catalogue, _question())
+    catalogue.record_stored("a", [stored(5)])
+    choice = choose_step(catalogue, _question())
     assert (choice.step, choice.generation, choice.stored) == (5, 1, stored(5))
     assert [source.on_disk for source in choice.sources] == [False] * 6 + [True] * 3
     assert choice.reason == "step 5 is the newest that 3 nodes hold whole"
@@ -26,9 +26,9 @@ def test_of_one_step_memory_is_taken_before_disk_and_disk_before_storage() -> No
 
 def test_a_newer_step_in_a_slower_tier_wins() -> None:
     catalogue = ring([3], files=[4])
-    assert choose(catalogue, _question()).step == 4
-    catalogue.store("b", [stored(5)])
-    choice = choose(catalogue, _question())
+    assert choose_step(catalogue, _question()).step == 4
+    catalogue.record_stored("b", [stored(5)])
+    choice = choose_step(catalogue, _question())
     assert (choice.step, choice.sources, choice.stored) == (5, (), stored(5))
     assert "shared storage" in choice.reason
 
@@ -37,7 +37,7 @@ def test_memory_and_files_together_make_a_step_whole() -> None:
     catalogue = Catalogue()
     catalogue.replace("a", [copy("a", 0, 5), copy("a", 1, 5, disk=True)], 1)
     catalogue.replace("c", [copy("c", 2, 5)], 1)
-    choice = choose(catalogue, _question())
+    choice = choose_step(catalogue, _question())
     assert choice.step == 5
     assert [(source.rank, source.on_disk) for source in choice.sources] == [
         (0, False),
@@ -49,39 +49,42 @@ def test_memory_and_files_together_make_a_step_whole() -> None:
 def test_a_job_on_one_node_is_told_so() -> None:
     catalogue = Catalogue()
     catalogue.replace("a", [copy("a", rank, 5) for rank in range(3)], 1)
-    assert choose(catalogue, _question()).reason == "step 5 is the newest that one node holds whole"
+    assert (
+        choose_step(catalogue, _question()).reason
+        == "step 5 is the newest that one node holds whole"
+    )
 
 
 def test_what_only_a_node_that_is_away_can_read_is_not_there() -> None:
     catalogue = ring([3])
-    catalogue.store("c", [stored(5)])
-    assert choose(catalogue, _question(alive=("a", "b"))).step == 3
+    catalogue.record_stored("c", [stored(5)])
+    assert choose_step(catalogue, _question(alive=("a", "b"))).step == 3
 
 
 def test_a_stored_step_of_an_abandoned_branch_is_never_chosen() -> None:
     catalogue = ring([3])
-    catalogue.store("a", [stored(9)])
+    catalogue.record_stored("a", [stored(9)])
     branch = (BranchPoint(1, 3, 3), BranchPoint(2, None, 3))
-    assert choose(catalogue, Question(branch, REACHABLE, expected=True)).step == 3
+    assert choose_step(catalogue, Question(branch, REACHABLE, expected=True)).step == 3
 
 
 def test_a_job_begins_where_its_launchers_say_that_storage_ends() -> None:
     branch = (BranchPoint(4, 40, 3),)
     question = Question(branch, REACHABLE, expected=False, stored=(stored(40, generation=4),))
-    choice = choose(Catalogue(), question)
+    choice = choose_step(Catalogue(), question)
     assert (choice.step, choice.generation) == (40, 4)
 
 
 def test_a_state_that_is_avoided_gives_way_to_an_older_one_in_any_tier() -> None:
     catalogue = ring([5])
-    catalogue.store("a", [stored(2)])
-    choice = choose(catalogue, _question((1, 5)))
+    catalogue.record_stored("a", [stored(2)])
+    choice = choose_step(catalogue, _question((1, 5)))
     assert (choice.step, choice.stored) == (2, stored(2))
     assert "crashed twice soon after step 5 was restored" in choice.reason
 
 
 def test_a_state_that_is_avoided_is_taken_again_when_there_is_no_other_and_says_so() -> None:
-    choice = choose(ring([5]), _question((1, 5)))
+    choice = choose_step(ring([5]), _question((1, 5)))
     assert choice.step == 5
     assert "again, for no older one is left" in choice.reason
 
@@ -95,7 +98,7 @@ def test_equal_parts_of_data_parallel_ranks_stand_in_for_each_other() -> None:
     assert catalogue.recoverable(1, NODES, 3).step == 5
     for alive in NODES:
         question = Question([point], {alive: "x:1"}, expected=True)
-        assert choose(catalogue, question).step == 5
+        assert choose_step(catalogue, question).step == 5
 
 
 def test_a_state_that_has_grown_since_its_parts_were_learned_is_judged_by_its_ranks() -> None:
@@ -105,9 +108,12 @@ def test_a_state_that_has_grown_since_its_parts_were_learned_is_judged_by_its_ra
         grown = copy(node, index, 6)._replace(layout=f"grown-{index}")
         catalogue.replace(node, [copy(node, index, 5), grown], 1)
     point = BranchPoint(1, None, 3, ("part-0", "part-1", "part-2"))
-    assert choose(catalogue, Question([point], REACHABLE, expected=True)).step == 6
+    assert choose_step(catalogue, Question([point], REACHABLE, expected=True)).step == 6
     two = Question([point], {node: "x:1" for node in NODES[:2]}, expected=True)
-    assert "part part-2" in choose(catalogue, two).lost or choose(catalogue, two).step is None
+    assert (
+        "part part-2" in choose_step(catalogue, two).lost
+        or choose_step(catalogue, two).step is None
+    )
 
 
 def _like_rank_0(rank: int, step: int, node: str) -> Copy:
@@ -122,7 +128,7 @@ def test_what_is_only_a_lost_ranks_own_does_not_make_a_step_unusable() -> None:
     learned = catalogue.layouts(1, 3)
     assert learned == ("alike",)
     point = BranchPoint(1, None, 3, learned)
-    choice = choose(catalogue, Question([point], {"b": "b:1", "c": "c:1"}, expected=True))
+    choice = choose_step(catalogue, Question([point], {"b": "b:1", "c": "c:1"}, expected=True))
     assert choice.step == 5
     assert choice.reason.endswith("whole, but 1 of the ranks lost what was theirs alone")
 
@@ -133,11 +139,11 @@ def test_a_step_before_in_which_no_rank_lost_anything_is_taken_first() -> None:
         steps = [4] if rank == 0 else [4, 5]
         catalogue.replace(node, [_like_rank_0(rank, step, node) for step in steps], 1)
     point = BranchPoint(1, None, 3, ("alike",))
-    assert choose(catalogue, Question([point], REACHABLE, expected=True)).step == 4
+    assert choose_step(catalogue, Question([point], REACHABLE, expected=True)).step == 4
     lost = Question([point], {"b": "b:1", "c": "c:1"}, expected=True)
-    assert choose(catalogue, lost).step == 5
-    catalogue.store("b", [stored(3)])
-    assert choose(catalogue, lost).step == 5
+    assert choose_step(catalogue, lost).step == 5
+    catalogue.record_stored("b", [stored(3)])
+    assert choose_step(catalogue, lost).step == 5
 
 
 def test_memory_is_freed_only_for_a_step_that_every_rank_has() -> None:
@@ -170,9 +176,9 @@ def test_the_choice_is_whole_of_the_branch_and_none_newer_is(
         held = [copy(n, r, s, generation=g) for g, r, s, n in memory if n == node]
         held += [copy(n, r, s, generation=g, disk=True) for g, r, s, n in disk if n == node]
         catalogue.replace(node, held, 2)
-    catalogue.store("a", [stored(step) for step in whole])
+    catalogue.record_stored("a", [stored(step) for step in whole])
     reachable = {node: REACHABLE[node] for node in alive}
-    choice = choose(catalogue, Question(branch, reachable, expected=True))
+    choice = choose_step(catalogue, Question(branch, reachable, expected=True))
     possible = {
         step
         for generation, step in ((g, s) for g in (1, 2) for s in range(5) if g == 2 or s <= 2)

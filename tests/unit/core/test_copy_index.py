@@ -112,7 +112,7 @@ def test_two_copies_for_one_place_never_confuse_the_index(
     """An agent that lists a place twice is wrong, but must not make the controller wrong."""
     catalogue = Catalogue()
     for node, copies in reports:
-        catalogue.take(node, {repr(copy).encode(): copy for copy in copies or ()}, 0)
+        catalogue.record_copies(node, {repr(copy).encode(): copy for copy in copies or ()}, 0)
         listed = {(c.generation, c.step, c.place) for c in copies or ()}
         held = [c for c in catalogue.copies() if c.node == node]
         assert {(c.generation, c.step, c.place) for c in held} == listed

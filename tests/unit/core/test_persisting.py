@@ -1,12 +1,17 @@
 """Which steps are brought to storage, by whom they are published, and what is kept."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.persisting import Persisting, Publish, Sight, stand_ins
+from everstep_controller.core.vault.persistence import (
+    Persistence,
+    PersistenceInput,
+    Publish,
+    choose_stand_ins,
+)
 from unit.core.vault_story import NODES, S, copy, job, ring, stored
 
 EVERY_10 = Storage("/ckpt", every_steps=10)
@@ -17,7 +22,7 @@ class Story:
     """A job with storage, and what its planner says as things go on."""
 
     storage: Storage = EVERY_10
-    planner: Persisting = field(default_factory=Persisting)
+    planner: Persistence = field(default_factory=Persistence)
     catalogue: Catalogue = field(default_factory=lambda: ring(()))
     now_s: float = 0.0
     connected: tuple[str, ...] = NODES
@@ -27,9 +32,9 @@ class Story:
     def __post_init__(self) -> None:
         self.job = job(storage=self.storage)
 
-    def sight(self) -> Sight:
-        generation = self.job.generation
-        return Sight(
+    def inputs(self) -> PersistenceInput:
+        generation = self.job.generation.number
+        return PersistenceInput(
             self.job,
             generation,
             3,
@@ -43,18 +48,18 @@ class Story:
         self.now_s += after_s
         if recoverable is not None:
             self.recoverable = recoverable
-        return self.planner.look(self.sight())
+        return self.planner.decide(self.inputs())
 
     def write(self, *steps: int, whole: tuple[StoredStep, ...] = ()) -> None:
         """Have all files of some steps reported, and some steps as whole in storage."""
         self.catalogue = ring([], files=steps)
         for node in NODES:
-            self.catalogue.store(node, whole)
+            self.catalogue.record_stored(node, whole)
 
 
 def test_a_job_without_storage_is_not_brought_anywhere() -> None:
     story = Story()
-    story.job.storage = None
+    story.job.spec = replace(story.job.spec, storage=None)
     assert story.look(50) is None
     assert story.planner.named == []
 
@@ -85,8 +90,8 @@ def test_every_generation_begins_with_a_fence_before_anything_is_published() -> 
     story = Story()
     assert story.look(3) == Publish(1, None, (), ())
     story.write(whole=(stored(3),))
-    story.job.generation = 2
-    story.job.branch = [BranchPoint(1, 5, 3), BranchPoint(2, None, 3)]
+    story.job.generation.number = 2
+    story.job.lineage.branch = [BranchPoint(1, 5, 3), BranchPoint(2, None, 3)]
     assert story.look(3) == Publish(2, stored(3), (), (stored(3),))
 
 
@@ -113,13 +118,13 @@ def test_a_step_of_which_a_file_is_missing_is_not_published() -> None:
 
 def test_a_file_of_each_part_is_enough_where_ranks_have_equal_ones() -> None:
     story = Story()
-    story.job.branch = [BranchPoint(1, None, 3, ("part-0",))]
+    story.job.lineage.branch = [BranchPoint(1, None, 3, ("part-0",))]
     story.look(11)
     story.catalogue = Catalogue()
     equal = [copy("a", 1, 11, disk=True)._replace(layout="part-0", replica=False)]
     story.catalogue.replace("a", equal, 1)
     for node in NODES:
-        story.catalogue.store(node, ())
+        story.catalogue.record_stored(node, ())
     publish = story.look()
     assert publish is not None
     assert publish.target == StoredStep(1, 11, 3, "", 8)
@@ -130,10 +135,10 @@ def test_one_publisher_stays_until_it_is_away_and_must_know_what_is_in_storage()
     story = Story()
     story.catalogue = Catalogue()
     assert story.look(3) is None
-    story.catalogue.store("b", ())
+    story.catalogue.record_stored("b", ())
     assert story.look(3) == Publish(1, None, (), ())
     assert story.planner.publisher == "b"
-    story.catalogue.store("a", ())
+    story.catalogue.record_stored("a", ())
     story.look(3)
     assert story.planner.publisher == "b"
     story.connected = ("a", "c")
@@ -143,7 +148,7 @@ def test_one_publisher_stays_until_it_is_away_and_must_know_what_is_in_storage()
 
 def test_what_is_kept_are_the_newest_of_the_branch_what_was_restored_and_what_is_underway() -> None:
     story = Story(Storage("/ckpt", every_steps=10, keep=2))
-    story.job.restored = (1, 10)
+    story.job.lineage.restored = (1, 10)
     story.write(40, whole=tuple(stored(step) for step in (10, 20, 30)))
     publish = story.look(55)
     assert story.planner.named == [55]
@@ -154,7 +159,7 @@ def test_what_is_kept_are_the_newest_of_the_branch_what_was_restored_and_what_is
 
 def test_what_a_recovery_has_cut_off_is_neither_target_nor_kept() -> None:
     story = Story()
-    story.job.branch = [BranchPoint(1, 20, 3), BranchPoint(2, None, 3)]
+    story.job.lineage.branch = [BranchPoint(1, 20, 3), BranchPoint(2, None, 3)]
     story.write(whole=(stored(10), stored(20), stored(30)))
     publish = story.look()
     assert publish is not None
@@ -186,25 +191,31 @@ def test_the_newest_recoverable_step_is_named_when_a_generation_stops() -> None:
     story.job.state = JobState.STOPPING
     story.look(4)
     assert story.planner.named == [4]
-    assert story.planner.over(story.sight()) == ""
+    assert story.planner.last_step_settled(story.inputs()) == ""
     story.write(whole=(stored(4),))
     story.look()
-    assert story.planner.over(story.sight()) == "its last recoverable step, 4, is in storage"
+    assert (
+        story.planner.last_step_settled(story.inputs())
+        == "its last recoverable step, 4, is in storage"
+    )
 
 
 def test_a_job_that_is_done_has_its_last_step_named_once_every_node_knows_which_that_is() -> None:
     story = Story()
     story.look(4)
-    story.job.done = True
+    story.job.ending.done = True
     story.look(4)
     assert story.planner.named == [4]
     story.write(whole=(stored(4),))
     story.look()
     # One node may still verify a newer one.
     story.catalogue.forget("c")
-    assert story.planner.over(story.sight()) == ""
+    assert story.planner.last_step_settled(story.inputs()) == ""
     story.catalogue.replace("c", (), 1)
-    assert story.planner.over(story.sight()) == "its last recoverable step, 4, is in storage"
+    assert (
+        story.planner.last_step_settled(story.inputs())
+        == "its last recoverable step, 4, is in storage"
+    )
 
 
 def test_a_breakpoint_that_cannot_be_written_ends_the_wait_with_the_reason() -> None:
@@ -213,23 +224,23 @@ def test_a_breakpoint_that_cannot_be_written_ends_the_wait_with_the_reason() -> 
     story.look(4)
     story.planner.failures[1, 4] = "disk full"
     story.look()
-    sentence = story.planner.over(story.sight())
+    sentence = story.planner.last_step_settled(story.inputs())
     assert sentence == "step 4 could not be brought to storage: disk full"
 
 
 def test_replicas_stand_in_for_ranks_whose_node_is_away() -> None:
     story = Story(catalogue=ring([4]))
-    assert stand_ins(story.sight(), [4]) == {}
+    assert choose_stand_ins(story.inputs(), [4]) == {}
     story.connected = ("b", "c")
-    assert stand_ins(story.sight(), [4]) == {"b": (0,)}
+    assert choose_stand_ins(story.inputs(), [4]) == {"b": (0,)}
     story.catalogue = ring([4], files=[4])
-    assert stand_ins(story.sight(), [4]) == {}
+    assert choose_stand_ins(story.inputs(), [4]) == {}
 
 
 def test_a_wait_for_what_nobody_holds_any_more_is_over_at_once() -> None:
     story = Story(catalogue=ring([]))
     story.job.state = JobState.STOPPING
     story.look()
-    assert story.planner.over(story.sight()) == "no step is held as a whole any more"
+    assert story.planner.last_step_settled(story.inputs()) == "no step is held as a whole any more"
     story.catalogue = Catalogue()
-    assert story.planner.over(story.sight()) == ""
+    assert story.planner.last_step_settled(story.inputs()) == ""

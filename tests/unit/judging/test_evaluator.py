@@ -2,9 +2,11 @@
 
 import math
 
+import pytest
+
 from everstep_common.judging.findings import Finding, Severity
 from everstep_controller.judging.clock_skew import ClockSkewJudge
-from everstep_controller.judging.evaluator import Verdict
+from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.sample_stream import SAMPLES_MISSING
 from unit.judging.virtual_fleet import S, VirtualFleet
 
@@ -83,3 +85,8 @@ def test_one_late_message_among_good_ones_is_not_raised() -> None:
         fleet.nodes["n3"].delay_s = 0.0
         fleet.look()
     assert fleet.told == []
+
+
+def test_two_judges_of_one_condition_are_refused() -> None:
+    with pytest.raises(ValueError, match="two judges"):
+        Evaluator((ClockSkewJudge(), ClockSkewJudge(floor_s=1.0)))

@@ -81,11 +81,10 @@ class VirtualFleet:
         return FleetView(
             now_ns=int(self.now_s * S),
             nodes=tuple(node.name for node in heard),
+            clock_uncertainty_s=np.array([node.uncertainty_s for node in heard]),
             wall_offset_s=np.array([node.wall_offset_s for node in heard]),
-            wall_uncertainty_s=np.array([node.uncertainty_s for node in heard]),
             stream_age_s=np.array([self.now_s - node.opened_s for node in heard]),
             sample_age_s=np.array([node.sample_age_s(self.now_s) for node in heard]),
-            sample_age_uncertainty_s=np.array([node.uncertainty_s for node in heard]),
             samples=SampleRing(1),
         )
 

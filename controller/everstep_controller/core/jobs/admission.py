@@ -7,7 +7,7 @@ from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
-from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
 from everstep_controller.core.nodes.ineligibility import why_ineligible
 from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
@@ -35,9 +35,9 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
         turn.actions.append(orders.refuse(event.job, node, refusal))
         turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
         return
-    if job.state is JobState.FORMING and not job.members:
+    if job.state is JobState.FORMING and not job.generation.members:
         _begin_from(turn, job, event)
-    current = node in job.members and report.running_generation == job.generation
+    current = node in job.generation.members and report.running_generation == job.generation.number
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
@@ -59,7 +59,11 @@ def next_begins(turn: Turn) -> None:
 
 def _counts_on(job: JobRecord, node: str) -> bool:
     """Return whether the plan takes for granted that processes run on this node."""
-    return job.state in ACTIVE and node in job.phases and node not in job.finished
+    return (
+        job.state in ACTIVE
+        and node in job.generation.phases
+        and node not in job.generation.finished
+    )
 
 
 def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
@@ -67,21 +71,91 @@ def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     report = event.report
     if job.launchers or report.running_generation or not identity.same_owner(job, event):
         return False
-    if job.closing and not job.done and job.state is not JobState.ENDED:
+    if job.ending.closing and not job.ending.done and job.state is not JobState.ENDED:
         return True  # or it would end with the other one, whose last step memory has anyway
     if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
         return False
     # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
-    fresh = report.fresh or (job.fresh and not job.start_reason)
-    otherwise = report.storage != job.storage or _wishes(event.report) != _wishes(job)
-    otherwise = otherwise or report.program != job.program
-    return fresh or otherwise or _limits(event.report) != _limits(job)
+    fresh = report.fresh or (job.lineage.fresh and not job.lineage.started)
+    return fresh or _spec_of(event) != job.spec
 
 
 def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | None) -> JobRecord:
     report = event.report
     job = JobRecord(
         name=event.job,
+        spec=_spec_of(event),
+        created_ns=turn.now_ns,
+        ledger=Ledger(turn.now_ns),
+        since_ns=turn.now_ns,
+        job_id=identity.number_for(turn, event, ended),
+        ends_before=identity.ends_before(ended),
+        # Generations of a name never repeat, so what an old job left behind stays fenced off.
+        generation=Generation(ended.generation.number if ended else 0),
+    )
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {report.uid}")
+    # The name is in use again: what was to be forgotten under it is forgotten now.
+    turn.drop_timer(f"forget/{job.name}")
+    if ended is not None:
+        identity.take_over_state(turn, job, ended)
+    membership.adopt_generation(turn, job, report.running_generation)
+    if report.running_generation:  # it runs on, and this controller has not heard of it
+        job.lineage.skipped = list(report.skipped)
+    job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
+    turn.state.jobs[event.job] = job
+    return job
+
+
+def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
+    """Find out what a job that has not started yet begins with."""
+    report = event.report
+    if report.fresh and not report.running_generation and not job.lineage.fresh:
+        identity.begin_anew(turn, job)
+    identity.storage_seen(job, report.latest)
+    job.generation.number = max(job.generation.number, report.stored_generation)
+
+
+def _refusal(job: JobRecord, event: Reported[LauncherJoined]) -> str:
+    report = event.report
+    if report.uid != job.spec.uid:
+        return f"job {job.name} belongs to another user; choose another --job name"
+    if report.token_sha256 != job.spec.token_sha256:
+        return (
+            f"wrong token for job {job.name}: start every launcher with the same "
+            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
+        )
+    if report.storage != job.spec.storage:
+        return (
+            f"job {job.name} is brought to storage otherwise: start every launcher with the same "
+            "--persist options"
+        )
+    if report.program and job.spec.program and report.program != job.spec.program:
+        return (
+            f"job {job.name} runs {job.spec.program}, and this is {report.program}: choose another "
+            "--job name for another job"
+        )
+    if _shape(_spec_of(event)) != _shape(job.spec):
+        return (
+            f"job {job.name} runs with --nnodes {job.spec.nodes_min}:{job.spec.nodes_max} "
+            f"--nproc-per-node {job.spec.processes_per_node}{_replicas(job)}: start every launcher "
+            "with these options"
+        )
+    return ""
+
+
+def _replicas(job: JobRecord) -> str:
+    return f" --nodes-per-replica {job.spec.replica_nodes}" if job.spec.replica_nodes > 1 else ""
+
+
+def _shape(spec: JobSpec) -> tuple[int, int, int, bool, int]:
+    """Return what all launchers of a job have to agree on."""
+    nodes = (spec.nodes_min, spec.nodes_max)
+    return (*nodes, spec.processes_per_node, spec.reform, spec.replica_nodes)
+
+
+def _spec_of(event: Reported[LauncherJoined]) -> JobSpec:
+    report = event.report
+    return JobSpec(
         uid=report.uid,
         token_sha256=report.token_sha256,
         nodes_min=report.nodes_min,
@@ -91,75 +165,7 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | Non
         restarts_max=report.restarts_max,
         replica_nodes=report.replica_nodes,
         program=report.program,
-        created_ns=turn.now_ns,
-        ledger=Ledger(turn.now_ns),
-        since_ns=turn.now_ns,
-        job_id=identity.number_for(turn, event, ended),
-        ends_before=identity.ends_before(ended),
-        # Generations of a name never repeat, so what an old job left behind stays fenced off.
-        generation=ended.generation if ended else 0,
         storage=report.storage,
         snapshot_every_min=report.snapshot_every_min,
         snapshot_every_max=report.snapshot_every_max,
     )
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {report.uid}")
-    # The name is in use again: what was to be forgotten under it is forgotten now.
-    turn.drop_timer(f"forget/{job.name}")
-    if ended is not None:
-        identity.take_over_state(turn, job, ended)
-    membership.adopt_generation(turn, job, report.running_generation)
-    if report.running_generation:  # it runs on, and this controller has not heard of it
-        job.skipped = list(report.skipped)
-    job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
-    turn.state.jobs[event.job] = job
-    return job
-
-
-def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
-    """Find out what a job that has not started yet begins with."""
-    report = event.report
-    if report.fresh and not report.running_generation and not job.fresh:
-        identity.begin_anew(turn, job)
-    identity.storage_seen(job, report.latest)
-    job.generation = max(job.generation, report.stored_generation)
-
-
-def _refusal(job: JobRecord, event: Reported[LauncherJoined]) -> str:
-    report = event.report
-    if report.uid != job.uid:
-        return f"job {job.name} belongs to another user; choose another --job name"
-    if report.token_sha256 != job.token_sha256:
-        return (
-            f"wrong token for job {job.name}: start every launcher with the same "
-            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
-        )
-    if report.storage != job.storage:
-        return (
-            f"job {job.name} is brought to storage otherwise: start every launcher with the same "
-            "--persist options"
-        )
-    if report.program and job.program and report.program != job.program:
-        return (
-            f"job {job.name} runs {job.program}, and this is {report.program}: "
-            "choose another --job name for another job"
-        )
-    if _wishes(event.report) != _wishes(job):
-        return (
-            f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
-            f"--nproc-per-node {job.processes_per_node}{_replicas(job)}: start every launcher with "
-            "these options"
-        )
-    return ""
-
-
-def _replicas(job: JobRecord) -> str:
-    return f" --nodes-per-replica {job.replica_nodes}" if job.replica_nodes > 1 else ""
-
-
-def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool, int]:
-    return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform, of.replica_nodes)
-
-
-def _limits(of: JobRecord | LauncherJoined) -> tuple[int, int, int]:
-    """Return what launchers of one job may differ in, and the first one decides."""
-    return (of.restarts_max, of.snapshot_every_min, of.snapshot_every_max)

@@ -25,13 +25,17 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     report = event.report
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
-    if job is None or report.generation != job.generation or node not in job.members:
+    if (
+        job is None
+        or report.generation != job.generation.number
+        or node not in job.generation.members
+    ):
         return
     if job.state not in ACTIVE and job.state is not JobState.STOPPING:
         return
     _spoil(turn, job, report.step)
     if report.skip is not None:
-        job.skipped = merged([*job.skipped, report.skip])[-RANGES_MAX:]
+        job.lineage.skipped = merged([*job.lineage.skipped, report.skip])[-RANGES_MAX:]
     left_out = (
         f"; data {report.skip.first} to {report.skip.last} is left out" if report.skip else ""
     )
@@ -42,22 +46,24 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:
     # What a recovery has cut off cannot be chosen any more.
-    kept = {key for key in job.spoiled if any(point.has(*key) for point in job.branch)}
-    for point in job.branch:
-        newest = job.last_step if point.through_step is None else point.through_step
+    kept = {
+        key for key in job.lineage.spoiled if any(point.has(*key) for point in job.lineage.branch)
+    }
+    for point in job.lineage.branch:
+        newest = job.lineage.last_step if point.through_step is None else point.through_step
         top = max(newest or 0, step) + _AHEAD if point.through_step is None else newest or 0
         kept |= {(point.generation, bad) for bad in range(max(step, top - _STEPS_MAX), top + 1)}
     if (restored := _restored_lately(turn, job, step)) is not None:
         kept.add(restored)
-    job.spoiled = sorted(kept)
+    job.lineage.spoiled = sorted(kept)
 
 
 def _restored_lately(turn: Turn, job: JobRecord, step: int) -> StepKey | None:
     """Return the state that was restored, if what is bad now may have begun in it."""
-    if job.restored is None or job.incident is None:
+    if job.lineage.restored is None or job.incident is None:
         return None
-    soon = step - job.restored[1] <= turn.state.settings.probation_steps
-    return job.restored if soon else None
+    soon = step - job.lineage.restored[1] <= turn.state.settings.probation_steps
+    return job.lineage.restored if soon else None
 
 
 def merged(ranges: list[DataRange]) -> list[DataRange]:

@@ -11,8 +11,8 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.spares import spares_of
 
 # Of how many members a node keeps the replicas at most. An agent takes 64 connections at once
-# (bulk/door.py): those of four nodes with eight ranks and two streams each; and each of them waits
-# longer for its turn on one link.
+# (its vault/replication/server.py): those of four nodes with eight ranks and two streams each; and
+# each of them waits longer for its turn on one link.
 KEPT_MAX = 4
 
 
@@ -41,8 +41,8 @@ def plan_keeper(
 ) -> Replication:
     """Return the replication of a job that runs on one node: with a spare, where one waits."""
     keeper = keeper_of(job, state, before.keeper, holders)
-    targets = {job.members[0]: keeper} if keeper else {}
-    return replace(before, targets=targets, keeper=keeper, begun_from=job.sources)
+    targets = {job.generation.members[0]: keeper} if keeper else {}
+    return replace(before, targets=targets, keeper=keeper, begun_from=job.generation.sources)
 
 
 def replica_targets(
@@ -96,9 +96,9 @@ def keeper_of(job: JobRecord, state: State, before: str, holders: Collection[str
 
     It stays who it was; a new one is best in another failure domain, and has some of it already.
     """
-    if len(job.members) != 1:
+    if len(job.generation.members) != 1:
         return ""
-    member, nodes = job.members[0], state.nodes
+    member, nodes = job.generation.members[0], state.nodes
     able = [
         name
         for name in spares_of(job)
