@@ -1,7 +1,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_controller.core.events import CheckFinished, Event, JobProgressed, RecordRejected
+from everstep_common.reports import CheckFinished
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported, kind_of
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.fold import Turn
@@ -60,7 +61,7 @@ def origin(sequence: int) -> Origin:
 
 
 def check(sequence: int) -> Event:
-    return CheckFinished(origin(sequence), "order", True, "fine")
+    return Reported(origin(sequence), 0, CheckFinished("order", True, "fine"))
 
 
 def test_a_record_is_acknowledged_only_after_it_is_journaled() -> None:
@@ -87,7 +88,7 @@ def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -
         assert desk.submitted == []
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
-        kinds = [type(event) for event, _ in desk.submitted]
+        kinds = [kind_of(event) for event, _ in desk.submitted]
         assert kinds == [JobProgressed, CheckFinished]
         assert [marks[0].sequence for _, marks in desk.submitted] == [3, 4]
         await desk.journal()
@@ -104,7 +105,7 @@ def test_a_step_that_not_all_have_made_is_acknowledged_and_not_journaled() -> No
         taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
-        assert [type(event) for event, _ in desk.submitted] == [CheckFinished]
+        assert [kind_of(event) for event, _ in desk.submitted] == [CheckFinished]
         await desk.journal()
         assert desk.acknowledgements[-1] == 4
 

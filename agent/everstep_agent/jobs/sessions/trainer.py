@@ -21,6 +21,7 @@ from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
 from everstep_common.job_limits import range_problem
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
 from everstep_proto.generated import fleet_pb2
 
@@ -52,7 +53,7 @@ class TrainerSession:
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
         await self._connection.send(messages.Attached(job.context.vault_context.node, step))
-        job.processes.reach_phase(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
+        job.processes.reach_phase(Phase.ATTACHED, rank, job.context.boot_ns())
         try:
             while True:
                 await self._serve_next()
@@ -163,7 +164,7 @@ class TrainerSession:
     def _ready(self, message: messages.Ready) -> None:
         if not self._slots.refusal():
             rank = self._owner.rank
-            self._job.processes.reach_phase(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+            self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
 
     def _rollback(self, message: messages.Rollback) -> None:
         if message.skip is not None and (problem := _skip_problem(message.skip)):
