@@ -12,7 +12,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import Storage
+from everstep_controller.core.model.lineage import StorageSpec
 from everstep_controller.core.model.settings import Settings
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
@@ -34,7 +34,7 @@ class Shape:
     crash_chance: float = 0.0
     # Different parts of the state, each on several ranks; 0: every rank has one of its own.
     model_parts: int = 0
-    storage: Storage | None = None
+    storage: StorageSpec | None = None
     # How often spares are checked; 0 for never.
     spare_check_s: int = 0
 

@@ -10,13 +10,13 @@ import pytest
 
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import Storage
+from everstep_controller.core.model.lineage import StorageSpec
 from everstep_sim.cluster import Shape, SimulatedCluster
 from simulation.invariants import Invariants
 
 STEPS = 30
 # Two nodes can hold all copies of a part in memory.
-_STORED = Shape(steps=STEPS, storage=Storage("/shared", every_steps=1, keep=2))
+_STORED = Shape(steps=STEPS, storage=StorageSpec("/shared", every_steps=1, keep=2))
 PLANS = {
     "spare": replace(_STORED, nodes=5, nodes_min=3, nodes_max=3),
     "re-form": replace(_STORED, nodes=4, nodes_min=2, nodes_max=4),

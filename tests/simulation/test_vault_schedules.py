@@ -10,7 +10,7 @@ import pytest
 
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import StepKey, Storage
+from everstep_controller.core.model.lineage import StepKey, StorageSpec
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.node import SimulatedNode
@@ -18,7 +18,7 @@ from everstep_sim.node import SimulatedNode
 STEPS = 120
 FAULTS_S = 160
 END_S = 1500
-STORAGE = Storage("/shared", every_steps=10, keep=2)
+STORAGE = StorageSpec("/shared", every_steps=10, keep=2)
 PLAIN = Shape(crash_chance=0.002, steps=STEPS)
 SHAPES = {
     "own parts": PLAIN,

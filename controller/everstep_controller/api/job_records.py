@@ -6,7 +6,7 @@ from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happ
 from everstep_controller.api.vault_reports import data_ranges, stored_step
 from everstep_controller.core import events
 from everstep_controller.core.model.facts import Phase
-from everstep_controller.core.model.lineage import Storage
+from everstep_controller.core.model.lineage import StorageSpec
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
@@ -60,12 +60,12 @@ def _refuse(job: str, problem: str | None) -> None:
         raise WireError(f"job {job!r:.80}: {problem}")
 
 
-def _storage(joined: fleet_pb2.LauncherJoined) -> Storage:
+def _storage(joined: fleet_pb2.LauncherJoined) -> StorageSpec:
     wire = joined.storage
     _refuse(joined.job, job_limits.storage_problem(wire.path))
     if wire.every_ns < 0:
         raise WireError(f"job {joined.job!r:.80}: stored every {wire.every_ns} ns")
-    return Storage(wire.path[:TEXT_MAX], wire.every_steps, wire.every_ns, wire.keep)
+    return StorageSpec(wire.path[:TEXT_MAX], wire.every_steps, wire.every_ns, wire.keep)
 
 
 def launcher_left(record: fleet_pb2.Record, context: RecordContext) -> events.Event:

@@ -14,7 +14,7 @@ from everstep_controller.core.events import (
     StepRecoverable,
 )
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, StepKey, StorageSpec, StoredStep
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State
@@ -294,7 +294,7 @@ def test_the_transfer_key_depends_on_secret_and_job() -> None:
 def _stored_world() -> World:
     world = World()
     job = world.state.jobs["train"]
-    job.spec = replace(job.spec, storage=Storage("/ckpt", every_steps=5))
+    job.spec = replace(job.spec, storage=StorageSpec("/ckpt", every_steps=5))
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
     return world

@@ -7,17 +7,17 @@ import pytest
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, ShardSource, Storage, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StorageSpec, StoredStep
 from unit.core.test_decisions import Story
 
-STORAGE = Storage("/ckpt", every_steps=10)
+STORAGE = StorageSpec("/ckpt", every_steps=10)
 LATEST = StoredStep(4, 40, 2, "aa", 8)
 
 
 class LongStory(Story):
     """A job of two nodes that crashes, goes back, and ends."""
 
-    storage: Storage | None = None
+    storage: StorageSpec | None = None
     latest: StoredStep | None = None
 
     def join(self, node: str, *, token: str = "t", uid: int = 1) -> list[actions.Action]:
@@ -184,7 +184,7 @@ def test_launchers_that_disagree_about_storage_are_refused() -> None:
     story = LongStory()
     story.storage = STORAGE
     story.join("n0")
-    story.storage = Storage("/elsewhere")
+    story.storage = StorageSpec("/elsewhere")
     refused = [a for a in story.join("n1") if isinstance(a, actions.RefuseLauncher)]
     assert "--persist" in refused[0].reason
 
@@ -225,7 +225,7 @@ def test_a_restarted_controller_waits_on_for_the_last_step() -> None:
 
 
 @pytest.mark.parametrize("storage", [None, STORAGE])
-def test_a_job_without_storage_or_without_a_step_ends_at_once(storage: Storage | None) -> None:
+def test_a_job_without_storage_or_without_a_step_ends_at_once(storage: StorageSpec | None) -> None:
     story = LongStory()
     story.storage = storage
     story.run()

@@ -9,7 +9,7 @@ import pytest
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import Storage, StoredStep
+from everstep_controller.core.model.lineage import StorageSpec, StoredStep
 from unit.core.test_continuing import NextStory
 from unit.core.test_job_endings import STORAGE
 
@@ -72,7 +72,7 @@ def test_the_same_launchers_again_are_the_same_job() -> None:
     "others",
     [
         {"fresh": True},
-        {"storage": Storage("/elsewhere")},
+        {"storage": StorageSpec("/elsewhere")},
         {"nodes_min": 1},
         {"nodes_max": 3},
         {"processes_per_node": 2},

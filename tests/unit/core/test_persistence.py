@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, Storage, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, StorageSpec, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import (
     Persistence,
@@ -13,14 +13,14 @@ from everstep_controller.core.vault.persistence import (
 )
 from unit.core.vault_story import NODES, S, copy, job, ring, stored
 
-EVERY_10 = Storage("/ckpt", every_steps=10)
+EVERY_10 = StorageSpec("/ckpt", every_steps=10)
 
 
 @dataclass
 class Story:
     """A job with storage, and what its planner says as things go on."""
 
-    storage: Storage = EVERY_10
+    storage: StorageSpec = EVERY_10
     planner: Persistence = field(default_factory=Persistence)
     catalogue: Catalogue = field(default_factory=lambda: ring(()))
     now_s: float = 0.0
@@ -77,7 +77,7 @@ def test_the_first_recoverable_step_past_a_multiple_is_named_and_only_one_at_a_t
 
 
 def test_a_step_is_named_by_time() -> None:
-    story = Story(Storage("/ckpt", every_ns=60 * S))
+    story = Story(StorageSpec("/ckpt", every_ns=60 * S))
     story.look(5)
     story.look(6, after_s=59)
     assert story.planner.named == []
@@ -146,7 +146,7 @@ def test_one_publisher_stays_until_it_is_away_and_must_know_what_is_in_storage()
 
 
 def test_what_is_kept_are_the_newest_of_the_branch_what_was_restored_and_what_is_underway() -> None:
-    story = Story(Storage("/ckpt", every_steps=10, keep=2))
+    story = Story(StorageSpec("/ckpt", every_steps=10, keep=2))
     story.job.lineage.restored = (1, 10)
     story.write(40, whole=tuple(stored(step) for step in (10, 20, 30)))
     publish = story.look(55)

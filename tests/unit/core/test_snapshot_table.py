@@ -4,7 +4,7 @@ from collections import Counter
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
+from everstep_controller.core.model.lineage import BranchPoint, StepKey, StorageSpec
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persistence
@@ -20,7 +20,7 @@ from unit.core.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
 
 def _trained(steps: int) -> JobRecord:
     """Return a job that completed a step each second."""
-    record = job(storage=Storage("/ckpt", every_steps=10))
+    record = job(storage=StorageSpec("/ckpt", every_steps=10))
     record.ledger.enter(0, Category.INIT_PROC)
     record.ledger.begin_steps(0, warmup=False)
     for number in range(steps):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, Storage, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, StorageSpec, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
 
@@ -46,7 +46,7 @@ def stored(step: int, generation: int = 1) -> StoredStep:
     return StoredStep(generation, step, len(NODES), f"{generation:02}{step:04}", 24)
 
 
-def job(*, storage: Storage | None = None, state: JobState = JobState.RUNNING) -> JobRecord:
+def job(*, storage: StorageSpec | None = None, state: JobState = JobState.RUNNING) -> JobRecord:
     """Return a job of three nodes in its first generation."""
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=3, reform=True, storage=storage)
     return JobRecord(

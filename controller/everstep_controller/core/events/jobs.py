@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_controller.core.model.facts import Origin, Phase
-from everstep_controller.core.model.lineage import DataRange, Storage, StoredStep
+from everstep_controller.core.model.lineage import DataRange, StorageSpec, StoredStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class LauncherJoined:
     free_port: int
     running_generation: int = 0
     at_ns: int = 0
-    storage: Storage | None = None
+    storage: StorageSpec | None = None
     # The step in that folder that a new job continues from.
     latest: StoredStep | None = None
     # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.

@@ -13,7 +13,7 @@ from everstep_controller.core.model.lineage import (
     Past,
     ShardSource,
     StepKey,
-    Storage,
+    StorageSpec,
     StoredStep,
 )
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
@@ -109,7 +109,7 @@ class JobSpec:
     replica_nodes: int = 1
     # What its launchers start, in words; "": they are of a version that does not say so.
     program: str = ""
-    storage: Storage | None = None
+    storage: StorageSpec | None = None
     # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.
     snapshot_every_min: int = 0
     snapshot_every_max: int = 0

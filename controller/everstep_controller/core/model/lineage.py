@@ -46,7 +46,7 @@ StepKey = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StorageSpec:
     """Where and how often a job's state is brought to storage; 0 means not by that."""
 
     path: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import DataRange, StepKey, Storage, StoredStep
+from everstep_controller.core.model.lineage import DataRange, StepKey, StorageSpec, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
@@ -126,7 +126,7 @@ class Persistence:
         return key in stored or key in self.failures
 
     def _name(
-        self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
+        self, inputs: PersistenceInput, storage: StorageSpec, stored: Mapping[StepKey, StoredStep]
     ) -> None:
         """Name the recoverable step: of that one no part can be gone when the word arrives."""
         step = inputs.recoverable
@@ -139,7 +139,7 @@ class Persistence:
         self.named.append(step)
         self.counted_step, self.counted_ns = step, inputs.now_ns
 
-    def _due(self, step: int, storage: Storage, now_ns: int) -> bool:
+    def _due(self, step: int, storage: StorageSpec, now_ns: int) -> bool:
         if step <= self.counted_step:
             return False
         by_steps = storage.every_steps
@@ -157,7 +157,7 @@ class Persistence:
             self.publisher = able[0] if able else ""
 
     def _publish(
-        self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
+        self, inputs: PersistenceInput, storage: StorageSpec, stored: Mapping[StepKey, StoredStep]
     ) -> Publish:
         job = inputs.job
         written = {k: v for k, v in written_steps(inputs).items() if k not in self.failures}
