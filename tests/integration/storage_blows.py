@@ -30,7 +30,7 @@ from integration.vault_killed import RemoteJobs, environ
 from integration.vault_states import STATE_BYTES, state_of
 from integration.vault_world import Node, plan
 
-_CLERK = Path(__file__).with_name("storage_clerk_killing.py")
+_CLERK = Path(__file__).with_name("storage_worker_killing.py")
 
 
 def interpreter(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""Wakes those who wait for any change of a job's vault."""
+"""Change signal: wakes everybody who waits for any change of a job's vault."""
 
 import asyncio
 

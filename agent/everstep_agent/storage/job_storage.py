@@ -1,4 +1,4 @@
-"""One job's storage on this node: what is wanted there, who brings it, what is seen there."""
+"""A job's storage on this node: what is wanted there, who brings it, what was seen there."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Brings the steps that the controller names to a job's storage, from whatever memory has them."""
+"""Persister: writes the steps that the controller names to a job's storage, from memory."""
 
 import asyncio
 import logging

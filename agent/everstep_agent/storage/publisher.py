@@ -1,4 +1,4 @@
-"""Moves ``latest`` when this is the node that the controller named for it."""
+"""Publisher: moves ``latest`` when this is the node that the controller named for it."""
 
 import asyncio
 import logging

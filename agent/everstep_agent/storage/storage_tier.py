@@ -1,4 +1,4 @@
-"""The files of a job as the vault restores from them (see vault/snapshots/file_tier.py)."""
+"""Storage tier: a job's files as the vault restores from them (FileTier)."""
 
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.storage.formats.records import StepKey, encode_record, record_hash

@@ -1,4 +1,4 @@
-"""The storage processes of one job: as many as are at work, and one that waits for more."""
+"""Storage workers of one job: as many as are busy, and one that waits for more."""
 
 import asyncio
 import logging
@@ -74,7 +74,7 @@ class StorageWorkerPool:
         try:
             worker = StorageWorkerProcess(self._bucket)
         except OSError as error:
-            raise StorageError(f"no storage process could be started: {error}") from error
+            raise StorageError(f"no storage worker could be started: {error}") from error
         try:
             await worker.assume_user(self.user)
         except BaseException:
@@ -105,4 +105,4 @@ class StorageWorkerPool:
             raise
         if not dead:
             pid = worker.process.pid
-            logger.warning("storage process %d hangs in the kernel and does not die", pid)
+            logger.warning("storage worker %d hangs in the kernel and does not die", pid)

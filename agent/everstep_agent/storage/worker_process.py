@@ -1,4 +1,4 @@
-"""The agent's end of a storage process: started, asked with a deadline, abandoned when it hangs."""
+"""Agent's end of a storage worker: started, asked with a deadline, abandoned when it hangs."""
 
 import asyncio
 import contextlib
@@ -135,7 +135,7 @@ class StorageWorkerProcess:
             waits = where_it_waits(Path("/proc"), self.process.pid)
             raise StorageError(f"nothing moved for {silence_s:g} s: {waits}") from error
         except (FrameError, ConnectionError) as error:
-            raise StorageError(f"the storage process ended: {error}") from error
+            raise StorageError(f"the storage worker ended: {error}") from error
 
     def dismiss(self) -> None:
         """Let it end by itself."""

@@ -1,4 +1,4 @@
-"""Takes over the memory that outlived the agent's restart; nothing of it is believed unhashed."""
+"""Adoption: takes over memory that outlived the agent's restart; nothing is believed unhashed."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The snapshots of one job on this node: slots of its ranks, replicas of others, what is owed."""
+"""A job's vault on this node: the slots of its ranks, replicas of others, what is on its way."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Makes the slots of a rank: new memory for every generation and every process."""
+"""Slot allocation: new memory for the slots of a rank, for every generation and every process."""
 
 import logging
 from collections.abc import Iterable

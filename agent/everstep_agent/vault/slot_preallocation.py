@@ -1,4 +1,4 @@
-"""Slots of the coming generation, made while its processes start: no recovery waits for memory."""
+"""Slot preallocation: while the processes of a generation start; no recovery waits for memory."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The storage process: opens what a job names, with the job's rights and no others.
+"""Storage worker: opens what a job names, with the job's rights and no others.
 
 Started by its path, with a socket to the agent as standard input. Each request is answered; a
 request that never is costs this process and nothing else.

@@ -1,4 +1,4 @@
-"""What the agent and its storage process say to each other, in the frames of ``everstep_common``.
+"""Messages between the agent and its storage worker, in the frames of ``everstep_common``.
 
 Agent:  AssumeUser → UserAssumed | RequestFailed; then one request at a time, each answered by its
         answer or RequestFailed.

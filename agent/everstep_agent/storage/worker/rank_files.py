@@ -1,4 +1,4 @@
-"""A rank's copy as a file, and back: what is written is what was verified, or nothing is."""
+"""Rank files: a rank's copy as a file, and back; what is written is what was verified."""
 
 from collections.abc import Callable, Collection, Iterator
 

@@ -1,4 +1,4 @@
-"""Makes a step whole (its manifest), moves ``latest`` to it, and removes what nobody needs."""
+"""Step publication: writes the manifest, moves ``latest``, removes what nobody needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

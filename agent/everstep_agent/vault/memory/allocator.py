@@ -1,4 +1,4 @@
-"""Gives out snapshot memory within the budget, and says what would fit when it does not."""
+"""Allocator of snapshot memory: within the limits, or a sentence that says what would fit."""
 
 import asyncio
 from collections.abc import Callable, Iterable

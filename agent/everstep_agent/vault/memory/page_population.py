@@ -1,4 +1,4 @@
-"""Puts pages behind memory that is promised already, for several askers side by side."""
+"""Page population: takes the pages of new memory from the kernel, for several requests at once."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Memory that can be handed to a process that is not trusted: sealed, pre-faulted memfds.
+"""Region: sealed, pre-faulted memory (a memfd) that a process may get that is not trusted.
 
 A region begins at a page (4 KiB; 2 MiB with explicit huge pages), wherever it is mapped, so offsets
 in it are as aligned as its manifest makes them. A memfd lives in the kernel's own tmpfs, which has

@@ -1,4 +1,4 @@
-"""Brings one copy into this node's memory: verified, and so that nobody can change it any more."""
+"""Copy fetcher: one copy into this node's memory, verified, and immutable from then on."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Keeps memory over a restart of the agent: the descriptors, and in SQLite what they are."""
+"""Descriptor store: keeps memory over a restart of the agent, with what it is in SQLite."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""Copies that this node holds: what was committed here, and what came from elsewhere."""
+"""Holdings: the copies of a job on this node, committed here or come from elsewhere."""
 
 import asyncio
 from collections.abc import Callable, Iterator

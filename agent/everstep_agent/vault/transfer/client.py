@@ -1,4 +1,4 @@
-"""Stores replicas on other agents, and fetches copies and their manifests from them."""
+"""Client of other agents: stores replicas there, fetches copies and their manifests from there."""
 
 import asyncio
 import logging

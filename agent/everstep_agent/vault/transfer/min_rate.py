@@ -1,4 +1,4 @@
-"""The rate below which a source is not waited for any longer while there may be another one."""
+"""Minimum rate: below it a source is not waited for while there may be another one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class SlowSourceError(ConnectionError):
     """A source brings so little that another one should be asked first."""
 
 
-class RateWindow:
+class MinRateWindow:
     """Counts what comes, window after window. Pure: the time is an argument."""
 
     def __init__(self, bytes_per_s_min: int, window_ns: int, now_ns: int) -> None:
@@ -36,7 +36,7 @@ class RateWatch:
 
     def __init__(self, floor: "MinRate") -> None:
         self._min_rate = floor
-        self._window = RateWindow(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
+        self._window = MinRateWindow(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
         self._lock = Lock()
 
     def count_bytes(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""Memory that copies arrive in: new, used before by a replica, or half filled before a cut."""
+"""Receive buffers: memory that copies arrive in, new, recycled or half filled before a cut."""
 
 import asyncio
 from collections.abc import Callable

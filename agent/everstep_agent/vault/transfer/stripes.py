@@ -1,4 +1,4 @@
-"""A copy cut into stripes, which the streams of a transfer share out among them. Pure."""
+"""Stripes of a copy, which the streams of a transfer share out among them. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
