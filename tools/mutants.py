@@ -4,7 +4,8 @@ They were chosen before the source tree was rebuilt, ten for each package: an in
 a forgotten notification or reset, a limit that is off by one, a swapped cause. ``before`` says
 where the fault is in the old tree, and is run there with ``--side before``; the same fault is run
 in HEAD, where ``after`` says what it is there; else the same words are looked for in the same
-component and in common. Each runs in a temporary copy. The script fails when one survives or has no place.
+component and in common. Each runs in a temporary copy. The script fails when one survives or has
+no place.
 """
 
 import argparse

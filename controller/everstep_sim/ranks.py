@@ -19,7 +19,7 @@ SHARDS = 12
 
 
 @dataclass(slots=True)
-class Generation:
+class SimulatedGeneration:
     """The ranks of one generation, which can only step together."""
 
     orders: dict[str, actions.StartGeneration] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Ranks:
         self._time = time
         self._steps = steps
         self._parts = parts
-        self.generations: dict[int, Generation] = {}
+        self.generations: dict[int, SimulatedGeneration] = {}
         # Which generations completed a step; a rolled back step has more than one.
         self.completed: dict[int, list[int]] = {}
         self.recoverable_step: int | None = None
@@ -57,7 +57,7 @@ class Ranks:
         if not node.accepts(order):
             return
         node.running = node.newest = order.generation
-        ours = self.generations.setdefault(order.generation, Generation())
+        ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
         ours.step = order.restore_step if order.restore_step is not None else -1
         for number, phase in enumerate(Phase, start=1):
