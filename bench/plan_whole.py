@@ -98,22 +98,24 @@ def run(whole: Whole) -> None:
     """Have the current generation run, with three replicated steps in the catalogue."""
     bench, job = whole.bench, whole.job
     for phase in Phase:
-        for name in job.members:
+        for name in job.generation.members:
             origin = bench.origin(name)
-            bench.take(events.PhaseReached(origin, JOB, job.generation, phase, bench.now_ns))
+            bench.take(events.PhaseReached(origin, JOB, job.generation.number, phase, bench.now_ns))
     whole.service.job_changed(JOB)
     domains = {name: node.domain for name, node in bench.core.state.nodes.items()}
-    homes = {keeper: home for home, keeper in replica_targets(job.members, domains).items()}
-    steps = range((job.last_step or 0) + 1, (job.last_step or 0) + 1 + _STEPS_KEPT)
-    rank_of = {name: index * RANKS_PER_NODE for index, name in enumerate(job.members)}
-    for name in job.members:
+    homes = {
+        keeper: home for home, keeper in replica_targets(job.generation.members, domains).items()
+    }
+    steps = range((job.lineage.last_step or 0) + 1, (job.lineage.last_step or 0) + 1 + _STEPS_KEPT)
+    rank_of = {name: index * RANKS_PER_NODE for index, name in enumerate(job.generation.members)}
+    for name in job.generation.members:
         held = _held(job, name, (rank_of[name], rank_of[homes[name]]), steps)
         whole.held[name] = {repr(copy).encode(): copy for copy in held}
         whole.service.report(JOB, name, VaultReport(whole.held[name], 0))
     whole.port.run_waiting()
     for event in whole.port.posted():
         bench.take(event)
-    bench.take(bench.step_of(steps[-1], job.generation))
+    bench.take(bench.step_of(steps[-1], job.generation.number))
 
 
 def _held(
@@ -124,20 +126,22 @@ def _held(
         for rank in range(first, first + RANKS_PER_NODE):
             for step in steps:
                 part = f"{rank:032x}"
-                yield Copy(node, job.generation, rank, step, bool(replica), part, 1 << 30, part)
+                yield Copy(
+                    node, job.generation.number, rank, step, bool(replica), part, 1 << 30, part
+                )
 
 
 def lose(whole: Whole, name: str) -> list[StartGeneration]:
     """Judge a node lost and have the others stop; time everything until the orders are out."""
     bench, job = whole.bench, whole.job
-    generation = job.generation
+    generation = job.generation.number
     bench.take(events.NodeDisconnected(name))
     bench.now_ns += bench.core.state.settings.stream_silence_ns
     judged, stopped = _STOPS
     whole.begin(judged)
     whole.take(judged, events.TimerDue(f"stream/{name}"))
     whole.part(judged, lambda: whole.service.forget_node(name))
-    stopping = [member for member in job.members if member != name]
+    stopping = [member for member in job.generation.members if member != name]
     random.Random(generation).shuffle(stopping)
     *early, last = stopping
     whole.begin(stopped)
@@ -187,7 +191,7 @@ def whole_rows(repeats: int, *, profiled: bool) -> Iterator[Row]:
     whole.profiled = profiled
     for repeat in range(repeats):
         run(whole)
-        lose(whole, whole.job.members[_RACK * (2 * repeat + 1)])
+        lose(whole, whole.job.generation.members[_RACK * (2 * repeat + 1)])
     yield from _rows(whole)
     if profiled:
         pstats.Stats(whole.profile).sort_stats("cumulative").print_stats(40)

@@ -22,7 +22,7 @@ from everstep_common.lessons import Lesson
 from everstep_controller.api.vault_reports import changed, vault_report
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Event
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
@@ -80,8 +80,17 @@ class Bench:
                 name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:7436"
             )
         point = BranchPoint(1, None, nodes * RANKS)
-        job = JobRecord(JOB, 0, "", nodes, nodes, RANKS, True, 3, 0, Ledger(0), JobState.RUNNING)
-        job.generation, job.members, job.branch = 1, self.names, [point]
+        job = JobRecord(
+            JOB,
+            JobSpec(
+                uid=0, token_sha256="", nodes_min=nodes, nodes_max=nodes, processes_per_node=RANKS
+            ),
+            created_ns=0,
+            ledger=Ledger(0),
+            state=JobState.RUNNING,
+            generation=Generation(1, self.names),
+            lineage=Lineage([point]),
+        )
         self.state.jobs[JOB] = job
         self.job, self.port = job, Port()
         self.service = VaultService(lambda: self.state, self.port)
@@ -188,9 +197,9 @@ def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     yield bare
     learned = frozenset(layouts)
     asked: dict[str, Callable[[], object]] = {
-        "the recoverable step": lambda: catalogue.recoverable(1, job.members, world),
+        "the recoverable step": lambda: catalogue.recoverable(1, job.generation.members, world),
         "the recoverable step, by parts": lambda: catalogue.recoverable(
-            1, job.members, world, learned
+            1, job.generation.members, world, learned
         ),
         "the parts of the state": lambda: catalogue.layouts(1, world),
     }
@@ -217,7 +226,7 @@ def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     last = timed(lambda: snapshot_table(view, lines), repeats)
     yield row("`everstep snapshots`: its last turn", last, "ms", bare)
 
-    job.restored, job.sources = (1, choice.step or 0), choice.sources
+    job.lineage.restored, job.generation.sources = (1, choice.step or 0), choice.sources
 
     def told() -> None:
         told_of = group_sources(job)

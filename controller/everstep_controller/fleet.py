@@ -12,8 +12,8 @@ from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.nodes.liveness import watched_peers
 from everstep_controller.core.vault.messages import VaultReport
-from everstep_controller.core.vault.replication import watched_peers
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages

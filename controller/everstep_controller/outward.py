@@ -87,7 +87,7 @@ class Outward:
         if not isinstance(action, actions.StartGeneration):
             return ()
         job = self._state().jobs[action.job]
-        if self._sources is None or self._sources.all is not job.sources:
+        if self._sources is None or self._sources.all is not job.generation.sources:
             self._sources = group_sources(job)
         return self._sources.of(action.node)
 

@@ -30,7 +30,7 @@ class PlannedDesk:
         plans = [
             forecast.forecast(state, job, name)
             for job in state.jobs.values()
-            if job.state is not JobState.ENDED and name in job.members
+            if job.state is not JobState.ENDED and name in job.generation.members
         ]
         return admin_pb2.DrainReply(node=name, plans=plans)
 
@@ -71,13 +71,13 @@ class PlannedDesk:
 
 
 def _problem(job: JobRecord, step: int | None) -> str:
-    if job.state is JobState.ENDED or job.done:
+    if job.state is JobState.ENDED or job.ending.done:
         return f"{job.name} has ended; start it again with 'everstep run'"
     if step is not None and job.state not in ACTIVE:
         return f"{job.name} is {job.state.value} and starts anew as it is; ask without --at-step"
-    if step is not None and job.last_step is not None and step <= job.last_step:
+    if step is not None and job.lineage.last_step is not None and step <= job.lineage.last_step:
         return (
-            f"{job.name} is past step {step}, at {job.last_step}; "
+            f"{job.name} is past step {step}, at {job.lineage.last_step}; "
             f"name a later one, or ask without --at-step"
         )
     return ""

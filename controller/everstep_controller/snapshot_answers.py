@@ -105,10 +105,10 @@ class SnapshotAnswers:
         turn = await self._runtime.submit(OperatorForgotJob(name, operator))
         refused = self._runtime.state.halted or turn.rejected
         job = job_named(self._runtime.state, name)
-        if refused or not job.forgotten_by:
+        if refused or not job.ending.forgotten_by:
             why = refused or f"{name} has just begun again"
             raise CannotForgetError(f"the controller did not take the order: {why}")
-        involved = {*before, *job.launchers, *job.holders}
+        involved = {*before, *job.launchers, *job.lineage.holders}
         await self._dropped(name, [node for node in involved if self._connected(node)])
         return self._outcome(job, before, involved)
 
@@ -120,7 +120,7 @@ class SnapshotAnswers:
         dropped = sorted(node for node in here if before.get(node) and not left.get(node))
         dropping = sorted(node for node in here if left.get(node))
         away = sorted(involved - here)
-        storage = job.storage
+        storage = job.spec.storage
         return admin_pb2.ForgetJobReply(
             job=job.name,
             dropped=dropped,

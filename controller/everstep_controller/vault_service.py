@@ -108,7 +108,7 @@ class VaultService:
             known.sent.pop(node, None)
             if job not in told:
                 record = self._state().jobs.get(job)
-                known.snapshots.holdings.clear(node, record.generation if record else 0)
+                known.snapshots.holdings.clear(node, record.generation.number if record else 0)
             self._follow(job)
 
     def look_at(self, node: str) -> None:

@@ -229,7 +229,7 @@ class Cluster:
 
     def _join(self, node: SimulatedNode) -> None:
         # One that joins when all is done would begin another job.
-        done = self.job is not None and self.job.done
+        done = self.job is not None and self.job.ending.done
         if node.alive and not node.launcher and not done:
             node.launcher = True
             self.fleet.record(node, self._joined)

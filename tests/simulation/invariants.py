@@ -45,20 +45,26 @@ class Invariants:
     def _a_common_step_exists(self, cluster: Cluster) -> None:
         """Once a generation has had one, the loss of any one member leaves a step to restore."""
         job = cluster.job
-        if job is None or job.generation not in cluster.whole_generations():
+        if job is None or job.generation.number not in cluster.whole_generations():
             return
-        if not any(point.generation == job.generation for point in job.branch):
+        if not any(point.generation == job.generation.number for point in job.lineage.branch):
             return  # A restored old journal, before anybody has told it what it lost.
         truth = Catalogue()
         for node in cluster.fleet.nodes.values():
             truth.replace(node.name, node.copies, node.settled)
-        lost = sum(cluster.fleet.nodes[name].agents_lost for name in job.members)
-        if truth.recoverable(job.generation, job.members, job.world_size).step is not None:
-            self._had_common_step[job.generation] = lost
-        if self._had_common_step.get(job.generation) != lost:
+        lost = sum(cluster.fleet.nodes[name].agents_lost for name in job.generation.members)
+        if (
+            truth.recoverable(job.generation.number, job.generation.members, job.world_size).step
+            is not None
+        ):
+            self._had_common_step[job.generation.number] = lost
+        if self._had_common_step.get(job.generation.number) != lost:
             return  # None yet, or none since ranks went on without the memory of a lost agent.
-        for dead in job.members:
+        for dead in job.generation.members:
             alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
             alive.pop(dead, None)
-            assert choose_step(truth, Question(job.branch, alive, expected=True)).step is not None
+            assert (
+                choose_step(truth, Question(job.lineage.branch, alive, expected=True)).step
+                is not None
+            )
             self.common_steps_checked += 1

@@ -27,7 +27,11 @@ AWAY_S = 45.0
 
 def _members(cluster: Cluster) -> list[str]:
     job = cluster.job
-    return job.members if job is not None and job.members else list(cluster.fleet.nodes)
+    return (
+        job.generation.members
+        if job is not None and job.generation.members
+        else list(cluster.fleet.nodes)
+    )
 
 
 def _back(cluster: Cluster, name: str) -> None:
@@ -120,9 +124,15 @@ class _Story:
         job = cluster.job
         if job is None:
             return
-        self.done, self.newest = self.done or job.done, max(self.newest, job.generation)
+        self.done, self.newest = (
+            self.done or job.ending.done,
+            max(self.newest, job.generation.number),
+        )
         if job.state is JobState.STARTING:
-            self.rendezvous[job.generation] = (job.master_address, job.master_port)
+            self.rendezvous[job.generation.number] = (
+                job.generation.master_address,
+                job.generation.master_port,
+            )
         if self.begun and not self.met and job.state is self.stage:
             self.met = True
             cluster.time.after(0, lambda: self._strike(cluster, self.second))

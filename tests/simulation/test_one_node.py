@@ -27,7 +27,7 @@ def _run(seed: int, nodes: int, faults: Callable[[Cluster], None]) -> Cluster:
 
 def _member(cluster: Cluster) -> str:
     assert cluster.job is not None
-    return cluster.job.members[0]
+    return cluster.job.generation.members[0]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -40,11 +40,11 @@ def test_the_loss_of_its_node_costs_a_step_at_most(seed: int) -> None:
 
     job = _run(seed, 3, lose).job
     assert job is not None
-    assert (job.state, job.succeeded) == (JobState.ENDED, True)
-    (incident,) = job.incidents
+    assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
+    (incident,) = job.recovery.incidents
     assert incident.step_restored is not None
     assert made[0] - incident.step_restored <= 1
-    assert job.generation == 2
+    assert job.generation.number == 2
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,7 +56,7 @@ def test_without_a_spare_it_waits_with_one_plan_and_goes_on_with_the_node(seed: 
 
     job = _run(seed, 1, cut).job
     assert job is not None
-    assert (job.state, job.succeeded, job.generation) == (JobState.ENDED, True, 2)
+    assert (job.state, job.ending.succeeded, job.generation.number) == (JobState.ENDED, True, 2)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -68,7 +68,7 @@ def test_a_spare_that_came_too_late_waits_with_one_plan_for_the_node_that_has_th
     def cut(cluster: Cluster) -> None:
         def look() -> None:
             assert cluster.job is not None
-            seen.append((cluster.job.generation, cluster.job.state))
+            seen.append((cluster.job.generation.number, cluster.job.state))
 
         name = _member(cluster)
         for node in cluster.fleet.nodes.values():
@@ -82,4 +82,4 @@ def test_a_spare_that_came_too_late_waits_with_one_plan_for_the_node_that_has_th
     job = _run(seed, 2, cut).job
     assert seen == [(2, JobState.WAITING_CAPACITY)]
     assert job is not None
-    assert (job.state, job.succeeded, job.generation) == (JobState.ENDED, True, 2)
+    assert (job.state, job.ending.succeeded, job.generation.number) == (JobState.ENDED, True, 2)

@@ -21,10 +21,18 @@ class _Watch:
 
     def __call__(self, cluster: Cluster, event: events.Event) -> None:
         job = cluster.job
-        if job is None or not isinstance(event, events.RecoveryStepChosen) or job.generation != 2:
+        if (
+            job is None
+            or not isinstance(event, events.RecoveryStepChosen)
+            or job.generation.number != 2
+        ):
             return
-        self.restored = job.restored
-        spare = next(name for name in job.members if job.members.index(name) == _place(cluster))
+        self.restored = job.lineage.restored
+        spare = next(
+            name
+            for name in job.generation.members
+            if job.generation.members.index(name) == _place(cluster)
+        )
         held = cluster.fleet.nodes[spare].copies
         rank = _place(cluster)
         self.held = [(one.generation, one.step) for one in held if one.rank == rank]
@@ -44,7 +52,7 @@ def test_what_a_spare_fetched_is_what_the_plan_restores(seed: int) -> None:
     cluster.run(1000)
     job = cluster.job
     assert job is not None
-    assert (job.state, job.succeeded) == (JobState.ENDED, True)
+    assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
     assert watch.restored in watch.held
 
 
@@ -57,7 +65,7 @@ def test_a_member_that_comes_back_at_once_costs_nothing_but_the_transfer(seed: i
     cluster.run(1000)
     job = cluster.job
     assert job is not None
-    assert (job.state, job.succeeded) == (JobState.ENDED, True)
+    assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
     # What was fetched for nothing is freed like all else: a ring holds two copies of few steps.
     for node in cluster.fleet.nodes.values():
         assert len(node.copies) <= 12

@@ -73,8 +73,8 @@ def test_every_schedule_keeps_the_invariants_and_ends_well(seed: int) -> None:
         assert job.state is JobState.WAITING_CAPACITY
         return
     assert job.state is JobState.ENDED, job.reason
-    assert job.succeeded, job.reason
-    assert job.last_step == STEPS - 1
+    assert job.ending.succeeded, job.reason
+    assert job.lineage.last_step == STEPS - 1
     assert set(cluster.ranks.completed) == set(range(STEPS))
 
 
@@ -133,7 +133,7 @@ def test_a_restored_old_journal_is_rebuilt_from_the_agents_on_an_operators_word(
     cluster.run(END_S)
     job = cluster.job
     assert job is not None
-    assert job.succeeded, (job.state, job.reason)
+    assert job.ending.succeeded, (job.state, job.reason)
     assert set(cluster.ranks.completed) == set(range(80))
     # Nothing that was trained before the backup was restored is trained from the start again.
     assert len(cluster.ranks.completed[0]) == 1

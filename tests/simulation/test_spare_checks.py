@@ -23,7 +23,7 @@ class _Watch:
         job, nodes = cluster.job, cluster.controller.core.state.nodes
         bad = {name for name, node in nodes.items() if node.spare_check.failed}
         self.failed += bool(bad)
-        now = set(job.members) if job is not None else set[str]()
+        now = set(job.generation.members) if job is not None else set[str]()
         assert not (now - self.members) & bad
         self.members = now
 
@@ -31,7 +31,7 @@ class _Watch:
 def _blind(cluster: Cluster, count: int) -> None:
     """Let so many nodes that wait be unable to read their probes, and all others read them."""
     assert cluster.job is not None
-    waiting = [name for name in cluster.fleet.nodes if name not in cluster.job.members]
+    waiting = [name for name in cluster.fleet.nodes if name not in cluster.job.generation.members]
     for name, node in cluster.fleet.nodes.items():
         node.blind = name in waiting[:count]
 
@@ -39,7 +39,7 @@ def _blind(cluster: Cluster, count: int) -> None:
 def _kill_member(cluster: Cluster, index: int) -> None:
     assert cluster.job is not None
     if cluster.job.state is JobState.RUNNING:
-        cluster.kill_node(cluster.job.members[index])
+        cluster.kill_node(cluster.job.generation.members[index])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -55,5 +55,5 @@ def test_no_plan_takes_a_spare_that_failed_and_the_job_ends_well(seed: int) -> N
     cluster.run(1000)
     job = cluster.job
     assert job is not None
-    assert (job.state, job.succeeded) == (JobState.ENDED, True)
+    assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
     assert watch.failed

@@ -24,8 +24,8 @@ def test_whichever_node_is_lost_no_recoverable_step_is(count: int, index: int) -
     def lose() -> None:
         job = cluster.job
         assert job is not None
-        told.append(cluster.vaults.told[job.generation])
-        name = job.members[index]
+        told.append(cluster.vaults.told[job.generation.number])
+        name = job.generation.members[index]
         cluster.kill_node(name)
         cluster.time.after(20, partial(cluster.return_node, name))
 
@@ -33,6 +33,6 @@ def test_whichever_node_is_lost_no_recoverable_step_is(count: int, index: int) -
     cluster.run(END_S)
     assert truth.looks > 10
     assert cluster.job is not None
-    assert cluster.job.succeeded, cluster.job.reason
+    assert cluster.job.ending.succeeded, cluster.job.reason
     ((_, restored),) = truth.restored
     assert restored >= told[0]

@@ -51,33 +51,37 @@ class Truth:
         job = cluster.job
         if not isinstance(event, events.RecoveryStepChosen) or job is None or event.lost:
             return
-        if event.generation != job.generation or job.generation in self._parent:
+        if event.generation != job.generation.number or job.generation.number in self._parent:
             return
         key = None if event.step is None else (event.step_generation, event.step)
         if key is None:
             assert not self.restored
         else:
-            assert job.restored == key
+            assert job.lineage.restored == key
             self._is_verified_and_whole(cluster, key)
             assert self._is_of_the_branch(key), key
             self.restored.append(key)
             self.tempted += any(
                 found[1] > key[1] and not self._is_of_the_branch(found) for found in _whole(cluster)
             )
-        self._parent[job.generation], self._newest = key, job.generation
+        self._parent[job.generation.number], self._newest = key, job.generation.number
 
     def _nothing_was_freed_too_early(self, cluster: Cluster) -> None:
         """While a generation runs undisturbed, any one of its nodes may be lost."""
         job = cluster.job
-        if job is None or job.generation not in cluster.whole_generations() or cluster.flipped:
+        if (
+            job is None
+            or job.generation.number not in cluster.whole_generations()
+            or cluster.flipped
+        ):
             return
-        told = cluster.vaults.told.get(job.generation)
-        count = cluster.shape.model_parts or len(job.members)
-        for lost in job.members if told is not None else ():
+        told = cluster.vaults.told.get(job.generation.number)
+        count = cluster.shape.model_parts or len(job.generation.members)
+        for lost in job.generation.members if told is not None else ():
             held: dict[int, set[int]] = {}
             for node in cluster.fleet.nodes.values():
                 for copy in node.copies if node.alive and node.name != lost else ():
-                    if copy.generation == job.generation:
+                    if copy.generation == job.generation.number:
                         held.setdefault(copy.step, set()).add(copy.rank % count)
             assert told is not None
             assert any(step >= told and len(parts) == count for step, parts in held.items())
@@ -183,7 +187,7 @@ def test_whatever_breaks_what_is_restored_is_whole_verified_and_of_the_branch(
         assert cluster.vaults.folder.latest is None
         return
     assert job.state is JobState.ENDED, job.reason
-    assert job.succeeded, job.reason
+    assert job.ending.succeeded, job.reason
     assert set(cluster.ranks.completed) == set(range(STEPS))
 
 
@@ -198,9 +202,9 @@ def test_a_job_with_storage_survives_the_loss_of_all_memory(seed: int) -> None:
     cluster = run(seed, SHAPES["storage"], _blackout)
     job = cluster.job
     assert job is not None
-    assert job.succeeded, (job.state, job.reason)
+    assert job.ending.succeeded, (job.state, job.reason)
     # It may have grown later, from memory.
-    step = job.incidents[0].step_restored
+    step = job.recovery.incidents[0].step_restored
     assert step is not None
     folder = cluster.vaults.folder
     assert (1, step) in {*folder.files, *folder.removed}
@@ -219,15 +223,15 @@ def test_a_job_that_its_user_ends_leaves_its_newest_step_in_storage(seed: int) -
     cluster = run(seed, replace(SHAPES["storage"], crash_chance=0.0), plan)
     job, latest = cluster.job, cluster.vaults.folder.latest
     assert job is not None
-    assert (job.state, job.succeeded) == (JobState.ENDED, False)
+    assert (job.state, job.ending.succeeded) == (JobState.ENDED, False)
     assert latest is not None
-    assert job.recoverable_step is not None
-    assert latest.step >= job.recoverable_step
+    assert job.lineage.recoverable_step is not None
+    assert latest.step >= job.lineage.recoverable_step
 
 
 def _first(cluster: Cluster) -> str:
     job = cluster.job
-    return job.members[0] if job is not None else "n0"
+    return job.generation.members[0] if job is not None else "n0"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -256,7 +260,7 @@ def test_a_publisher_that_is_cut_off_never_moves_latest_back(seed: int) -> None:
     cluster = run(seed, replace(SHAPES["storage"], crash_chance=0.0), plan)
     job = cluster.job
     assert job is not None
-    assert job.succeeded, job.reason
+    assert job.ending.succeeded, job.reason
     assert moved == sorted(moved)
 
 
@@ -276,7 +280,7 @@ def test_a_job_shrinks_and_grows_and_goes_on_from_states_of_other_worlds(seed: i
     cluster = run(seed, replace(SHAPES["3 to 5 nodes"], crash_chance=0.0), _shrink_and_grow)
     job = cluster.job
     assert job is not None
-    assert job.succeeded, job.reason
+    assert job.ending.succeeded, job.reason
     worlds = [
         next(iter(generation.orders.values())).node_count
         for _, generation in sorted(cluster.ranks.generations.items())
@@ -289,7 +293,7 @@ def test_a_job_shrinks_and_grows_and_goes_on_from_states_of_other_worlds(seed: i
 def _alone(cluster: Cluster) -> Copy | None:
     """Return a copy of the newest whole step, of a rank of which there is no other."""
     job = cluster.job
-    whole = [key for key in _whole(cluster) if job is not None and key[0] == job.generation]
+    whole = [key for key in _whole(cluster) if job is not None and key[0] == job.generation.number]
     newest = max(whole, default=(0, 0))
     held = [copy for node in cluster.fleet.nodes.values() for copy in node.copies]
     ours = [copy for copy in held if (copy.generation, copy.step) == newest]
@@ -307,13 +311,15 @@ def _tempt(cluster: Cluster) -> Iterator[None]:
     cluster.cut_off(left.node)
     job = cluster.job
     assert job is not None
-    while job.generation == left.generation or not job.restored:
+    while job.generation.number == left.generation or not job.lineage.restored:
         yield
         job = cluster.job or job
     cluster.return_node(left.node)
     while (left.generation, left.step) not in _whole(cluster):
         yield
-    while not (ours := [n for n in cluster.fleet.nodes.values() if n.running == job.generation]):
+    while not (
+        ours := [n for n in cluster.fleet.nodes.values() if n.running == job.generation.number]
+    ):
         yield
     cluster.kill_rank(ours[0].name)
 
@@ -337,4 +343,4 @@ def test_a_step_of_an_abandoned_branch_that_comes_back_whole_is_never_restored(s
     assert truth.tempted
     job = cluster.job
     assert job is not None
-    assert job.succeeded, job.reason
+    assert job.ending.succeeded, job.reason

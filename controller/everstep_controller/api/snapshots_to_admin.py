@@ -18,17 +18,17 @@ def snapshots(table: SnapshotTable, job: JobRecord) -> admin_pb2.Snapshots:
     told = admin_pb2.Snapshots(
         job=job.name,
         state=job.state.value,
-        generation=job.generation,
-        step=job.completed_step or 0,
-        has_step=job.completed_step is not None,
+        generation=job.generation.number,
+        step=job.lineage.completed_step or 0,
+        has_step=job.lineage.completed_step is not None,
         recoverable_age_ns=numbers.recoverable_age_ns,
         steps_behind=numbers.steps_behind,
-        members=len(job.members),
+        members=len(job.generation.members),
         steps=[_step(line) for line in table.steps],
         cadence=cadence(numbers, table.cadence_reason, job),
         storage=storage(numbers),
         bad_copies=numbers.bad_copies,
-        forgotten_by=job.forgotten_by,
+        forgotten_by=job.ending.forgotten_by,
     )
     if job.state is JobState.ENDED:
         told.restore_reason = f"the job has ended; {_onward(numbers)}"

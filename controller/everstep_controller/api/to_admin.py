@@ -40,7 +40,9 @@ def node_summary(
         ],
         connected=node.connected,
         jobs=sorted(
-            job.name for job in jobs if node.name in job.members and job.state is not JobState.ENDED
+            job.name
+            for job in jobs
+            if node.name in job.generation.members and job.state is not JobState.ENDED
         ),
         findings=len(node.findings),
         cpu_count=node.inventory.cpu_count,
@@ -151,14 +153,16 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
     return admin_pb2.JobSummary(
         job=job.name,
         state=job.state.value,
-        generation=job.generation,
-        step=job.completed_step or 0,
-        has_step=job.completed_step is not None,
-        members=job.members,
-        spares=[node.name for node in candidates(state, job) if node.name not in job.members],
+        generation=job.generation.number,
+        step=job.lineage.completed_step or 0,
+        has_step=job.lineage.completed_step is not None,
+        members=job.generation.members,
+        spares=[
+            node.name for node in candidates(state, job) if node.name not in job.generation.members
+        ],
         ettr_time=_effectiveness(job, now_ns).ettr_time,
         reason=job.reason,
-        uid=job.uid,
+        uid=job.spec.uid,
     )
 
 
@@ -166,14 +170,14 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
     """Return everything known of a job."""
     return admin_pb2.JobDetail(
         summary=job_summary(state, job, now_ns),
-        nodes_min=job.nodes_min,
-        nodes_max=job.nodes_max,
-        processes_per_node=job.processes_per_node,
-        recoverable_step=job.recoverable_step or 0,
-        has_recoverable=job.recoverable_step is not None,
-        restarts=job.restarts,
+        nodes_min=job.spec.nodes_min,
+        nodes_max=job.spec.nodes_max,
+        processes_per_node=job.spec.processes_per_node,
+        recoverable_step=job.lineage.recoverable_step or 0,
+        has_recoverable=job.lineage.recoverable_step is not None,
+        restarts=job.recovery.restarts,
         incidents=_incidents(job, now_ns),
-        begun=job.begun,
+        begun=job.lineage.begun,
         planned=planned_line(state, job),
         kept_out=ineligibility.waiting_launchers(state, job),
     )
@@ -200,19 +204,19 @@ def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
 
 
 def _effectiveness(job: JobRecord, now_ns: int) -> Effectiveness:
-    failures = failure_count(incident.cause for incident in job.incidents)
+    failures = failure_count(incident.cause for incident in job.recovery.incidents)
     return effectiveness(job.ledger, failures, now_ns)
 
 
 def newest_incident(subject: NodeRecord | JobRecord, now_ns: int) -> admin_pb2.Incident | None:
     """Return the newest incident of a job that had one."""
-    if isinstance(subject, NodeRecord) or not subject.incidents:
+    if isinstance(subject, NodeRecord) or not subject.recovery.incidents:
         return None
-    return _incident(subject, subject.incidents[-1], now_ns)
+    return _incident(subject, subject.recovery.incidents[-1], now_ns)
 
 
 def _incidents(job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
-    return [_incident(job, incident, now_ns) for incident in job.incidents]
+    return [_incident(job, incident, now_ns) for incident in job.recovery.incidents]
 
 
 def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Incident:

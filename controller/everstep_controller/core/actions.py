@@ -30,7 +30,7 @@ class StartGeneration:
     skipped: tuple[DataRange, ...] = ()
     # How often the node may restart it while the controller is away.
     own_restarts: int = 0
-    # Which job of the name it is; 0 in old journals.
+    # Which job of the name it is.
     job_id: int = 0
     # Nothing that was made ahead is used: code may have changed since.
     renew: bool = False

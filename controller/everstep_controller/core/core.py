@@ -16,7 +16,6 @@ from everstep_controller.core.jobs import (
     progress,
     stalling,
 )
-from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import (
@@ -84,9 +83,7 @@ def _controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state = turn.state
     state.term += 1
     state.findings.pop("event rejected", None)
-    node_jobs.index_jobs_by_node(state)
     stalling.controller_started(turn)
-    identity.number_jobs(state)
     for node in state.nodes.values():
         # Nobody was listening, so nothing that the streams did in the meantime is evidence.
         if node.connected:
@@ -138,7 +135,7 @@ def _what_is_newer(state: State, event: events.NodeConnected) -> str:
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, 0)
         own = job is not None and adoption.is_own(job, event.node, seen)
-        if seen.generation > max(known, job.generation if job else 0) and not own:
+        if seen.generation > max(known, job.generation.number if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
 

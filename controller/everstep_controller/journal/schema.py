@@ -2,7 +2,7 @@
 
 import sqlite3
 
-_V1 = """
+_V2 = """
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY, now_ns INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL
 ) STRICT;
@@ -23,21 +23,31 @@ CREATE TABLE ledger (
 ) STRICT;
 """
 
+# The first format that is read: the events and the state of those before it had other fields.
+FIRST = 2
 # Append only: a migration that was released is never changed.
-MIGRATIONS: tuple[str, ...] = (_V1,)
+MIGRATIONS: tuple[str, ...] = (_V2,)
+_NEWEST = FIRST + len(MIGRATIONS) - 1
 
 
 class SchemaError(Exception):
-    """The file was written by a newer version of the controller."""
+    """The file was written by a version of the controller whose journals this one cannot read."""
 
 
 def migrate(db: sqlite3.Connection) -> None:
-    """Bring the file to the newest schema. Raises SchemaError for one from the future."""
+    """Bring the file to the newest schema. Raises SchemaError for one that cannot be read."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
+    if version > _NEWEST:
         raise SchemaError(
-            f"the journal has schema {version}, this controller knows {len(MIGRATIONS)}: "
+            f"the journal has schema {version}, this controller knows {_NEWEST}: "
             "start the newer controller that wrote it"
         )
-    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+    if 0 < version < FIRST:
+        raise SchemaError(
+            f"the journal has schema {version}, and {FIRST} is the oldest that this controller "
+            "reads: move the file away and run 'everstep-controller recover', which rebuilds it "
+            "from the agents"
+        )
+    done = max(0, version - FIRST + 1)
+    for number, script in enumerate(MIGRATIONS[done:], start=FIRST + done):
         db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")

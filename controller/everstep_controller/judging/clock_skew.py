@@ -7,7 +7,7 @@ from typing import ClassVar
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault
 from everstep_common.judging.findings import Measurement
-from everstep_controller.judging.judge import Evidence, Ruling
+from everstep_controller.judging.judge import NodeEvidence, Ruling
 from everstep_controller.judging.peers import Spread, compare
 from everstep_controller.judging.view import FleetView
 
@@ -51,9 +51,9 @@ class ClockSkewJudge:
             )
 
 
-def _explain(view: FleetView, spread: Spread, i: int) -> Evidence:
+def _explain(view: FleetView, spread: Spread, i: int) -> NodeEvidence:
     offset_s, uncertainty_s = float(view.wall_offset_s[i]), float(view.clock_uncertainty_s[i])
-    return Evidence(
+    return NodeEvidence(
         f"{offset_s - spread.median:+.3f} s from the median of {spread.count} nodes, known to "
         f"{uncertainty_s:.3f} s",
         (

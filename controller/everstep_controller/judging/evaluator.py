@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everstep_common.judging.book import BookEntry, Changes, FindingBook
+from everstep_common.judging.book import BookChanges, BookEntry, FindingBook
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import judged
 from everstep_common.judging.findings import Finding
 from everstep_controller.core.events import VerdictChanged
-from everstep_controller.judging.judge import Evidence, Judge, Ruling
+from everstep_controller.judging.judge import Judge, NodeEvidence, Ruling
 from everstep_controller.judging.view import FleetView, Mask
 
 
@@ -84,7 +84,7 @@ class Evaluator:
             yield from _changed(node, changes, evidence)
 
 
-def _changed(node: str, changes: Changes, evidence: Evidence) -> Iterator[VerdictChanged]:
+def _changed(node: str, changes: BookChanges, evidence: NodeEvidence) -> Iterator[VerdictChanged]:
     sentence, measurements = evidence.sentence, evidence.measurements
     for entry in changes.raised:
         key = entry.finding.key

@@ -11,7 +11,7 @@ from everstep_controller.judging.view import FleetView, Mask
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class NodeEvidence:
     """What was seen of one node: a sentence for people, and the numbers that decided."""
 
     sentence: str
@@ -30,7 +30,7 @@ class Ruling:
     fault: Fault
     faulty: Mask
     healthy: Mask
-    explain: Callable[[int], Evidence]
+    explain: Callable[[int], NodeEvidence]
 
 
 class Judge(Protocol):

@@ -38,7 +38,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PeerComparison:
     """Who stands out, who does not, and from what; those between the two limits are neither."""
 
     spread: Spread
@@ -57,12 +57,13 @@ def spread_of(values: Values) -> Spread | None:
 
 
 def compare(
-    values: Values, uncertainty: Values, floor: float, *, only_above: bool = False
-) -> Comparison | None:
+    values: Values, uncertainty: Values | float, floor: float, *, only_above: bool = False
+) -> PeerComparison | None:
     """Return who stands out; None when there are too few to tell, or so many that it is not they.
 
     A value stands out that is certainly ``floor`` and 6 robust standard deviations from the median
-    of all; it does not when it is certainly within half of that.
+    of all, ``uncertainty`` (0 where values are exact) taken off; it does not when it is certainly
+    within half of that.
     """
     spread = spread_of(values)
     if spread is None:
@@ -72,4 +73,4 @@ def compare(
     outside = distance - uncertainty >= limit
     if int(outside.sum()) > max(1, int(spread.count * _CROWD_RATIO)):
         return None
-    return Comparison(spread, outside, distance + uncertainty <= limit / 2)
+    return PeerComparison(spread, outside, distance + uncertainty <= limit / 2)

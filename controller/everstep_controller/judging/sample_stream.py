@@ -9,7 +9,7 @@ import numpy as np
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault
 from everstep_common.judging.findings import Measurement, Mode
-from everstep_controller.judging.judge import Evidence, Ruling
+from everstep_controller.judging.judge import NodeEvidence, Ruling
 from everstep_controller.judging.peers import Spread, compare
 from everstep_controller.judging.view import FleetView, Values
 
@@ -62,11 +62,11 @@ def _age_s(view: FleetView) -> Values:
     return np.where(np.isfinite(view.sample_age_s), view.sample_age_s, view.stream_age_s)
 
 
-def _explain(view: FleetView, spread: Spread, i: int) -> Evidence:
+def _explain(view: FleetView, spread: Spread, i: int) -> NodeEvidence:
     came = bool(np.isfinite(view.sample_age_s[i]))
     age_s = float((view.sample_age_s if came else view.stream_age_s)[i])
     seen = "the newest sample is" if came else "no sample came on this stream, which is"
-    return Evidence(
+    return NodeEvidence(
         f"{seen} {age_s:.1f} s old; the median of {spread.count} nodes is {spread.median:.1f} s",
         (
             Measurement("age_s", age_s),

@@ -40,3 +40,13 @@ class FleetView:
     def metric(self, column: str) -> Rows:
         """Return a row per node: the newest values of a sampled metric, oldest first."""
         return self.samples.windows(self.nodes, column)
+
+    def metric_mean(self, column: str) -> Values:
+        """Return the mean of the newest values of a sampled metric; NaN where none is known."""
+        rows = self.metric(column).astype(np.float64)
+        known = np.isfinite(rows)
+        counts = known.sum(axis=1)
+        sums = np.where(known, rows, 0.0).sum(axis=1)
+        means: Values = np.full(len(rows), np.nan)
+        np.divide(sums, counts, out=means, where=counts > 0)
+        return means

@@ -16,7 +16,7 @@ def planned() -> tuple[Whole, list[str], list[StartGeneration]]:
     """A job of 128 nodes in racks of 31 with a spare each that has lost one; before and after."""
     whole = formed(132, 128)
     run(whole)
-    before = list(whole.job.members)
+    before = list(whole.job.generation.members)
     return whole, before, lose(whole, _LOST)
 
 

@@ -2,7 +2,7 @@
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
@@ -30,10 +30,14 @@ class World:
     def begin(self, generation: int) -> None:
         """Start the job, or another one of its name."""
         self.state.jobs["train"] = JobRecord(
-            name="train", uid=0, token_sha256="", nodes_min=2, nodes_max=2, processes_per_node=1,
-            reform=True, restarts_max=3, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING,
-            generation=generation, members=["a", "b"], branch=[BranchPoint(generation, None, 2)],
-        )  # fmt: skip
+            name="train",
+            spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
+            created_ns=0,
+            ledger=Ledger(0),
+            state=JobState.RUNNING,
+            generation=Generation(generation, members=["a", "b"]),
+            lineage=Lineage([BranchPoint(generation, None, 2)]),
+        )
 
     def end(self) -> None:
         self.state.jobs["train"].state = JobState.ENDED

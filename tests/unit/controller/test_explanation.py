@@ -1,5 +1,5 @@
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Incident, JobRecord
+from everstep_controller.core.model.job import Incident, JobRecord, JobSpec
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.explanation import explain
 
@@ -29,10 +29,15 @@ def test_why_a_node_is_no_spare_is_told() -> None:
 
 
 def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
-    job = JobRecord("j", 1, "t", 1, 1, 1, reform=False, restarts_max=3, created_ns=0,
-                    ledger=Ledger(0), reason="its ranks start")  # fmt: skip
+    job = JobRecord(
+        "j",
+        JobSpec(uid=1, token_sha256="t", nodes_min=1, nodes_max=1),
+        created_ns=0,
+        ledger=Ledger(0),
+        reason="its ranks start",
+    )
     incident = Incident("j-1", 5, "process", "n", "rank 0 on n exited 1", 4)
-    job.incidents = [incident]
+    job.recovery.incidents = [incident]
     incident.verdict = "only a repetition tells"
     told = "j is forming: its ranks start; the fault was judged: only a repetition tells"
     assert explain(job, "") == told

@@ -68,6 +68,15 @@ def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         JournalStore(tmp_path / "j")
 
 
+def test_a_journal_of_a_version_before_the_first_format_is_refused(tmp_path: Path) -> None:
+    JournalStore(tmp_path / "j").close()
+    with sqlite3.connect(tmp_path / "j") as db:
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    with pytest.raises(SchemaError, match="everstep-controller recover"):
+        JournalStore(tmp_path / "j")
+
+
 def test_a_second_controller_is_refused_with_a_sentence(tmp_path: Path) -> None:
     refused = pytest.raises(JournalLockedError, match=f"process {os.getpid()}")
     with JournalLock(tmp_path / "j"), refused, JournalLock(tmp_path / "j"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from everstep_controller.api.snapshots_to_admin import copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers, StepState, StorageTable
 from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, TierCopies
@@ -37,10 +37,15 @@ _TABLE = SnapshotTable(
 
 def _job(state: JobState = JobState.RUNNING) -> JobRecord:
     return JobRecord(
-        name="train", uid=0, token_sha256="", nodes_min=1, nodes_max=1, processes_per_node=2,
-        reform=True, restarts_max=3, created_ns=0, ledger=Ledger(0), state=state, generation=3,
-        last_step=43, snapshots_skipped=9,
-    )  # fmt: skip
+        name="train",
+        spec=JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1, processes_per_node=2),
+        created_ns=0,
+        ledger=Ledger(0),
+        state=state,
+        generation=Generation(3),
+        lineage=Lineage(last_step=43),
+        snapshots_skipped=9,
+    )
 
 
 def _with(**numbers: object) -> SnapshotTable:
@@ -63,7 +68,7 @@ def test_a_running_job_is_told_as_it_is_known() -> None:
 def test_what_there_is_not_is_marked() -> None:
     table = replace(_with(restore_step=None, recoverable_step=None, storage=None), steps=())
     job = _job()
-    job.last_step = None
+    job.lineage.last_step = None
     told = snapshots(table, job)
     assert (told.has_step, told.has_restore, told.has_recoverable) == (False, False, False)
     assert not told.HasField("storage")

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from everstep_common.lessons import Lesson
 from everstep_controller.core.accounting.ledger import Ledger
@@ -13,7 +13,7 @@ from everstep_controller.core.events import (
     RecoveryStepChosen,
     StepRecoverable,
 )
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage, StoredStep
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshot_costs import Cadence
@@ -43,20 +43,13 @@ class World:
                 name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
             )
         self.state.jobs["train"] = JobRecord(
-            "train",
-            0,
-            "",
-            2,
-            2,
-            1,
-            True,
-            3,
-            0,
-            Ledger(0),
-            JobState.RUNNING,
-            generation=1,
-            members=["a", "b"],
-            branch=[BranchPoint(1, None, 2)],
+            name="train",
+            spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
+            created_ns=0,
+            ledger=Ledger(0),
+            state=JobState.RUNNING,
+            generation=Generation(1, members=["a", "b"]),
+            lineage=Lineage([BranchPoint(1, None, 2)]),
         )
         self.service = VaultService(lambda: self.state, self)
 
@@ -153,7 +146,7 @@ def test_a_recoverable_step_that_a_row_of_progress_has_told_is_not_told_again() 
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
     world.events.clear()
-    world.state.jobs["train"].recoverable_step = 5
+    world.state.jobs["train"].lineage.recoverable_step = 5
     world.wait()
     assert world.events == []
 
@@ -163,7 +156,7 @@ def test_what_was_recoverable_before_a_fault_is_not_told_of_the_next_generation(
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
     world.events.clear()
-    world.state.jobs["train"].generation = 2
+    world.state.jobs["train"].generation.number = 2
     world.wait()
     assert world.events == []
 
@@ -183,7 +176,7 @@ def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> No
         world.state.nodes[name] = NodeRecord(
             name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=domain
         )
-    world.state.jobs["train"].members = ["a", "b", "c"]
+    world.state.jobs["train"].generation.members = ["a", "b", "c"]
 
     def targets() -> dict[str, str]:
         return {node: one.replica_target for node, one in world.directives.items()}
@@ -267,7 +260,7 @@ def test_a_node_that_rebooted_holds_nothing_of_the_generations_so_far_only() -> 
     world.events.clear()
     world.choose()
     assert [type(event) for event in world.events] == [RecoveryStepChosen]
-    world.state.jobs["train"].generation = 2
+    world.state.jobs["train"].generation.number = 2
     world.report("b", (1, 7), generation=2)
     world.events.clear()
     world.service.choose(
@@ -300,7 +293,8 @@ def test_the_transfer_key_depends_on_secret_and_job() -> None:
 
 def _stored_world() -> World:
     world = World()
-    world.state.jobs["train"].storage = Storage("/ckpt", every_steps=5)
+    job = world.state.jobs["train"]
+    job.spec = replace(job.spec, storage=Storage("/ckpt", every_steps=5))
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
     return world
@@ -334,7 +328,7 @@ def test_a_failure_of_storage_is_told_once() -> None:
 def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it() -> None:
     world = _stored_world()
     job = world.state.jobs["train"]
-    job.state, job.closing = JobState.STOPPING, "ended by its user on b"
+    job.state, job.ending.closing = JobState.STOPPING, "ended by its user on b"
     world.state.nodes["b"].connected = False
     world.service.forget_node("b")
     world.report("a", (0, 5), (1, 5), (0, 7), (1, 7), settled=1)
@@ -352,7 +346,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
 def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
     world = _stored_world()
     job = world.state.jobs["train"]
-    job.state, job.closing = JobState.STOPPING, "ended by its user on b"
+    job.state, job.ending.closing = JobState.STOPPING, "ended by its user on b"
     world.events.clear()
     failed = (((1, 7), "rank 0: No space left on device"),)
     world.report("a", (0, 7), (1, 7), failures=failed, settled=1)
@@ -374,8 +368,8 @@ _ASKED = "one step in 4 is snapshotted, as the job asks"
 def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
     world = World()
     job = world.state.jobs["train"]
-    job.snapshot_every_min = job.snapshot_every_max = 4
-    job.last_step = 9
+    job.spec = replace(job.spec, snapshot_every_min=4, snapshot_every_max=4)
+    job.lineage.last_step = 9
     world.report("a", (0, 5))
     assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(4, 12)}
     assert world.told == [("SnapshotCadence", f"train: {_ASKED}")]
@@ -393,7 +387,7 @@ def test_a_controller_that_was_restarted_goes_on_with_the_cadence_that_it_had_ch
 def test_a_chosen_cadence_is_journaled() -> None:
     world = World()
     job = world.state.jobs["train"]
-    job.snapshot_every_min = job.snapshot_every_max = 4
+    job.spec = replace(job.spec, snapshot_every_min=4, snapshot_every_max=4)
     world.report("a", (0, 5))
     (chosen,) = [event for event in world.events if isinstance(event, CadenceChosen)]
     Core(world.state).handle(chosen, 0)

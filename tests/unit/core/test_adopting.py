@@ -117,7 +117,7 @@ def test_a_plan_leaves_numbers_to_a_node_that_has_the_whole_job_and_only_to_it()
     story = Away()
     started = actions.StartGeneration
     plans = [a for a in story.core.due(0) if isinstance(a, started)]
-    assert (story.job.own_restarts, plans) == (3, [])
+    assert (story.job.generation.own_restarts, plans) == (3, [])
     shared = Story(settings=Settings(own_restarts=3))
     shared.join("n0")
     shared.join("n1")
@@ -128,15 +128,15 @@ def test_a_plan_leaves_numbers_to_a_node_that_has_the_whole_job_and_only_to_it()
 def test_the_running_generation_is_adopted_and_nothing_is_started_or_stopped_again() -> None:
     story, died_ns = _back()
     assert not story.core.state.halted
-    assert (story.job.generation, story.job.state) == (2, JobState.STARTING)
-    assert (story.job.restarts, story.job.own_restarts) == (1, 2)
-    assert story.job.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
+    assert (story.job.generation.number, story.job.state) == (2, JobState.STARTING)
+    assert (story.job.recovery.restarts, story.job.generation.own_restarts) == (1, 2)
+    assert story.job.lineage.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
     story.phases(2)
     story.ended_at(11, 2, died_ns + 6 * S)
     # The answer to the stop that the controller ordered when it heard of the death.
     stopped = events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns)
     assert story.tell(stopped) == []
-    assert (story.job.generation, story.job.state) == (2, JobState.RUNNING)
+    assert (story.job.generation.number, story.job.state) == (2, JobState.RUNNING)
     assert not [a for a in story.core.due(story.now_ns) if isinstance(a, actions.StopGeneration)]
 
 
@@ -146,7 +146,7 @@ def test_the_incident_and_its_time_are_in_the_ledger_as_they_were() -> None:
         at_ns = died_ns + 5 * S
         story.tell(events.PhaseReached(story.origin("n0"), "j", 2, phase, at_ns))
     story.ended_at(11, 2, died_ns + 6 * S)
-    incident = story.job.incidents[-1]
+    incident = story.job.recovery.incidents[-1]
     assert (incident.onset_ns, incident.over_ns) == (died_ns, died_ns + 6 * S)
     assert (incident.plan, incident.step_restored, incident.step_before) == ("in_place", 10, 10)
     assert BOOM in incident.message
@@ -169,9 +169,9 @@ def test_two_restarts_of_its_own_are_adopted_one_after_the_other() -> None:
     story.restarted(1, died_ns + 2 * S)
     story.die(2, died_ns + 4 * S, "ValueError: another")
     story.restarted(2, died_ns + 8 * S)
-    assert (story.job.generation, story.job.state) == (3, JobState.STARTING)
-    assert (story.job.restarts, story.job.own_restarts) == (2, 1)
-    assert len(story.job.incidents) == 1
+    assert (story.job.generation.number, story.job.state) == (3, JobState.STARTING)
+    assert (story.job.recovery.restarts, story.job.generation.own_restarts) == (2, 1)
+    assert len(story.job.recovery.incidents) == 1
     totals = story.job.ledger.totals(story.now_ns)
     assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
 
@@ -213,7 +213,7 @@ def test_the_next_plan_takes_no_number_that_a_lost_node_may_have_used() -> None:
     story.start("n1")
     story.tell(events.NodeDisconnected("n0"))
     story.tell(events.TimerDue("stream/n0"), after_s=20)
-    assert (story.job.members, story.job.generation) == (["n1"], 5)
+    assert (story.job.generation.members, story.job.generation.number) == (["n1"], 5)
 
 
 def test_what_a_lost_node_began_meanwhile_is_stopped_when_it_is_back() -> None:
@@ -226,7 +226,7 @@ def test_what_a_lost_node_began_meanwhile_is_stopped_when_it_is_back() -> None:
     assert not story.core.state.halted
     story.die(1, story.now_ns)
     story.restarted(1, story.now_ns)
-    assert (story.job.members, story.job.generation) == (["n1"], 5)
+    assert (story.job.generation.members, story.job.generation.number) == (["n1"], 5)
     assert story.job.launchers["n0"].stale_generation == 2
     # What says that generation 1 is stopped says nothing of the second.
     story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
@@ -238,7 +238,7 @@ def test_a_stop_that_was_answered_takes_the_numbers_back() -> None:
     story = Away()
     story.die(1, story.now_ns)
     story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
-    assert (story.job.generation, story.job.state) == (2, JobState.REPLANNING)
+    assert (story.job.generation.number, story.job.state) == (2, JobState.REPLANNING)
 
 
 def test_it_is_adopted_as_well_when_the_controller_had_ordered_a_stop_before_it_went() -> None:
@@ -248,14 +248,14 @@ def test_it_is_adopted_as_well_when_the_controller_had_ordered_a_stop_before_it_
     assert story.job.state is JobState.STOPPING
     story.restart_controller(2)
     story.restarted(1, died_ns + 4 * S)
-    assert (story.job.generation, story.job.state) == (2, JobState.STARTING)
+    assert (story.job.generation.number, story.job.state) == (2, JobState.STARTING)
 
 
 def test_a_journal_that_has_lost_the_plan_adopts_nothing_on_its_own() -> None:
     story = Away()
     core = Core(copy.deepcopy(story.core.state))
-    core.state.term, core.state.jobs["j"].generation = 1, 0
-    core.state.jobs["j"].own_restarts = 0
+    core.state.term, core.state.jobs["j"].generation.number = 1, 0
+    core.state.jobs["j"].generation.own_restarts = 0
     hello = events.NodeConnected(
         node="n0",
         boot_id="1",
@@ -279,11 +279,11 @@ def test_a_recovery_takes_on_what_the_agent_began_and_stops_it_first() -> None:
     story.connect("n1")
     story.tell(events.TimerDue("recovery"), after_s=31)
     story.connect("n0", jobs=(hello,))
-    assert (story.job.generation, story.job.state) == (2, JobState.STOPPING)
+    assert (story.job.generation.number, story.job.state) == (2, JobState.STOPPING)
     assert story.restarted(1, story.now_ns) == []
-    assert story.job.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
+    assert story.job.lineage.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
     story.tell(events.GenerationStopped(story.origin("n0"), "j", 2, 1, story.now_ns))
-    assert (story.job.generation, story.job.state) == (3, JobState.REPLANNING)
+    assert (story.job.generation.number, story.job.state) == (3, JobState.REPLANNING)
 
 
 @pytest.mark.parametrize("torn", [False, True])

@@ -38,7 +38,7 @@ class Incidents(Story):
             events.RankExited(
                 origin=self.origin(node),
                 job="j",
-                generation=self.job.generation,
+                generation=self.job.generation.number,
                 rank=rank,
                 exit_code=1,
                 signal=0,
@@ -67,7 +67,7 @@ class Incidents(Story):
         self.die(node, kind, exception=exception, step=step, rank=rank)
         self.stop_all()
         if self.job.state is JobState.REPLANNING:
-            self.choose(None if self.job.last_step is None else 0)
+            self.choose(None if self.job.lineage.last_step is None else 0)
 
 
 def test_the_same_exception_at_the_same_step_ends_the_job_with_its_words() -> None:
@@ -76,11 +76,11 @@ def test_the_same_exception_at_the_same_step_ends_the_job_with_its_words() -> No
     story.again("n0", "exception", exception=BAD_BATCH, step=16)
     assert story.job.state is JobState.STARTING
     story.again("n1", "exception", exception=BAD_BATCH, step=16)
-    assert (story.job.state, story.job.succeeded) == (JobState.ENDED, False)
+    assert (story.job.state, story.job.ending.succeeded) == (JobState.ENDED, False)
     assert BAD_BATCH in story.job.reason
     assert "the script or its data is at fault" in story.job.reason
     assert story.owners("n0") == story.owners("n1") == []
-    assert story.job.restarts == 1
+    assert story.job.recovery.restarts == 1
 
 
 def test_a_missing_module_ends_a_job_before_a_second_try() -> None:
@@ -100,12 +100,12 @@ def test_the_broken_collective_of_another_rank_is_not_the_cause_even_if_it_was_f
     story = Incidents()
     story.run()
     story.die("n1", "collective", exception="RuntimeError: Connection closed by peer")
-    assert story.job.incidents[-1].cause == "collective"
+    assert story.job.recovery.incidents[-1].cause == "collective"
     story.die("n0", "exception", exception=BAD_BATCH)
-    incident = story.job.incidents[-1]
+    incident = story.job.recovery.incidents[-1]
     assert (incident.cause, incident.node) == ("process", "n0")
     story.die("n1", "collective", ago_ns=S, rank=1)
-    assert story.job.incidents[-1].node == "n0"
+    assert story.job.recovery.incidents[-1].node == "n0"
 
 
 def test_a_second_unexplained_death_on_a_node_has_a_spare_take_its_place_and_the_node_checked() -> (
@@ -115,11 +115,11 @@ def test_a_second_unexplained_death_on_a_node_has_a_spare_take_its_place_and_the
     story.run()
     story.join("n2")
     story.again("n0", "crash", step=16)
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
     story.progress(1)
     story.die("n0", "crash", step=20)
     done = story.stop_all()
-    assert story.job.members == ["n2", "n1"]
+    assert story.job.generation.members == ["n2", "n1"]
     assert (story.state("n0"), story.owners("n0")) == (NodeState.VALIDATING, ["automation"])
     check = next(action for action in done if isinstance(action, actions.RunCheck))
     assert check.node == "n0"
@@ -167,7 +167,7 @@ def test_where_automation_only_advises_the_node_is_named_and_the_job_goes_on_the
     advice = [a.message for a in done if isinstance(a, actions.Announce) and a.subject == "n0"]
     assert "n0 should be replaced and checked" in advice[0]
     assert "everstep isolate n0" in advice[0]
-    assert sorted(story.job.members) == ["n0", "n1"]
+    assert sorted(story.job.generation.members) == ["n0", "n1"]
 
 
 def test_the_budget_bounds_what_deaths_may_take() -> None:
@@ -187,7 +187,7 @@ def test_a_node_that_told_of_its_hardware_is_replaced_at_the_first_death() -> No
     story.find("n0", WEAR)
     story.die("n0", "cuda", step=16)
     story.stop_all()
-    assert story.job.members == ["n2", "n1"]
+    assert story.job.generation.members == ["n2", "n1"]
     assert WEAR.message in story.core.state.nodes["n0"].reason
 
 
@@ -196,11 +196,11 @@ def test_a_finding_that_comes_after_the_restart_moves_the_job_once_more() -> Non
     story.run()
     story.join("n2")
     story.again("n0", "cuda", step=16)
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
     done = story.find("n0", WEAR)
     assert kinds(done) >= {actions.Isolate, actions.RunCheck, actions.StopGeneration}
     story.stop_all()
-    assert story.job.members == ["n2", "n1"]
+    assert story.job.generation.members == ["n2", "n1"]
 
 
 def test_a_finding_after_the_next_new_step_or_of_something_else_changes_nothing() -> None:
@@ -265,7 +265,7 @@ def test_another_job_on_the_blamed_node_moves_as_well() -> None:
     story.again("n0", "crash", step=16)
     story.again("n0", "crash", step=16)
     assert story.owners("n0") == ["automation"]
-    assert other.incidents[-1].cause == "finding"
+    assert other.recovery.incidents[-1].cause == "finding"
 
 
 def test_a_restart_of_the_controller_at_any_event_decides_the_same() -> None:

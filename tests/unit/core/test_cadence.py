@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
     for number in range(steps):
         record.ledger.commit_step(number, (number + 1) * (step_ns + stall_ns), stall_ns)
         record.snapshot_costs.record(record.cadence, number, stall_ns)
-    record.last_step = steps - 1
+    record.lineage.last_step = steps - 1
     return record
 
 
@@ -78,20 +79,20 @@ def test_a_small_difference_changes_nothing() -> None:
 
 def test_the_jobs_word_counts_at_once_within_the_operators() -> None:
     record = _trained(1, S, MS)
-    record.snapshot_every_min = record.snapshot_every_max = 5
+    record.spec = replace(record.spec, snapshot_every_min=5, snapshot_every_max=5)
     assert _decide(record).every == 5
     strict = Settings(snapshot_every_max=3)
     assert interval_bounds(record, strict) == (5, 5)
-    record.snapshot_every_min = 0
+    record.spec = replace(record.spec, snapshot_every_min=0)
     assert interval_bounds(record, strict) == (1, 3)
 
 
 def test_faults_of_the_job_make_snapshots_more_frequent_and_operators_do_not() -> None:
     record = _trained(200, S, 200 * MS)
     quiet = measure_cost(record, 86_400 * S).between_faults_ns
-    record.incidents = [Incident(str(i), 0, "operator", "a", "", 1) for i in range(5)]
+    record.recovery.incidents = [Incident(str(i), 0, "operator", "a", "", 1) for i in range(5)]
     assert measure_cost(record, 86_400 * S).between_faults_ns == quiet
-    record.incidents += [Incident(str(i), 0, "node", "a", "", 1) for i in range(5)]
+    record.recovery.incidents += [Incident(str(i), 0, "node", "a", "", 1) for i in range(5)]
     assert measure_cost(record, 86_400 * S).between_faults_ns == quiet / 6
 
 
@@ -146,7 +147,7 @@ class _Job:
 
     def train(self, seconds: int) -> None:
         until_ns = self._now_ns + seconds * S
-        step = -1 if self.record.last_step is None else self.record.last_step
+        step = -1 if self.record.lineage.last_step is None else self.record.lineage.last_step
         while self._now_ns < until_ns:
             step += 1
             record = self.record
@@ -156,7 +157,7 @@ class _Job:
             self._now_ns += self._step_ns + stall_ns
             record.ledger.commit_step(step, self._now_ns, stall_ns)
             record.snapshot_costs.record(record.cadence, step, stall_ns)
-            record.last_step = step
+            record.lineage.last_step = step
             if self._now_ns - self._looked_ns >= S:
                 self._look()
 

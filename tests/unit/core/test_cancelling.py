@@ -71,7 +71,7 @@ def test_a_drain_that_a_restart_had_served_too_is_planned_again() -> None:
     assert story.wish().kind == "drain"
     story.recoverable(story.wish().after_step or 0)
     story.stop_all()
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_another_restart_may_be_ordered_after_that() -> None:
@@ -102,7 +102,7 @@ def test_a_job_that_stops_for_it_already_is_too_late() -> None:
     assert "RestartCancelled" not in told
     story.stop_all()
     story.choose(4)
-    assert story.job.generation == 2
+    assert story.job.generation.number == 2
 
 
 def test_a_controller_that_dies_after_any_event_has_cancelled_all_the_same() -> None:
@@ -160,5 +160,5 @@ def test_the_incident_of_a_drain_names_the_node_that_was_left_and_a_restart_none
     drained.recoverable(drained.wish().after_step or 0)
     restarted.restart(at_step=4)
     restarted.recoverable(4)
-    assert drained.job.incidents[-1].node == "n1"
-    assert restarted.job.incidents[-1].node == ""
+    assert drained.job.recovery.incidents[-1].node == "n1"
+    assert restarted.job.recovery.incidents[-1].node == ""

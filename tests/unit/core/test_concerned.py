@@ -89,7 +89,7 @@ class Fleet(Story):
 
     def _stream(self, job: str, node: str) -> None:
         record = self.core.state.jobs[job]
-        known = (JobOnNode(job, record.generation, launcher=node in record.launchers),)
+        known = (JobOnNode(job, record.generation.number, launcher=node in record.launchers),)
         if self.random.random() < 0.3:
             self.find(node, XID)
         elif self.core.state.nodes[node].connected:
@@ -108,33 +108,33 @@ class Fleet(Story):
     def _job(self, job: str, node: str) -> None:
         record = self.core.state.jobs[job]
         if record.state is JobState.STOPPING:
-            for member in list(record.members):
+            for member in list(record.generation.members):
                 stopped = events.GenerationStopped(
-                    self.origin(member), job, record.generation, 1, self.now_ns
+                    self.origin(member), job, record.generation.number, 1, self.now_ns
                 )
                 self.tell(stopped)
         elif record.state is JobState.REPLANNING:
-            step = record.recoverable_step
-            generation = record.generation
+            step = record.lineage.recoverable_step
+            generation = record.generation.number
             self.tell(events.RecoveryStepChosen(job=job, generation=generation, step=step))
         elif record.state is JobState.RUNNING:
             self._step(job)
         else:
-            for member in list(record.members):
+            for member in list(record.generation.members):
                 phase = events.PhaseReached(
-                    self.origin(member), job, record.generation, Phase.RESTORED, self.now_ns
+                    self.origin(member), job, record.generation.number, Phase.RESTORED, self.now_ns
                 )
                 self.tell(phase)
 
     def _step(self, job: str) -> None:
         record = self.core.state.jobs[job]
-        step = 0 if record.last_step is None else record.last_step + 1
+        step = 0 if record.lineage.last_step is None else record.lineage.last_step + 1
         row = events.JobProgressed(
-            job=job, generation=record.generation, first_step=step, end_ns=(self.now_ns + S // 10,),
-            stall_ns=(0,), recoverable_step=step,
+            job=job, generation=record.generation.number, first_step=step,
+            end_ns=(self.now_ns + S // 10,), stall_ns=(0,), recoverable_step=step,
         )  # fmt: skip
         self.tell(row)
-        self.tell(events.StepRecoverable(job, record.generation, step))
+        self.tell(events.StepRecoverable(job, record.generation.number, step))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -144,7 +144,9 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
         fleet.anything()
         state = fleet.core.state
         for name, node in state.nodes.items():
-            there = [j.name for j in state.jobs.values() if name in (*j.launchers, *j.members)]
+            there = [
+                j.name for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
+            ]
             assert sorted(job.name for job in node_jobs.jobs_of_node(state, node)) == there
 
 
@@ -168,15 +170,6 @@ def test_a_finding_is_compared_with_the_jobs_of_its_node_however_many_there_are(
     turn = Turn(state, fleet.now_ns)
     blame.judge_by_late_finding(turn, state.nodes["n7"])
     assert counted.looked_at == 1
-
-
-def test_a_state_from_before_nodes_knew_their_jobs_is_completed_at_a_start() -> None:
-    fleet = Fleet(0)
-    for node in fleet.core.state.nodes.values():
-        node.jobs = []
-    fleet.tell(events.ControllerStarted("0.2.0"))
-    known = node_jobs.jobs_of_node(fleet.core.state, fleet.core.state.nodes["n7"])
-    assert [job.name for job in known] == ["b"]
 
 
 def test_what_concerns_no_job_has_none_looked_at() -> None:

@@ -64,7 +64,7 @@ class NextStory(LongStory):
         sources = () if step is None else (source, replace(source, node="n1", rank=1))
         event = events.RecoveryStepChosen(
             job="j",
-            generation=self.job.generation,
+            generation=self.job.generation.number,
             step=step,
             sources=sources,
             lost=lost,
@@ -111,9 +111,9 @@ def test_it_says_in_one_sentence_what_it_goes_on_from() -> None:
         "continues after step 2 of the job that was cancelled 3 min ago, from memory of n0, n1; "
         "--fresh would begin anew"
     )
-    assert job.begun == sentence
-    assert job.start_reason == f"generation 2 {sentence}"
-    assert job.branch == [BranchPoint(1, 2, 2), BranchPoint(2, None, 2)]
+    assert job.lineage.begun == sentence
+    assert job.generation.start_reason == f"generation 2 {sentence}"
+    assert job.lineage.branch == [BranchPoint(1, 2, 2), BranchPoint(2, None, 2)]
     orders = [a for a in story.core.due(0) if isinstance(a, actions.StartGeneration)]
     assert {(order.node, order.restore_step) for order in orders} == {("n2", 2), ("n3", 2)}
 
@@ -126,7 +126,7 @@ def test_nodes_keep_what_they_have_from_the_first_launcher_on() -> None:
     # One that was away then is told when it is back, if it still has something.
     assert _of(actions.KeepJob, _back(story, "n0", JobOnNode("j", 1, launcher=False)))
     assert not _of(actions.KeepJob, _back(story, "n1"))
-    assert set(story.job.holders) == {"n0"}
+    assert set(story.job.lineage.holders) == {"n0"}
 
 
 def _back(story: NextStory, node: str, *jobs: JobOnNode) -> list[actions.Action]:
@@ -147,7 +147,7 @@ def test_the_next_job_may_have_another_size() -> None:
     story.cancelled()
     story.join("n3", nodes=1)
     job = story.chosen(2)
-    assert (job.members, job.world_size, job.restored) == (["n3"], 1, (1, 2))
+    assert (job.generation.members, job.world_size, job.lineage.restored) == (["n3"], 1, (1, 2))
 
 
 def test_the_holders_are_told_when_the_next_job_ends() -> None:
@@ -167,8 +167,8 @@ def test_what_a_job_never_ran_had_goes_on_to_the_next() -> None:
     assert story.ended()
     story.join("n2")
     story.join("n3")
-    assert "was cancelled 5 min ago" in story.chosen(2).begun
-    assert story.job.branch[0] == BranchPoint(1, 2, 2)
+    assert "was cancelled 5 min ago" in story.chosen(2).lineage.begun
+    assert story.job.lineage.branch[0] == BranchPoint(1, 2, 2)
 
 
 @pytest.mark.parametrize(("uid", "token"), [(2, "t"), (1, "other")])
@@ -181,7 +181,7 @@ def test_another_user_and_another_token_get_nothing_of_it(uid: int, token: str) 
     question = _question(story)
     assert (question.branch, question.generation) == ((), 2)
     assert (question.expected, question.foreign_generation) == (False, 1)
-    assert "begins anew" in story.chosen(None).start_reason
+    assert "begins anew" in story.chosen(None).generation.start_reason
 
 
 def test_what_another_user_holds_is_not_chosen_even_where_the_numbers_are_the_same() -> None:
@@ -203,7 +203,7 @@ def test_fresh_begins_anew_and_says_what_it_leaves() -> None:
     story.join("n2", nodes=1, fresh=True)
     question = _question(story)
     assert (question.branch, question.expected, question.foreign_generation) == ((), False, 1)
-    assert story.chosen(None).start_reason == (
+    assert story.chosen(None).generation.start_reason == (
         "generation 2 starts from the beginning: begins anew, as --fresh asks, and leaves the state"
         " of the job that was cancelled 40 s ago, after step 2"
     )
@@ -234,7 +234,7 @@ def test_a_launcher_of_a_running_job_that_says_fresh_changes_nothing() -> None:
     story.run()
     story.train(1)
     story.join("n2", fresh=True)
-    assert story.job.branch == [BranchPoint(1, None, 2)]
+    assert story.job.lineage.branch == [BranchPoint(1, None, 2)]
     assert story.job.state is JobState.RUNNING
 
 
@@ -257,7 +257,8 @@ def test_a_crash_before_the_end_counts_for_the_next_job() -> None:
     story.restore(1, 3)
     story.train(4)
     # The second crash is the last: it is given up before anybody asks for a step again.
-    story.job.restarts_max = story.job.restarts_without_progress = 0
+    story.job.spec = replace(story.job.spec, restarts_max=0)
+    story.job.recovery.restarts_without_progress = 0
     story.exit_rank("n0")
     story.stop_all()
     assert story.ended()
@@ -314,8 +315,10 @@ def test_what_is_gone_for_good_is_not_waited_for() -> None:
     story.join("n1")
     job = story.chosen(None, lost="no copy of rank 0 can be reached")
     assert job.state is JobState.STARTING
-    assert "begins anew: nothing is left of the job that was cancelled" in job.start_reason
-    assert (job.recoverable_step, job.branch) == (None, [BranchPoint(2, None, 2)])
+    assert (
+        "begins anew: nothing is left of the job that was cancelled" in job.generation.start_reason
+    )
+    assert (job.lineage.recoverable_step, job.lineage.branch) == (None, [BranchPoint(2, None, 2)])
 
 
 def test_a_node_that_is_away_and_may_have_it_is_waited_for_as_long_as_it_keeps_it() -> None:
@@ -342,7 +345,7 @@ def test_a_job_whose_launchers_vanished_goes_on_with_new_ones() -> None:
     story.join("n2", nodes=1)
     question = _question(story)
     assert (question.branch, question.generation) == ((BranchPoint(1, None, 2),), 2)
-    assert "of the job that failed" in story.chosen(2).begun
+    assert "of the job that failed" in story.chosen(2).lineage.begun
 
 
 def test_a_job_whose_launchers_vanished_ends_when_none_comes() -> None:
@@ -394,9 +397,11 @@ def test_people_are_told_how_long_ago_it_was(seconds: int, text: str) -> None:
 
 def _finish(story: LongStory) -> list[actions.Action]:
     done: list[actions.Action] = []
-    for node in story.job.members:
+    for node in story.job.generation.members:
         done += story.tell(
-            events.GenerationFinished(story.origin(node), "j", story.job.generation, story.now_ns)
+            events.GenerationFinished(
+                story.origin(node), "j", story.job.generation.number, story.now_ns
+            )
         )
     return done
 
@@ -412,7 +417,7 @@ def test_a_job_that_ends_well_ends_when_its_last_step_is_in_storage() -> None:
     assert "being brought to storage" in story.job.reason
     done = story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
     assert all(action.succeeded for action in done if isinstance(action, actions.EndJob))
-    assert (story.ended(), story.job.succeeded) == (True, True)
+    assert (story.ended(), story.job.ending.succeeded) == (True, True)
 
 
 def test_nothing_that_breaks_then_makes_a_success_a_failure() -> None:
@@ -425,7 +430,11 @@ def test_nothing_that_breaks_then_makes_a_success_a_failure() -> None:
     story.find("n0")
     assert not story.ended()
     story.tell(events.TimerDue("breakpoint/j"), after_s=121)
-    assert (story.ended(), story.job.succeeded, story.job.incidents) == (True, True, [])
+    assert (story.ended(), story.job.ending.succeeded, story.job.recovery.incidents) == (
+        True,
+        True,
+        [],
+    )
 
 
 def test_a_job_without_storage_that_ends_well_ends_at_once() -> None:
@@ -433,7 +442,7 @@ def test_a_job_without_storage_that_ends_well_ends_at_once() -> None:
     story.run()
     story.train(1)
     _finish(story)
-    assert (story.ended(), story.job.succeeded) == (True, True)
+    assert (story.ended(), story.job.ending.succeeded) == (True, True)
 
 
 def test_a_job_that_is_begun_again_while_its_last_step_is_stored_does_not_end_with_it() -> None:
@@ -444,11 +453,14 @@ def test_a_job_that_is_begun_again_while_its_last_step_is_stored_does_not_end_wi
     for node in ("n0", "n1"):
         story.leave(node)
         story.sequence += 1
-    assert (bool(story.job.closing), story.job.state) == (True, JobState.STOPPING)
+    assert (bool(story.job.ending.closing), story.job.state) == (True, JobState.STOPPING)
     for node in ("n0", "n1"):
         assert not _of(actions.EndJob, story.join(node))
     late = story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
     assert not _of(actions.EndJob, late)
-    assert "goes on from what is left of the job that was cancelled" in story.job.begun
-    assert story.job.generation == 2
-    assert "continues after step 2 of the job that was cancelled" in story.chosen(2).start_reason
+    assert "goes on from what is left of the job that was cancelled" in story.job.lineage.begun
+    assert story.job.generation.number == 2
+    assert (
+        "continues after step 2 of the job that was cancelled"
+        in story.chosen(2).generation.start_reason
+    )

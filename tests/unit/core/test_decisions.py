@@ -76,7 +76,7 @@ class Story:
         )
 
     def choose(self, step: int | None, lost: str = "") -> list[actions.Action]:
-        generation = self.core.state.jobs["j"].generation
+        generation = self.core.state.jobs["j"].generation.number
         return self.tell(
             events.RecoveryStepChosen(job="j", generation=generation, step=step, lost=lost)
         )
@@ -92,14 +92,14 @@ class Story:
         self.progress(0)
 
     def progress(self, step: int) -> None:
-        generation = self.core.state.jobs["j"].generation
+        generation = self.core.state.jobs["j"].generation.number
         row = events.JobProgressed(
             job="j", generation=generation, first_step=step, end_ns=(self.now_ns,), stall_ns=(0,)
         )
         self.tell(row)
 
     def exit_rank(self, node: str) -> list[actions.Action]:
-        generation = self.core.state.jobs["j"].generation
+        generation = self.core.state.jobs["j"].generation.number
         return self.tell(
             events.RankExited(
                 origin=self.origin(node),
@@ -116,9 +116,9 @@ class Story:
     def stop_all(self) -> list[actions.Action]:
         job = self.core.state.jobs["j"]
         done: list[actions.Action] = []
-        for node in job.members:
+        for node in job.generation.members:
             event = events.GenerationStopped(
-                self.origin(node), "j", job.generation, 4321, self.now_ns
+                self.origin(node), "j", job.generation.number, 4321, self.now_ns
             )
             done += self.tell(event)
         return done
@@ -273,7 +273,7 @@ def test_the_rank_that_died_first_is_the_cause_whoever_reports_first() -> None:
         at_ns=story.now_ns - S // 5,
     )
     story.tell(first)
-    incident = story.core.state.jobs["j"].incidents[-1]
+    incident = story.core.state.jobs["j"].recovery.incidents[-1]
     assert (incident.node, incident.message) == ("n0", "rank 0 on n0 was killed by signal 9")
 
 
@@ -299,7 +299,7 @@ def test_a_spare_takes_the_place_of_the_node_that_is_gone() -> None:
     story.stop_all()
     started = [a for a in story.choose(0) if isinstance(a, actions.StartGeneration)]
     assert [(a.node, a.node_rank) for a in started] == [("n2", 0), ("n1", 1)]
-    assert story.core.state.jobs["j"].incidents[-1].plan == "spare"
+    assert story.core.state.jobs["j"].recovery.incidents[-1].plan == "spare"
 
 
 def test_a_job_that_may_not_re_form_waits_for_capacity() -> None:
@@ -325,15 +325,15 @@ def test_a_job_that_makes_no_progress_is_given_up_with_its_last_fault() -> None:
     story = Story()
     story.run()
     job = story.core.state.jobs["j"]
-    for _ in range(job.restarts_max):
+    for _ in range(job.spec.restarts_max):
         story.exit_rank("n0")
         story.stop_all()
         story.choose(0)
     story.exit_rank("n0")
     story.stop_all()
-    assert (job.state, job.succeeded) == (JobState.ENDED, False)
+    assert (job.state, job.ending.succeeded) == (JobState.ENDED, False)
     assert "boom" in job.reason
-    assert job.restarts == job.restarts_max == 2
+    assert job.recovery.restarts == job.spec.restarts_max == 2
 
 
 def test_a_rebooted_node_has_lost_its_processes() -> None:
@@ -391,7 +391,7 @@ def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:
     story.tell(left)
     done: list[actions.Action] = []
     for node in ("n1", "n2"):
-        generation = story.core.state.jobs["j"].generation
+        generation = story.core.state.jobs["j"].generation.number
         event = events.GenerationFinished(story.origin(node), "j", generation, story.now_ns)
         done += story.tell(event)
     ended = {action.node for action in done if isinstance(action, actions.EndJob)}
@@ -440,8 +440,12 @@ def test_what_was_recoverable_behind_the_step_that_is_restored_is_so_no_more() -
     story.progress(1)
     job = story.core.state.jobs["j"]
     story.tell(events.StepRecoverable("j", 1, 7))
-    assert (job.last_step, job.completed_step) == (1, 7)
+    assert (job.lineage.last_step, job.lineage.completed_step) == (1, 7)
     story.exit_rank("n0")
     story.stop_all()
     story.choose(4)
-    assert (job.last_step, job.recoverable_step, job.completed_step) == (4, 4, 4)
+    assert (job.lineage.last_step, job.lineage.recoverable_step, job.lineage.completed_step) == (
+        4,
+        4,
+        4,
+    )

@@ -18,7 +18,7 @@ def _running(spare: bool = True) -> Story:
 
 
 def _members(story: Story) -> list[str]:
-    return story.core.state.jobs["j"].members
+    return story.core.state.jobs["j"].generation.members
 
 
 def _stop(story: Story) -> None:

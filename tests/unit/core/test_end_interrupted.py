@@ -29,7 +29,7 @@ class Recorded(LongStory):
             self.tell(
                 events.JobProgressed(
                     job="j",
-                    generation=self.job.generation,
+                    generation=self.job.generation.number,
                     first_step=step,
                     end_ns=(self.now_ns,),
                     stall_ns=(0,),
@@ -41,11 +41,13 @@ class Recorded(LongStory):
         """Let a controller start again, and agents connect that know the job."""
         self.tell(events.ControllerStarted("0.1.0"))
         for node in nodes:
-            generation = self.job.generation if node in self.job.members else 0
+            generation = self.job.generation.number if node in self.job.generation.members else 0
             self.connect(node, jobs=(JobOnNode("j", generation, True),))
 
     def finish(self, node: str) -> list[actions.Action]:
-        done = events.GenerationFinished(self.origin(node), "j", self.job.generation, self.now_ns)
+        done = events.GenerationFinished(
+            self.origin(node), "j", self.job.generation.number, self.now_ns
+        )
         return self.tell(done)
 
 
@@ -80,7 +82,7 @@ def test_a_node_that_is_lost_after_its_ranks_have_ended_does_not_bring_the_job_b
     story.tell(events.NodeDisconnected("n0"))
     story.finish("n1")
     story.tell(events.TimerDue("stream/n0"), after_s=20)
-    assert (story.job.state, story.job.succeeded) == (JobState.ENDED, True)
+    assert (story.job.state, story.job.ending.succeeded) == (JobState.ENDED, True)
     from_every_prefix(story)
 
 
@@ -95,7 +97,7 @@ def test_a_rank_that_dies_after_other_nodes_have_ended_well_is_a_fault_of_all() 
     assert sorted(_started(story.restore(1, 2))) == ["n0", "n1"]
     for node in ("n0", "n1"):
         story.finish(node)
-    assert (story.job.state, story.job.succeeded) == (JobState.ENDED, True)
+    assert (story.job.state, story.job.ending.succeeded) == (JobState.ENDED, True)
     from_every_prefix(story)
 
 

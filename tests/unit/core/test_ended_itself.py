@@ -82,7 +82,7 @@ def test_a_script_that_exits_before_its_first_step_ends_the_job_and_blames_no_no
     story.again("n0", "exit")
     assert story.job.state is JobState.STARTING
     story.again("n1", "exit", rank=1)
-    assert (story.job.state, story.job.restarts) == (JobState.ENDED, 1)
+    assert (story.job.state, story.job.recovery.restarts) == (JobState.ENDED, 1)
     assert "exited 1, the same as generation 1 before any step" in story.job.reason
     assert story.job.reason.count("exited 1") == 1
     assert story.owners("n0") == story.owners("n1") == []
@@ -96,7 +96,7 @@ def test_a_crash_loop_after_progress_is_bounded_from_the_newest_step_on() -> Non
         story.again("n0", "killed", step=number)
         assert story.job.state is JobState.STARTING, number
         story.progress(number + 1)
-    assert story.job.restarts_without_progress == 0
+    assert story.job.recovery.restarts_without_progress == 0
     for _ in range(3):
         story.again("n0", "killed", step=3)
     assert story.job.state is JobState.ENDED

@@ -11,20 +11,21 @@ from everstep_controller.core.accounting.ettr import (
     ettr_work,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Incident, JobRecord
+from everstep_controller.core.model.job import Incident, JobRecord, JobSpec
 
 S = 1_000_000_000
 
 
 def _job(*causes: str) -> JobRecord:
     """Return a job of 100 s: 10 s of start, 9 steps of 8 s, a slow one of 16 s, 2 s in flight."""
-    job = JobRecord("train", 0, "", 1, 1, 1, True, 3, 0, Ledger(0))
+    spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1)
+    job = JobRecord("train", spec, created_ns=0, ledger=Ledger(0))
     job.ledger.enter(0, Category.INIT_QUEUE)
     job.ledger.begin_steps(10 * S, warmup=False)
     for step in range(9):
         job.ledger.commit_step(step, (18 + 8 * step) * S, 0)
     job.ledger.commit_step(9, 98 * S, 0)
-    job.incidents = [
+    job.recovery.incidents = [
         Incident(f"train-{number}", 0, cause, "", "", None, over_ns=1)
         for number, cause in enumerate(causes)
     ]

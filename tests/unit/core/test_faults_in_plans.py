@@ -24,7 +24,7 @@ def starting() -> PlannedStory:
     story = stopping()
     story.stop_all()
     story.choose(4)
-    for node in story.job.members:
+    for node in story.job.generation.members:
         phase = events.PhaseReached(story.origin(node), "j", 2, Phase.STARTED, story.now_ns)
         story.tell(phase)
     assert story.state_of_job() is JobState.STARTING
@@ -42,7 +42,7 @@ def left(story: PlannedStory, node: str) -> events.LauncherLeft:
 
 
 def causes(story: PlannedStory) -> list[str]:
-    return [incident.cause for incident in story.job.incidents]
+    return [incident.cause for incident in story.job.recovery.incidents]
 
 
 def costs(story: PlannedStory, incident: Incident) -> dict[Category, int]:
@@ -56,14 +56,14 @@ def goes_on(story: PlannedStory) -> None:
     if story.state_of_job() is JobState.REPLANNING:
         story.choose(4)
     for phase in Phase:
-        for node in story.job.members:
+        for node in story.job.generation.members:
             reached = events.PhaseReached(
-                story.origin(node), "j", story.job.generation, phase, story.now_ns
+                story.origin(node), "j", story.job.generation.number, phase, story.now_ns
             )
             story.tell(reached)
     story.train(5, 6, 7, 8, 9, saved=9)
     assert story.state_of_job() is JobState.RUNNING
-    assert all(incident.over_ns for incident in story.job.incidents)
+    assert all(incident.over_ns for incident in story.job.recovery.incidents)
     totals = story.job.ledger.totals(story.now_ns)
     assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
 
@@ -72,7 +72,7 @@ def test_a_rank_that_dies_while_what_was_planned_starts_is_a_fault_and_its_time_
     story = starting()
     story.exit_rank("n0")
     assert causes(story) == ["operator", "process"]
-    planned, fault = story.job.incidents
+    planned, fault = story.job.recovery.incidents
     assert planned.over_ns
     goes_on(story)
     assert set(costs(story, planned)) == {Category.PLANNED}
@@ -92,7 +92,7 @@ def test_a_node_that_is_lost_while_a_plan_stops_the_job_is_a_fault_from_its_sile
     story = stopping()
     lose(story, "n1")
     assert causes(story) == ["operator", "node"]
-    planned, fault = story.job.incidents
+    planned, fault = story.job.recovery.incidents
     goes_on(story)
     assert costs(story, fault)[Category.DETECT] > 15 * S
     assert Category.PLANNED not in costs(story, fault)
@@ -105,7 +105,7 @@ def test_a_node_that_is_lost_when_the_next_generation_is_planned_is_a_fault_too(
     assert story.state_of_job() is JobState.REPLANNING
     lose(story, "n1")
     assert causes(story) == ["operator", "node"]
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
     goes_on(story)
 
 
@@ -144,7 +144,7 @@ def test_a_node_that_an_operator_isolates_while_a_fault_is_recovered_from_costs_
     story.tell(events.OperatorIsolated("n1", "ops", "fan"))
     assert causes(story) == ["process", "operator"]
     goes_on(story)
-    fault, planned = story.job.incidents
+    fault, planned = story.job.recovery.incidents
     assert Category.PLANNED not in costs(story, fault)
     assert not [name for name in costs(story, planned) if name.startswith("inc.")]
 
@@ -161,9 +161,9 @@ def test_an_incident_that_took_over_is_over_only_at_a_step_that_is_new() -> None
     story.stop_all()
     story.choose(3)
     story.train(4, 5, 6, 7)
-    assert not story.job.incidents[-1].over_ns
+    assert not story.job.recovery.incidents[-1].over_ns
     story.train(8)
-    assert story.job.incidents[-1].over_ns
+    assert story.job.recovery.incidents[-1].over_ns
 
 
 def test_a_drain_whose_spare_is_gone_restarts_nothing_says_so_and_is_done_when_one_comes() -> None:
@@ -188,7 +188,7 @@ def test_a_fault_that_leaves_a_drained_node_where_it_is_has_not_done_what_was_pl
     story.exit_rank("n0")
     story.stop_all()
     said = story.choose(3)
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
     assert "PlanDone" not in [a.reason for a in said if isinstance(a, actions.Announce)]
 
 
@@ -223,7 +223,7 @@ def test_a_job_that_stands_still_waits_where_that_would_cost_steps_or_another_on
 def test_of_a_job_that_has_ended_nothing_is_planned_any_more() -> None:
     story = PlannedStory().begin()
     story.restart(at_step=50)
-    for node in story.job.members:
+    for node in story.job.generation.members:
         story.tell(events.GenerationFinished(story.origin(node), "j", 1, story.now_ns))
     assert story.state_of_job() is JobState.ENDED
     assert not story.is_planned()

@@ -4,7 +4,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import (
     decode_actions,
@@ -23,10 +23,15 @@ _FORGET = events.OperatorForgotJob("llama", "ann")
 def _job(state: JobState = JobState.ENDED) -> JobRecord:
     """Return a job that ran on the first two nodes."""
     return JobRecord(
-        name="llama", uid=1000, token_sha256="", nodes_min=2, nodes_max=2, processes_per_node=1,
-        reform=False, restarts_max=3, created_ns=S, ledger=Ledger(S), state=state, generation=4,
-        members=["n0", "n1"], holders={"n0": 4, "n1": 4}, reason="ended by its user on n0",
-    )  # fmt: skip
+        name="llama",
+        spec=JobSpec(uid=1000, token_sha256="", nodes_min=2, nodes_max=2),
+        created_ns=S,
+        ledger=Ledger(S),
+        state=state,
+        generation=Generation(4, members=["n0", "n1"]),
+        lineage=Lineage(holders={"n0": 4, "n1": 4}),
+        reason="ended by its user on n0",
+    )
 
 
 def _hello(node: str, *jobs: str) -> events.NodeConnected:
@@ -41,7 +46,7 @@ def _core(job: JobRecord) -> Core:
     core = Core(State(jobs={job.name: job}))
     core.handle(events.ControllerStarted("0.1.0"), S)
     for node in NODES:
-        core.handle(_hello(node, *([job.name] if node in job.holders else [])), 2 * S)
+        core.handle(_hello(node, *([job.name] if node in job.lineage.holders else [])), 2 * S)
     return core
 
 
@@ -71,7 +76,7 @@ def test_forgetting_again_tells_the_nodes_again_and_people_once() -> None:
     again = core.handle(events.OperatorForgotJob("llama", "bob"), 10 * S)
     assert _orders(again) == _orders(first)
     assert _said(again) == []
-    assert core.state.jobs["llama"].forgotten_by == "ann"
+    assert core.state.jobs["llama"].ending.forgotten_by == "ann"
 
 
 def test_a_job_that_has_not_ended_forgets_nothing() -> None:
@@ -81,7 +86,7 @@ def test_a_job_that_has_not_ended_forgets_nothing() -> None:
         core = _core(_job())
         core.state.jobs["llama"].state = state
         assert core.handle(_FORGET, 9 * S) == []
-        assert core.state.jobs["llama"].forgotten_by == ""
+        assert core.state.jobs["llama"].ending.forgotten_by == ""
 
 
 def test_a_job_that_nobody_knows_is_no_trouble() -> None:

@@ -24,17 +24,17 @@ def started() -> Incidents:
 
 def incident(story: Incidents) -> Incident:
     """Return the newest incident."""
-    return story.job.incidents[-1]
+    return story.job.recovery.incidents[-1]
 
 
 def stop(story: Incidents, **abandoned: tuple[int, ...]) -> None:
     """The members stop the generation; some leave processes behind."""
-    for node in tuple(story.job.members):
+    for node in tuple(story.job.generation.members):
         story.tell(
             events.GenerationStopped(
                 story.origin(node),
                 "j",
-                story.job.generation,
+                story.job.generation.number,
                 1234,
                 story.now_ns,
                 abandoned.get(node, ()),
@@ -77,9 +77,9 @@ def test_incidents_of_long_ago_keep_no_deaths() -> None:
     first = incident(story)
     death = first.deaths[0]
     for number in range(2, 60):
-        story.job.incidents.append(replace(first, id=f"j-{number}", deaths=[]))
+        story.job.recovery.incidents.append(replace(first, id=f"j-{number}", deaths=[]))
         incidents.keep_death(story.job, death)
-    kept = [bool(one.deaths) for one in story.job.incidents]
+    kept = [bool(one.deaths) for one in story.job.recovery.incidents]
     assert kept == [False] * 27 + [True] * 32
 
 
@@ -100,14 +100,14 @@ def test_a_spare_takes_the_place_of_a_node_that_holds_processes() -> None:
     story.join("n2")
     story.die("n0", "killed", rank=0)
     stop(story, n1=(70,))
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_without_a_spare_the_node_that_holds_processes_goes_on() -> None:
     story = started()
     story.die("n0", "killed", rank=0)
     stop(story, n1=(70,))
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
     assert story.job.state is not JobState.WAITING_CAPACITY
 
 
@@ -117,10 +117,10 @@ def test_only_the_next_plan_avoids_it() -> None:
     story.die("n0", "killed", rank=0)
     stop(story, n1=(70,))
     story.choose(None)
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
     story.die("n2", "killed", rank=1)
     stop(story, n2=(80,))
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
 
 
 def _older(value: object) -> object:
@@ -138,10 +138,10 @@ def test_the_state_of_an_older_version_is_read_and_goes_on() -> None:
     story.die("n0", "killed", rank=0)
     body = _older(json.loads(codec.encode(story.core.state)))
     state = codec.decode_state(json.dumps(body).encode())
-    assert state.jobs["j"].incidents[-1].deaths == []
+    assert state.jobs["j"].recovery.incidents[-1].deaths == []
     story.core = Core(state)
     stop(story, n1=(70,))
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_the_state_with_all_of_it_is_the_same_after_it_was_written_down() -> None:
@@ -150,4 +150,4 @@ def test_the_state_with_all_of_it_is_the_same_after_it_was_written_down() -> Non
     stop(story, n1=(70,))
     state: State = codec.decode_state(codec.encode(story.core.state))
     assert state == story.core.state
-    assert isinstance(state.jobs["j"].incidents[-1].deaths[0], Death)
+    assert isinstance(state.jobs["j"].recovery.incidents[-1].deaths[0], Death)

@@ -47,7 +47,7 @@ class LongStory(Story):
     def train(self, *steps: int) -> None:
         for step in steps:
             self.progress(step)
-        self.job.recoverable_step = steps[-1]
+        self.job.lineage.recoverable_step = steps[-1]
 
     def restore(self, generation: int, step: int) -> list[actions.Action]:
         """Answer with a step of a generation that some node holds."""
@@ -55,7 +55,7 @@ class LongStory(Story):
         return self.tell(
             events.RecoveryStepChosen(
                 job="j",
-                generation=self.job.generation,
+                generation=self.job.generation.number,
                 step=step,
                 sources=(source,),
                 step_generation=generation,
@@ -110,7 +110,7 @@ def test_what_a_node_or_an_operator_broke_says_nothing_about_the_state() -> None
         story.tell(events.TimerDue("retry/j"))
         assert story.job.state is JobState.REPLANNING
         story.restore(1, 3)
-    assert story.job.crashed_from == []
+    assert story.job.lineage.crashed_from == []
 
 
 def test_a_process_that_dies_with_its_node_is_the_nodes_fault() -> None:
@@ -123,7 +123,7 @@ def test_a_process_that_dies_with_its_node_is_the_nodes_fault() -> None:
     story.exit_rank("n0")
     story.find("n0")
     story.stop_all()
-    assert story.job.crashed_from == []
+    assert story.job.lineage.crashed_from == []
 
 
 def test_a_state_that_a_recovery_cut_off_is_forgotten() -> None:
@@ -166,7 +166,7 @@ def test_a_new_job_goes_on_where_its_storage_ends() -> None:
     )
     orders = [a for a in started if isinstance(a, actions.StartGeneration)]
     assert {(a.restore_step, a.stored) for a in orders} == {(40, LATEST)}
-    assert story.job.branch == [BranchPoint(4, 40, 2), BranchPoint(5, None, 2)]
+    assert story.job.lineage.branch == [BranchPoint(4, 40, 2), BranchPoint(5, None, 2)]
 
 
 def test_the_newest_word_about_storage_counts_until_the_job_starts() -> None:
@@ -177,7 +177,7 @@ def test_the_newest_word_about_storage_counts_until_the_job_starts() -> None:
     story.join("n1")
     story.latest = replace(LATEST, step=60)
     story.join("n2")
-    assert story.job.latest == replace(LATEST, step=50)
+    assert story.job.lineage.latest == replace(LATEST, step=50)
 
 
 def test_launchers_that_disagree_about_storage_are_refused() -> None:
@@ -245,4 +245,4 @@ def test_nothing_restarts_a_job_that_waits_for_its_end() -> None:
     story.tell(events.BreakpointReached("j", 1, "done"))
     story.tell(events.BreakpointReached("j", 1, "done"), after_s=100)
     assert ending.state is JobState.ENDED
-    assert ending.generation == 1
+    assert ending.generation.number == 1

@@ -91,7 +91,8 @@ def test_a_job_that_is_asked_for_otherwise_is_begun_again_in_that_way(
     assert "in another way" in story.come("n0", **others)
     assert story.job is not before
     for name, value in others.items():
-        assert getattr(story.job, name) == value
+        asked = story.job.lineage if name == "fresh" else story.job.spec
+        assert getattr(asked, name) == value
     assert list(story.job.launchers) == ["n0"]
 
 
@@ -100,7 +101,9 @@ def test_what_it_has_made_goes_over_to_it() -> None:
     story.left_waiting()
     story.come("n0", restarts_max=50)
     story.come("n1", restarts_max=50)
-    assert "continues after step 2 of the job that failed" in story.chosen(2).start_reason
+    assert (
+        "continues after step 2 of the job that failed" in story.chosen(2).generation.start_reason
+    )
 
 
 def test_a_launcher_that_is_left_keeps_the_job_as_it_is() -> None:
@@ -111,7 +114,7 @@ def test_a_launcher_that_is_left_keeps_the_job_as_it_is() -> None:
     before = story.job
     assert not story.come("n1", restarts_max=50)
     assert story.job is before
-    assert story.job.restarts_max == 9
+    assert story.job.spec.restarts_max == 9
 
 
 def test_one_that_has_ranks_running_belongs_to_the_job_whatever_it_asks_for() -> None:
@@ -135,11 +138,11 @@ def test_a_job_that_was_to_begin_anew_and_has_not_begun_need_not_any_more() -> N
     story = Left()
     story.storage = STORAGE
     before = story.left_forming(fresh=True)
-    assert before.fresh
+    assert before.lineage.fresh
     latest = StoredStep(4, 40, 2, "aa", 8)
     assert "in another way" in story.come("n0", latest=latest)
     story.come("n1", latest=latest)
-    assert story.chosen(40, tier="shared storage").restore_step == 40
+    assert story.chosen(40, tier="shared storage").generation.restore_step == 40
 
 
 def test_one_that_has_begun_anew_goes_on_from_what_it_made_since() -> None:
@@ -163,7 +166,7 @@ def test_one_whose_last_step_is_still_being_stored_is_begun_again_at_once() -> N
     for node in ("n0", "n1"):
         story.leave(node)
         story.sequence += 1
-    assert (bool(story.job.closing), story.job.done) == (True, False)
+    assert (bool(story.job.ending.closing), story.job.ending.done) == (True, False)
     assert "again while it was ending" in story.come("n0")
 
 
@@ -177,12 +180,12 @@ def test_one_that_has_all_its_steps_ends_well_before_the_next_begins() -> None:
     for node in ("n0", "n1"):
         story.vanish(node)
     before = story.job
-    assert before.done
+    assert before.ending.done
     assert not story.come("n0")
     assert story.job is before
     story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
     assert story.job is not before
-    assert (before.state, before.succeeded) == (JobState.ENDED, True)
+    assert (before.state, before.ending.succeeded) == (JobState.ENDED, True)
     assert list(story.job.launchers) == ["n0"]
 
 

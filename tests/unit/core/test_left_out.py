@@ -7,7 +7,7 @@ from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.test_continuing import NextStory
 from unit.core.test_job_endings import STORAGE
-from unit.core.test_persisting import Story
+from unit.core.test_persistence import Story
 from unit.core.vault_story import stored
 
 LEFT_OUT = StoredStep(4, 40, 2, "aa", 8, skipped=((3, 4), (9, 9)))
@@ -21,7 +21,7 @@ class LeavingOut(NextStory):
             events.RollbackAsked(
                 origin=self.origin("n0"),
                 job="j",
-                generation=self.job.generation,
+                generation=self.job.generation.number,
                 rank=0,
                 step=step,
                 reason="the loss is nan",
@@ -59,7 +59,7 @@ def test_what_goes_on_from_kept_memory_leaves_it_out_and_says_so() -> None:
     story.begun()
     job = story.chosen(1)
     assert _left_out(story) == [((2, 3),)] * 2
-    assert "from memory of n0, n1 without data 2 to 3; --fresh would" in job.start_reason
+    assert "from memory of n0, n1 without data 2 to 3; --fresh would" in job.generation.start_reason
 
 
 def test_what_begins_anew_leaves_nothing_out() -> None:
@@ -75,7 +75,7 @@ def test_where_nothing_is_left_of_the_job_nothing_is_left_out() -> None:
     story.left()
     story.begun()
     job = story.chosen(None, lost="no copy of rank 0 can be reached")
-    assert "nothing is left of the job" in job.start_reason
+    assert "nothing is left of the job" in job.generation.start_reason
     assert _left_out(story) == [()] * 2
 
 
@@ -94,7 +94,7 @@ def test_what_goes_on_from_storage_alone_leaves_out_what_its_manifest_says() -> 
     story.begun()
     job = story.chosen(40, tier="shared storage")
     assert _left_out(story) == [((3, 4), (9, 9))] * 2
-    assert "continues after step 40 without data 3 to 4, 9:" in job.start_reason
+    assert "continues after step 40 without data 3 to 4, 9:" in job.generation.start_reason
 
 
 def test_a_newer_generation_in_storage_brings_what_it_left_out() -> None:
@@ -102,7 +102,7 @@ def test_a_newer_generation_in_storage_brings_what_it_left_out() -> None:
     story.left()
     story.storage, story.latest = STORAGE, LEFT_OUT
     story.begun()
-    assert story.job.branch == [BranchPoint(4, 40, 2)]
+    assert story.job.lineage.branch == [BranchPoint(4, 40, 2)]
     story.chosen(40, tier="shared storage")
     assert _left_out(story) == [((3, 4), (9, 9))] * 2
 
@@ -133,13 +133,13 @@ def test_a_controller_that_has_forgotten_a_running_job_hears_what_it_leaves_out(
         skipped=((2, 3),),
     )
     story.tell(joined)
-    assert story.job.skipped == [(2, 3)]
+    assert story.job.lineage.skipped == [(2, 3)]
 
 
 def test_it_is_kept_over_a_restart_of_the_controller() -> None:
     story = LeavingOut()
     story.left()
-    assert decode_state(encode(story.core.state)).jobs["j"].skipped == [(2, 3)]
+    assert decode_state(encode(story.core.state)).jobs["j"].lineage.skipped == [(2, 3)]
 
 
 def test_journals_without_it_are_still_read() -> None:
@@ -156,7 +156,7 @@ def test_journals_without_it_are_still_read() -> None:
 
 def test_it_is_written_with_a_manifest_and_makes_no_new_order_afterwards() -> None:
     story = Story()
-    story.job.skipped = [(2, 3)]
+    story.job.lineage.skipped = [(2, 3)]
     story.look(11)
     story.write(11)
     publish = story.look()
@@ -165,6 +165,6 @@ def test_it_is_written_with_a_manifest_and_makes_no_new_order_afterwards() -> No
     assert publish.skipped == ((2, 3),)
     story.write(11, whole=(stored(11),))
     done = story.look()
-    story.job.skipped = [(2, 9)]
+    story.job.lineage.skipped = [(2, 9)]
     assert story.look() == done == Publish(1, stored(11), (), (stored(11),))
     assert story.job.state is JobState.RUNNING

@@ -82,8 +82,8 @@ def test_a_job_leaves_for_a_spare_ahead_of_the_window_and_loses_no_step() -> Non
     assert story.owners("n1") == [MAINTENANCE]
     assert story.state_of_job() is JobState.RUNNING
     story.moved()
-    assert story.job.members == ["n0", "n2"]
-    assert story.job.incidents[-1].cause == "operator"
+    assert story.job.generation.members == ["n0", "n2"]
+    assert story.job.recovery.incidents[-1].cause == "operator"
     done = story.run_until(window.span.begin_ns)
     assert story.state("n1") is NodeState.MAINTENANCE
     assert actions.StopGeneration not in kinds(done)
@@ -103,7 +103,7 @@ def test_nothing_is_judged_on_a_node_in_maintenance_and_its_silence_is_no_loss()
     assert story.state("n1") is NodeState.MAINTENANCE
     assert story.core.state.nodes["n1"].gone
     assert story.owners("n1") == [MAINTENANCE]
-    assert len(story.job.incidents) == 1
+    assert len(story.job.recovery.incidents) == 1
 
 
 def test_after_the_window_a_node_is_checked_and_is_the_last_choice_for_a_while() -> None:
@@ -159,9 +159,9 @@ def test_without_a_spare_the_job_stops_at_a_step_before_the_window_and_waits_for
     assert story.state_of_job() is JobState.WAITING_CAPACITY
     story.run_until(window.span.begin_ns)
     story.checked("n1", story.run_until(window.span.end_ns))
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
     story.choose(planned.after_step)
-    assert story.job.restore_step == planned.after_step
+    assert story.job.generation.restore_step == planned.after_step
     totals = story.job.ledger.totals(story.now_ns)
     assert totals[Category.PLANNED] > 600 * S
     assert not [name for name in totals if name.startswith("inc.") and totals[name]]
@@ -175,7 +175,7 @@ def test_a_restart_that_is_planned_for_a_far_step_is_brought_forward_by_the_wind
     assert story.job.planned is not None
     assert (story.job.planned.after_step or 100_000) < 1000
     story.moved()
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_what_is_not_recoverable_in_time_is_stopped_when_the_window_begins() -> None:
@@ -183,7 +183,7 @@ def test_what_is_not_recoverable_in_time_is_stopped_when_the_window_begins() -> 
     window = story.planned("n1")
     story.run_until(window.span.begin_ns)
     assert story.state_of_job() is JobState.STOPPING
-    assert story.job.incidents[-1].cause == "operator"
+    assert story.job.recovery.incidents[-1].cause == "operator"
 
 
 def test_a_stop_that_a_powered_off_node_does_not_confirm_is_not_waited_for() -> None:

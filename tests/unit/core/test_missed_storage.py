@@ -50,14 +50,14 @@ def _ended_well(missed: bool) -> LongStory:
 
 def test_of_a_job_that_ended_well_what_storage_has_not_is_kept_for_the_next_one() -> None:
     story = _ended_well(missed=True)
-    assert story.job.succeeded
+    assert story.job.ending.succeeded
     assert "start the job again under its name" in story.job.reason
     story.join("n2")
     story.join("n3")
     due = story.core.due(story.now_ns)
     (asked,) = [one for one in due if isinstance(one, actions.ChooseRecoveryStep)]
     assert asked.branch == (BranchPoint(1, None, 2),)
-    assert "ended without its last step in storage" in story.job.begun
+    assert "ended without its last step in storage" in story.job.lineage.begun
 
 
 def test_of_one_whose_end_is_in_storage_nothing_is_kept() -> None:
@@ -65,7 +65,7 @@ def test_of_one_whose_end_is_in_storage_nothing_is_kept() -> None:
     assert story.job.reason.endswith("all ranks ended well after step 2")
     story.join("n2")
     story.join("n3")
-    assert story.job.begun == ""
+    assert story.job.lineage.begun == ""
 
 
 @pytest.mark.parametrize("missed", [False, True])

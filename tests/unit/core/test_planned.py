@@ -50,7 +50,7 @@ class PlannedStory(Story):
         done: list[actions.Action] = []
         for step in steps:
             row = events.JobProgressed(
-                job="j", generation=self.job.generation, first_step=step,
+                job="j", generation=self.job.generation.number, first_step=step,
                 end_ns=(self.now_ns + S // 10,), stall_ns=(0,), recoverable_step=saved,
             )  # fmt: skip
             done += self.tell(row)
@@ -64,8 +64,8 @@ class PlannedStory(Story):
 
     def recoverable(self, step: int) -> list[actions.Action]:
         """Let the job come to a step, and that be safe."""
-        self.train(*range((self.job.last_step or 0) + 1, step + 1))
-        return self.tell(events.StepRecoverable("j", self.job.generation, step))
+        self.train(*range((self.job.lineage.last_step or 0) + 1, step + 1))
+        return self.tell(events.StepRecoverable("j", self.job.generation.number, step))
 
     def begin(self, *, spare: bool = True) -> "PlannedStory":
         self.run()
@@ -86,7 +86,7 @@ def test_a_restart_waits_for_the_step_that_was_named_to_be_recoverable() -> None
     assert [a.node for a in stopped if isinstance(a, actions.StopGeneration)] == ["n0", "n1"]
     story.stop_all()
     story.choose(6)
-    assert (story.job.generation, story.job.restore_step) == (2, 6)
+    assert (story.job.generation.number, story.job.generation.restore_step) == (2, 6)
     assert story.job.planned is None
     assert not [name for name in story.core.state.timers if name.startswith("planned/")]
 
@@ -178,7 +178,7 @@ def test_the_same_order_twice_restarts_once() -> None:
     story.stop_all()
     story.choose(5)
     assert story.job.planned is None
-    assert len(story.job.incidents) == 1
+    assert len(story.job.recovery.incidents) == 1
 
 
 def test_a_step_that_does_not_become_recoverable_in_time_is_not_waited_for() -> None:
@@ -205,7 +205,7 @@ def test_a_real_fault_meanwhile_satisfies_the_plan_and_is_no_planned_work() -> N
     story.stop_all()
     story.choose(3)
     assert story.job.planned is None
-    assert story.job.incidents[-1].cause == "process"
+    assert story.job.recovery.incidents[-1].cause == "process"
 
 
 def test_a_drained_node_is_left_at_a_step_boundary_for_a_spare() -> None:
@@ -217,7 +217,7 @@ def test_a_drained_node_is_left_at_a_step_boundary_for_a_spare() -> None:
     assert planned.kind == "drain"
     story.recoverable(planned.after_step or 0)
     story.stop_all()
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_without_a_spare_a_drain_waits_for_one_and_a_fault_uses_the_node_meanwhile() -> None:
@@ -226,7 +226,7 @@ def test_without_a_spare_a_drain_waits_for_one_and_a_fault_uses_the_node_meanwhi
     assert not story.is_planned()
     story.exit_rank("n0")
     story.stop_all()
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
     story.choose(3)
     story.join("n2")
     assert story.is_planned()
@@ -271,7 +271,7 @@ def grown() -> PlannedStory:
 
 def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> None:
     story = grown()
-    assert story.job.members == ["n0"]
+    assert story.job.generation.members == ["n0"]
     for check in [
         a
         for a in story.tell(events.OperatorReleased("n1", "ops", ""))
@@ -284,9 +284,9 @@ def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> N
     planned = story.job.planned
     assert planned is not None
     story.recoverable(planned.after_step or 0)
-    assert story.job.incidents[-1].cause == "growth"
+    assert story.job.recovery.incidents[-1].cause == "growth"
     story.stop_all()
-    assert story.job.members == ["n0", "n1"]
+    assert story.job.generation.members == ["n0", "n1"]
 
 
 def test_growth_is_not_more_often_than_the_setting_says() -> None:
@@ -322,9 +322,9 @@ def test_a_controller_that_dies_after_any_event_carries_the_plan_out_all_the_sam
 def test_a_layout_that_was_learned_counts_as_having_snapshots() -> None:
     story = PlannedStory()
     story.run()
-    point = story.job.branch[-1]
+    point = story.job.lineage.branch[-1]
     assert isinstance(point, BranchPoint)
-    story.job.branch[-1] = replace(point, layouts=("aa",))
+    story.job.lineage.branch[-1] = replace(point, layouts=("aa",))
     story.restart()
     assert story.state_of_job() is JobState.RUNNING
 
@@ -349,8 +349,8 @@ def test_what_was_made_ahead_is_used_after_a_drain_and_after_a_fault() -> None:
     story.recoverable(step)
     story.stop_all()
     story.choose(step)
-    assert (story.job.generation, story.job.renew) == (2, False)
+    assert (story.job.generation.number, story.job.generation.renew) == (2, False)
     story.exit_rank("n0")
     story.stop_all()
     story.choose(step)
-    assert (story.job.generation, story.job.renew) == (3, False)
+    assert (story.job.generation.number, story.job.generation.renew) == (3, False)

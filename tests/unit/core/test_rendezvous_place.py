@@ -39,7 +39,7 @@ def test_a_first_node_that_is_suspect_and_still_a_member_changes_places() -> Non
     assert story.state("n0") is NodeState.SUSPECT
     story.crash()
     assert _meeting(story, story.restore(1, 2))[0] == "n1"
-    assert story.job.members == ["n1", "n0"]
+    assert story.job.generation.members == ["n1", "n0"]
 
 
 def test_a_first_node_that_its_peers_miss_changes_places() -> None:
@@ -79,7 +79,7 @@ def test_a_spare_that_is_suspect_does_not_take_the_first_place() -> None:
     story.tell(events.TimerDue("stream/n0"), after_s=20)
     story.stop_all()
     assert _meeting(story, story.restore(1, 2))[0] == "n1"
-    assert set(story.job.members) == {"n1", "n2"}
+    assert set(story.job.generation.members) == {"n1", "n2"}
 
 
 def test_every_generation_meets_at_the_port_that_was_offered_after_the_one_before() -> None:
@@ -88,11 +88,11 @@ def test_every_generation_meets_at_the_port_that_was_offered_after_the_one_befor
     for port in (5001, 5002, 5003):
         story.exit_rank("n1")
         for node in ("n0", "n1"):
-            generation = story.job.generation
+            generation = story.job.generation.number
             stopped = events.GenerationStopped(
                 story.origin(node), "j", generation, port, story.now_ns
             )
             story.tell(stopped)
         ports.append(_meeting(story, story.restore(1, 2))[1])
-        story.train(story.job.generation + 1)
+        story.train(story.job.generation.number + 1)
     assert ports == [5001, 5002, 5003]

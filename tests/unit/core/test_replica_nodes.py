@@ -83,18 +83,20 @@ class _Story(Story):
         """Let all ranks of the generation start, and make a step that is safe."""
         job = self.core.state.jobs["j"]
         for phase in Phase:
-            for node in job.members:
+            for node in job.generation.members:
                 origin = self.origin(node)
-                self.tell(events.PhaseReached(origin, "j", job.generation, phase, self.now_ns))
+                self.tell(
+                    events.PhaseReached(origin, "j", job.generation.number, phase, self.now_ns)
+                )
         self.tell(
             events.JobProgressed(
-                job="j", generation=job.generation, first_step=step, end_ns=(self.now_ns,),
+                job="j", generation=job.generation.number, first_step=step, end_ns=(self.now_ns,),
                 stall_ns=(0,), recoverable_step=step,
             )
         )  # fmt: skip
 
     def stopped(self, *nodes: str) -> None:
-        generation = self.core.state.jobs["j"].generation
+        generation = self.core.state.jobs["j"].generation.number
         for node in nodes:
             self.tell(
                 events.GenerationStopped(self.origin(node), "j", generation, 1234, self.now_ns)
@@ -113,11 +115,11 @@ def _running() -> _Story:
 def test_a_job_goes_on_without_the_copy_that_lost_a_node_and_grows_by_a_whole_one() -> None:
     story = _running()
     job = story.core.state.jobs["j"]
-    assert job.members == list(_NODES)
+    assert job.generation.members == list(_NODES)
     story.tell(events.OperatorIsolated("n1", "ops", "fan"))
     story.stopped(*_NODES)
     story.choose(1)
-    assert job.members == ["n2", "n3"]
+    assert job.generation.members == ["n2", "n3"]
     story.train(2)
     # n0 alone is half a copy.
     assert "growth/j" not in story.core.state.timers

@@ -21,7 +21,7 @@ class BadSteps(Incidents):
             events.RollbackAsked(
                 origin=self.origin("n0"),
                 job="j",
-                generation=generation or self.job.generation,
+                generation=generation or self.job.generation.number,
                 rank=0,
                 step=step,
                 reason=f"step {step}: the loss is nan",
@@ -46,7 +46,7 @@ def test_the_bad_step_and_those_after_it_are_avoided_and_the_one_before_is_not()
     done = story.call_bad(15)
     assert {a.node for a in done if isinstance(a, actions.StopGeneration)} == {"n0", "n1"}
     assert story.avoided() == [(1, step) for step in range(15, 19)]
-    incident = story.job.incidents[-1]
+    incident = story.job.recovery.incidents[-1]
     assert (incident.cause, incident.node) == ("rollback", "n0")
     assert "go back before step 15: step 15: the loss is nan" in incident.message
 
@@ -66,8 +66,8 @@ def test_what_the_rank_then_dies_of_is_not_the_cause() -> None:
     story.call_bad(17)
     story.die("n0", "nan", exception="everstep.loss.BadStepError: step 17: the loss is nan")
     story.stop_all()
-    assert story.job.incidents[-1].cause == "rollback"
-    assert story.job.judgements[-1].node == ""
+    assert story.job.recovery.incidents[-1].cause == "rollback"
+    assert story.job.recovery.judgements[-1].node == ""
     assert story.job.state is JobState.REPLANNING
 
 
@@ -84,7 +84,7 @@ def test_data_that_is_left_out_is_told_to_the_next_generation() -> None:
 def test_an_older_generation_cannot_send_a_newer_one_back() -> None:
     story = _at_step_16()
     story.again("n0", "killed", step=16)
-    before = story.job.generation
+    before = story.job.generation.number
     assert story.call_bad(3, generation=before - 1) == []
     assert story.avoided() == []
 

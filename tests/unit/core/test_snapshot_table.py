@@ -25,7 +25,7 @@ def _trained(steps: int) -> JobRecord:
     record.ledger.begin_steps(0, warmup=False)
     for number in range(steps):
         record.ledger.commit_step(number, (number + 1) * S, 0)
-    record.last_step = steps - 1
+    record.lineage.last_step = steps - 1
     return record
 
 
@@ -48,7 +48,7 @@ def _view(
     alive: tuple[str, ...] = NODES,
     planner: Persistence | None = None,
 ) -> SnapshotView:
-    found = catalogue.recoverable(record.generation, NODES, 3)
+    found = catalogue.recoverable(record.generation.number, NODES, 3)
     reachable = {node: REACHABLE[node] for node in alive}
     return SnapshotView(
         record,
@@ -134,9 +134,9 @@ def test_what_cannot_be_reached_is_not_counted() -> None:
 
 def test_steps_that_are_avoided_abandoned_or_on_probation_are_told_apart() -> None:
     record = _trained(10)
-    record.generation = 2
-    record.branch = [BranchPoint(1, 7, 3), BranchPoint(2, None, 3)]
-    record.restored, record.crashed_from = (1, 7), [(1, 6), (1, 6)]
+    record.generation.number = 2
+    record.lineage.branch = [BranchPoint(1, 7, 3), BranchPoint(2, None, 3)]
+    record.lineage.restored, record.lineage.crashed_from = (1, 7), [(1, 6), (1, 6)]
     table = _table(record, ring([6, 7, 8]))
     assert _states(table) == {
         (1, 8): StepState.ABANDONED,
@@ -161,7 +161,7 @@ def test_storage_tells_what_is_there_underway_and_failed() -> None:
 
 def test_of_a_job_that_has_ended_storage_tells_what_is_found_there() -> None:
     record = _trained(10)
-    record.state, record.latest = JobState.ENDED, stored(3)
+    record.state, record.lineage.latest = JobState.ENDED, stored(3)
     catalogue = ring([])
     catalogue.record_stored("a", [stored(5)])
     found = _table(record, catalogue).numbers.storage

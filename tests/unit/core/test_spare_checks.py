@@ -56,7 +56,7 @@ class Spares(Story):
 
     def spares(self) -> list[str]:
         able = [node.name for node in candidates(self.core.state, self.job)]
-        return [name for name in able if name not in self.job.members]
+        return [name for name in able if name not in self.job.generation.members]
 
 
 def checks(done: list[actions.Action]) -> list[actions.RunCheck]:
@@ -145,7 +145,7 @@ def test_the_other_spare_is_taken() -> None:
     story.answer(story.join("n3"))
     story.find("n1")
     story.stop_all()
-    assert story.job.members == ["n0", "n3"]
+    assert story.job.generation.members == ["n0", "n3"]
 
 
 def test_one_that_fails_is_asked_again_and_is_a_spare_when_it_passes() -> None:
@@ -165,7 +165,7 @@ def test_a_job_that_waits_for_a_node_goes_on_when_that_passes() -> None:
     story.find("n1")
     story.stop_all()
     story.answer([a for a in story.wait_s(31) if getattr(a, "node", "") == "n2"])
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_the_same_failure_is_told_once() -> None:
@@ -228,7 +228,7 @@ def test_a_spare_that_takes_a_place_is_asked_no_more() -> None:
     story.find("n1")
     story.stop_all()
     story.choose(0)
-    assert story.job.members == ["n0", "n2"]
+    assert story.job.generation.members == ["n0", "n2"]
     assert "n2" not in [check.node for check in checks(story.wait_s(3 * EVERY_S))]
 
 

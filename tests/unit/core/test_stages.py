@@ -132,12 +132,3 @@ def test_the_word_of_one_node_is_not_that_of_all() -> None:
     assert start.job.state is JobState.RESTORING
     assert start.seconds()[Category.INIT_ENV] == 4
     assert start.seconds()[Category.INIT_PROC] == 2
-
-
-def test_a_start_that_an_older_version_began_to_tell_goes_on() -> None:
-    start = _Start()
-    start.reach("n0", Phase.STARTED, 1)
-    start.job.reached_ns.clear()
-    start.reach("n1", Phase.ATTACHED, 4)
-    start.reach("n0", Phase.ATTACHED, 5)
-    assert start.job.state is JobState.RESTORING

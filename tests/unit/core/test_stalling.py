@@ -57,7 +57,7 @@ def test_a_job_without_a_step_is_shown_as_stalled_once_and_runs_with_the_next_on
     story.progress(5)
     assert story.state_of_job() is JobState.RUNNING
     assert story.job.incident is None
-    assert story.job.generation == 1
+    assert story.job.generation.number == 1
 
 
 def test_a_job_that_makes_steps_is_asked_no_more_than_once_a_while() -> None:

@@ -53,7 +53,7 @@ def test_it_begins_the_next_job_and_is_not_ended_with_the_one_before() -> None:
     assert story.job is not story.before
     assert sorted(story.job.launchers) == ["n0", "n2"]
     assert story.job.state is JobState.REPLANNING
-    begun = story.chosen(2).start_reason
+    begun = story.chosen(2).generation.start_reason
     assert "continues after step 2 of the job that was cancelled" in begun
 
 

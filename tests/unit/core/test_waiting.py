@@ -26,14 +26,14 @@ def _said(done: list[actions.Action]) -> list[str]:
 
 def test_it_makes_no_generation_while_it_waits_and_says_nothing_twice() -> None:
     story = _without_its_state()
-    generation, judged = story.job.generation, list(story.job.judgements)
+    generation, judged = story.job.generation.number, list(story.job.recovery.judgements)
     assert story.job.state is JobState.WAITING_CAPACITY
     for _ in range(20):
         asked = story.tell(events.TimerDue("retry/j"), after_s=15)
         assert [a.generation for a in asked if isinstance(a, actions.ChooseRecoveryStep)] == [2]
         assert _said(asked + story.choose(None, lost=LOST)) == []
         assert story.job.state is JobState.WAITING_CAPACITY
-    assert (story.job.generation, story.job.judgements) == (generation, judged)
+    assert (story.job.generation.number, story.job.recovery.judgements) == (generation, judged)
 
 
 def test_it_keeps_its_cause_and_says_what_is_to_be_done() -> None:
@@ -60,8 +60,8 @@ def test_it_goes_on_with_the_generation_that_was_planned() -> None:
     story.connect("n0")
     started = [a for a in story.restore(1, 2) if isinstance(a, actions.StartGeneration)]
     assert [(order.generation, order.node) for order in started] == [(2, "n2"), (2, "n1")]
-    assert (story.job.state, story.job.restarts) == (JobState.STARTING, 1)
-    assert story.job.unreachable == ""
+    assert (story.job.state, story.job.recovery.restarts) == (JobState.STARTING, 1)
+    assert story.job.generation.unreachable == ""
 
 
 def test_an_answer_for_a_member_that_has_gone_since_is_not_taken() -> None:
@@ -86,4 +86,4 @@ def test_after_it_went_on_a_new_fault_makes_a_new_generation() -> None:
     story.restore(1, 2)
     story.train(3)
     story.crash()
-    assert story.job.generation == 3
+    assert story.job.generation.number == 3

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint, Storage, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
@@ -48,7 +48,13 @@ def stored(step: int, generation: int = 1) -> StoredStep:
 
 def job(*, storage: Storage | None = None, state: JobState = JobState.RUNNING) -> JobRecord:
     """Return a job of three nodes in its first generation."""
-    record = JobRecord("train", 0, "", 1, 3, 1, True, 3, 0, Ledger(0), state)
-    record.generation, record.members, record.branch = 1, list(NODES), list(BRANCH)
-    record.storage = storage
-    return record
+    spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=3, reform=True, storage=storage)
+    return JobRecord(
+        "train",
+        spec,
+        created_ns=0,
+        ledger=Ledger(0),
+        state=state,
+        generation=Generation(1, list(NODES)),
+        lineage=Lineage(list(BRANCH)),
+    )

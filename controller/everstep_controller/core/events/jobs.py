@@ -76,7 +76,7 @@ class RankExited:
     signal: int
     last_line: str
     at_ns: int
-    # A kind of `everstep_common.failures`; empty in older journals and of older launchers.
+    # A kind of `everstep_common.failures`; empty of older launchers.
     kind: str = ""
     exception: str = ""
     core_dumped: bool = False

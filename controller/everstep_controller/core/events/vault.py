@@ -36,15 +36,11 @@ class CadenceChosen:
 
 @dataclass(frozen=True, slots=True)
 class LayoutLearned:
-    """All parts of a generation's state, told when all its ranks have committed a step.
-
-    ``shards`` is what journals before layouts have in their place.
-    """
+    """All parts of a generation's state, told when all its ranks have committed a step."""
 
     job: str
     generation: int
-    shards: tuple[str, ...] = ()
-    layouts: tuple[str, ...] = ()
+    layouts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +57,11 @@ class RecoveryStepChosen:
     sources: tuple[ShardSource, ...] = ()
     lost: str = ""
     reason: str = ""
-    # The generation that made the step; 0 in older journals, whose sources say it.
+    # The generation that made the step; 0 where there is none.
     step_generation: int = 0
     # What there is of it in storage.
     stored: StoredStep | None = None
-    # The best tier that has all of it; empty in older journals.
+    # The best tier that has all of it; empty where there is none.
     tier: str = ""
 
 

@@ -6,7 +6,7 @@ from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.jobs import ending, identity, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
-from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
 from everstep_controller.core.nodes.ineligibility import why_ineligible
 from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
@@ -33,9 +33,9 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         turn.actions.append(orders.refuse(event.job, node, refusal))
         turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
         return
-    if job.state is JobState.FORMING and not job.members:
+    if job.state is JobState.FORMING and not job.generation.members:
         _begin_from(turn, job, event)
-    current = node in job.members and event.running_generation == job.generation
+    current = node in job.generation.members and event.running_generation == job.generation.number
     stale_generation = 0 if current else event.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation, kept)
@@ -57,27 +57,98 @@ def next_begins(turn: Turn) -> None:
 
 def _counts_on(job: JobRecord, node: str) -> bool:
     """Return whether the plan takes for granted that processes run on this node."""
-    return job.state in ACTIVE and node in job.phases and node not in job.finished
+    return (
+        job.state in ACTIVE
+        and node in job.generation.phases
+        and node not in job.generation.finished
+    )
 
 
 def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
     """Return whether all launchers of a job are gone, and its user begins it anew in some way."""
     if job.launchers or event.running_generation or not identity.same_owner(job, event):
         return False
-    if job.closing and not job.done and job.state is not JobState.ENDED:
+    if job.ending.closing and not job.ending.done and job.state is not JobState.ENDED:
         return True  # or it would end with the other one, whose last step memory has anyway
     if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
         return False
     # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
-    fresh = event.fresh or (job.fresh and not job.start_reason)
-    otherwise = event.storage != job.storage or _wishes(event) != _wishes(job)
-    otherwise = otherwise or event.program != job.program
-    return fresh or otherwise or _limits(event) != _limits(job)
+    fresh = event.fresh or (job.lineage.fresh and not job.lineage.started)
+    return fresh or _spec_of(event) != job.spec
 
 
 def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
     job = JobRecord(
         name=event.job,
+        spec=_spec_of(event),
+        created_ns=turn.now_ns,
+        ledger=Ledger(turn.now_ns),
+        since_ns=turn.now_ns,
+        job_id=identity.number_for(turn, event, ended),
+        ends_before=identity.ends_before(ended),
+        # Generations of a name never repeat, so what an old job left behind stays fenced off.
+        generation=Generation(ended.generation.number if ended else 0),
+    )
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    # The name is in use again: what was to be forgotten under it is forgotten now.
+    turn.drop_timer(f"forget/{job.name}")
+    if ended is not None:
+        identity.take_over_state(turn, job, ended)
+    membership.adopt_generation(turn, job, event.running_generation)
+    if event.running_generation:  # it runs on, and this controller has not heard of it
+        job.lineage.skipped = list(event.skipped)
+    job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
+    turn.state.jobs[event.job] = job
+    return job
+
+
+def _begin_from(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
+    """Find out what a job that has not started yet begins with."""
+    if event.fresh and not event.running_generation and not job.lineage.fresh:
+        identity.begin_anew(turn, job)
+    identity.storage_seen(job, event.latest)
+    job.generation.number = max(job.generation.number, event.stored_generation)
+
+
+def _refusal(job: JobRecord, event: LauncherJoined) -> str:
+    if event.uid != job.spec.uid:
+        return f"job {job.name} belongs to another user; choose another --job name"
+    if event.token_sha256 != job.spec.token_sha256:
+        return (
+            f"wrong token for job {job.name}: start every launcher with the same "
+            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
+        )
+    if event.storage != job.spec.storage:
+        return (
+            f"job {job.name} is brought to storage otherwise: start every launcher with the same "
+            "--persist options"
+        )
+    if event.program and job.spec.program and event.program != job.spec.program:
+        return (
+            f"job {job.name} runs {job.spec.program}, and this is {event.program}: choose another "
+            "--job name for another job"
+        )
+    if _shape(_spec_of(event)) != _shape(job.spec):
+        return (
+            f"job {job.name} runs with --nnodes {job.spec.nodes_min}:{job.spec.nodes_max} "
+            f"--nproc-per-node {job.spec.processes_per_node}{_replicas(job)}: start every launcher "
+            "with these options"
+        )
+    return ""
+
+
+def _replicas(job: JobRecord) -> str:
+    return f" --nodes-per-replica {job.spec.replica_nodes}" if job.spec.replica_nodes > 1 else ""
+
+
+def _shape(spec: JobSpec) -> tuple[int, int, int, bool, int]:
+    """Return what all launchers of a job have to agree on."""
+    nodes = (spec.nodes_min, spec.nodes_max)
+    return (*nodes, spec.processes_per_node, spec.reform, spec.replica_nodes)
+
+
+def _spec_of(event: LauncherJoined) -> JobSpec:
+    return JobSpec(
         uid=event.uid,
         token_sha256=event.token_sha256,
         nodes_min=event.nodes_min,
@@ -87,73 +158,7 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
         restarts_max=event.restarts_max,
         replica_nodes=event.replica_nodes,
         program=event.program,
-        created_ns=turn.now_ns,
-        ledger=Ledger(turn.now_ns),
-        since_ns=turn.now_ns,
-        job_id=identity.number_for(turn, event, ended),
-        ends_before=identity.ends_before(ended),
-        # Generations of a name never repeat, so what an old job left behind stays fenced off.
-        generation=ended.generation if ended else 0,
         storage=event.storage,
         snapshot_every_min=event.snapshot_every_min,
         snapshot_every_max=event.snapshot_every_max,
     )
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
-    # The name is in use again: what was to be forgotten under it is forgotten now.
-    turn.drop_timer(f"forget/{job.name}")
-    if ended is not None:
-        identity.take_over_state(turn, job, ended)
-    membership.adopt_generation(turn, job, event.running_generation)
-    if event.running_generation:  # it runs on, and this controller has not heard of it
-        job.skipped = list(event.skipped)
-    job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
-    turn.state.jobs[event.job] = job
-    return job
-
-
-def _begin_from(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
-    """Find out what a job that has not started yet begins with."""
-    if event.fresh and not event.running_generation and not job.fresh:
-        identity.begin_anew(turn, job)
-    identity.storage_seen(job, event.latest)
-    job.generation = max(job.generation, event.stored_generation)
-
-
-def _refusal(job: JobRecord, event: LauncherJoined) -> str:
-    if event.uid != job.uid:
-        return f"job {job.name} belongs to another user; choose another --job name"
-    if event.token_sha256 != job.token_sha256:
-        return (
-            f"wrong token for job {job.name}: start every launcher with the same "
-            "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
-        )
-    if event.storage != job.storage:
-        return (
-            f"job {job.name} is brought to storage otherwise: start every launcher with the same "
-            "--persist options"
-        )
-    if event.program and job.program and event.program != job.program:
-        return (
-            f"job {job.name} runs {job.program}, and this is {event.program}: choose another --job "
-            "name for another job"
-        )
-    if _wishes(event) != _wishes(job):
-        return (
-            f"job {job.name} runs with --nnodes {job.nodes_min}:{job.nodes_max} "
-            f"--nproc-per-node {job.processes_per_node}{_replicas(job)}: start every launcher with "
-            "these options"
-        )
-    return ""
-
-
-def _replicas(job: JobRecord) -> str:
-    return f" --nodes-per-replica {job.replica_nodes}" if job.replica_nodes > 1 else ""
-
-
-def _wishes(of: JobRecord | LauncherJoined) -> tuple[int, int, int, bool, int]:
-    return (of.nodes_min, of.nodes_max, of.processes_per_node, of.reform, of.replica_nodes)
-
-
-def _limits(of: JobRecord | LauncherJoined) -> tuple[int, int, int]:
-    """Return what launchers of one job may differ in, and the first one decides."""
-    return (of.restarts_max, of.snapshot_every_min, of.snapshot_every_max)

@@ -12,42 +12,44 @@ def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job whose ranks have all ended well; a fault after its last step costs no more."""
     incident = job.incident
     if incident is not None:
-        incident.over_ns, job.plan = turn.now_ns, ""
+        incident.over_ns, job.recovery.plan = turn.now_ns, ""
         lasted_s = (turn.now_ns - incident.onset_ns) / 1e9
         message = f"{job.name} has no step left to make, {lasted_s:.2f} s after: {incident.message}"
         turn.announce(job.name, "IncidentOver", message)
-    job.done = True
+    job.ending.done = True
     close_job(turn, job, reason)
 
 
 def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job, after its last step is in storage if it has any: agents persist what is named."""
     timer = f"breakpoint/{job.name}"
-    if job.storage is None or job.breakpoint_over or not _has_state(job):
+    if job.spec.storage is None or job.ending.breakpoint_over or not _has_state(job):
         turn.drop_timer(timer)
-        end_job(turn, job, succeeded=job.done, reason=job.closing or reason)
-    elif not job.closing:
-        job.closing = reason
+        end_job(turn, job, succeeded=job.ending.done, reason=job.ending.closing or reason)
+    elif not job.ending.closing:
+        job.ending.closing = reason
         turn.set_timer(timer, turn.state.settings.breakpoint_ns)
         message = f"{job.name} ends when its last step is in storage: {reason}"
         turn.announce(job.name, "JobClosing", message)
-        if job.done:
+        if job.ending.done:
             job.reason = f"its last step is being brought to storage: {reason}"
-            turn.actions.extend(hold(turn.state, job, node) for node in job.members)
+            turn.actions.extend(hold(turn.state, job, node) for node in job.generation.members)
 
 
 def _has_state(job: JobRecord) -> bool:
     """Return whether processes of the job have made anything that may be worth storing."""
-    if not job.members or not job.start_reason:
+    if not job.generation.members or not job.lineage.started:
         return False
     # The word that a step is recoverable may still be on its way when the last process ends.
-    return job.recoverable_step is not None or (job.done and job.last_step is not None)
+    return job.lineage.recoverable_step is not None or (
+        job.ending.done and job.lineage.last_step is not None
+    )
 
 
 def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
     """The last step of a job that ends is in storage, or will not come there."""
     job = turn.state.jobs.get(event.job)
-    if job is not None and _closing(job) and event.generation == job.generation:
+    if job is not None and _closing(job) and event.generation == job.generation.number:
         turn.announce(job.name, "BreakpointReached", f"{job.name}: {event.message}")
         _end_closed(turn, job, event.message if event.missed else "")
 
@@ -63,22 +65,22 @@ def breakpoint_overdue(turn: Turn, name: str) -> None:
 
 
 def _closing(job: JobRecord) -> bool:
-    return bool(job.closing) and job.state is not JobState.ENDED
+    return bool(job.ending.closing) and job.state is not JobState.ENDED
 
 
 def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
     """End it; who reads that it ended well must also read that storage does not have its end."""
-    job.breakpoint_over = True
+    job.ending.breakpoint_over = True
     if missed:
-        job.closing = f"{job.closing}; {missed}"
-    if missed and job.done:
-        job.unsaved = True
+        job.ending.closing = f"{job.ending.closing}; {missed}"
+    if missed and job.ending.done:
+        job.ending.unsaved = True
         minutes = turn.state.settings.memory_kept_ns / 60e9
-        job.closing += (
+        job.ending.closing += (
             f"; its nodes keep it for {minutes:g} min: see to the storage and start the job again "
             "under its name"
         )
-    close_job(turn, job, job.closing)
+    close_job(turn, job, job.ending.closing)
 
 
 def count_launchers(turn: Turn, job: JobRecord) -> None:
@@ -101,7 +103,7 @@ def end_abandoned(turn: Turn, name: str) -> None:
 
 def end_replaced(turn: Turn, job: JobRecord) -> None:
     """A job that nobody is left of is begun once more: nodes are not told of its end."""
-    how = "again while it was ending" if job.closing else "in another way"
+    how = "again while it was ending" if job.ending.closing else "in another way"
     move_job(turn, job, JobEvent.OVER, f"its launchers were gone when it was started {how}")
     job.ledger.end(turn.now_ns)
     for kind in ("forming", "retry", "breakpoint", "abandoned"):
@@ -111,14 +113,14 @@ def end_replaced(turn: Turn, job: JobRecord) -> None:
 
 def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
     """End a job: tell its launchers, close its ledger."""
-    job.succeeded = succeeded
+    job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
     job.ledger.end(turn.now_ns)
     turn.drop_timer(f"forming/{job.name}")
     turn.drop_timer(f"abandoned/{job.name}")
     turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
     # What waits on a node for its end is of the next job, and goes on from what the node holds.
-    involved = [n for n in {**job.launchers, **job.holders} if n not in job.successors]
+    involved = [n for n in {**job.launchers, **job.lineage.holders} if n not in job.successors]
     turn.actions.extend(orders.end(job, node) for node in involved)
     identity.release_successors(turn, job)
 
@@ -128,9 +130,9 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or job.state is not JobState.ENDED:
         return
-    involved = list(dict.fromkeys([*job.launchers, *job.holders]))
-    if not job.forgotten_by:
-        job.forgotten_by = event.operator
+    involved = list(dict.fromkeys([*job.launchers, *job.lineage.holders]))
+    if not job.ending.forgotten_by:
+        job.ending.forgotten_by = event.operator
         nodes = "1 node" if len(involved) == 1 else f"{len(involved)} nodes"
         message = f"{event.operator} has the memory of {job.name} dropped on {nodes}"
         turn.announce(job.name, "JobForgotten", message)

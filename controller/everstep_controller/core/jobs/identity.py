@@ -12,7 +12,7 @@ from dataclasses import replace
 from everstep_controller.core.events import LauncherJoined, RecoveryStepChosen
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
+from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint, Past, StoredStep
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import restore_point
@@ -42,14 +42,8 @@ def ends_before(ended: JobRecord | None) -> list[EndedJob]:
     """Return how the jobs of a name have ended before the new one."""
     if ended is None:
         return []
-    end = EndedJob(ended.job_id, ended.succeeded, ended.reason)
+    end = EndedJob(ended.job_id, ended.ending.succeeded, ended.reason)
     return [*ended.ends_before, end][-_ENDS_MAX:]
-
-
-def number_jobs(state: State) -> None:
-    """Give a number to jobs that were written down before jobs had one."""
-    for job in state.jobs.values():
-        job.job_id = job.job_id or job.created_ns
 
 
 def is_over(job: JobRecord, job_id: int) -> bool:
@@ -67,7 +61,7 @@ def tell_late_launcher(turn: Turn, job: JobRecord, node: str, job_id: int) -> No
     order = orders.end_of(job, node, job_id)
     turn.announce(job.name, "LauncherLate", f"the launcher on {node} is late: {order.reason}")
     turn.actions.append(order)
-    if job.state is not JobState.ENDED and node in job.holders:
+    if job.state is not JobState.ENDED and node in job.lineage.holders:
         turn.actions.append(orders.keep(job, node))
 
 
@@ -81,7 +75,9 @@ def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> 
 
 def is_next(job: JobRecord, event: LauncherJoined) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    ends = (job.ending or job.closing or job.done) and event.job_id != job.job_id
+    ends = (
+        job.ending.wanted or job.ending.closing or job.ending.done
+    ) and event.job_id != job.job_id
     if not ends or job.state is JobState.ENDED or not same_owner(job, event):
         return False
     return event.origin.node not in job.launchers and not event.running_generation
@@ -139,37 +135,50 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     Whoever goes on has to be the same user with the same token. What nobody can go on from any
     more, nodes need not keep, and whatever they hold of it is never chosen.
     """
-    if _owner(job) != _owner(ended) or not ended.leaves_state or not ended.branch:
+    if _owner(job) != _owner(ended) or not ended.ending.leaves_state or not ended.lineage.branch:
         _leave_state(turn, job, ended)
         return
-    if ended.branch[-1].generation == ended.generation:
+    if ended.lineage.branch[-1].generation == ended.generation.number:
         restore_point.note_crash(turn, ended)
-    job.branch, job.holders = list(ended.branch), dict(ended.holders)
-    job.crashed_from, job.judged_generation = list(ended.crashed_from), ended.generation
-    job.recoverable_step, job.skipped = ended.recoverable_step, list(ended.skipped)
-    job.foreign_generation = ended.foreign_generation
-    failed = "was cancelled" if ended.ending else "failed"
-    how = "ended without its last step in storage" if ended.unsaved else failed
-    past = ended.past if ended.past and not ended.start_reason else Past(ended.since_ns, how)
+    known = ended.lineage
+    job.lineage = Lineage(
+        branch=list(known.branch),
+        holders=dict(known.holders),
+        crashed_from=list(known.crashed_from),
+        recoverable_step=known.recoverable_step,
+        skipped=list(known.skipped),
+        foreign_generation=known.foreign_generation,
+    )
+    failed = "was cancelled" if ended.ending.wanted else "failed"
+    how = "ended without its last step in storage" if ended.ending.unsaved else failed
+    past = (
+        ended.lineage.past
+        if ended.lineage.past and not ended.lineage.started
+        else Past(ended.since_ns, how)
+    )
     when = ago(turn.now_ns - past.ended_ns)
-    job.past = past
-    job.begun = (
+    job.lineage.past = past
+    job.lineage.begun = (
         f"goes on from what is left of the job that {past.how} {when}; --fresh would begin anew"
     )
-    turn.announce(job.name, "JobContinues", f"{job.name} {job.begun}")
-    turn.actions.extend(orders.keep(job, node) for node in job.holders)
+    turn.announce(job.name, "JobContinues", f"{job.name} {job.lineage.begun}")
+    turn.actions.extend(orders.keep(job, node) for node in job.lineage.holders)
 
 
 def begin_anew(turn: Turn, job: JobRecord) -> None:
     """Have a job that has not started yet leave what there is from before, as its user wants."""
-    job.fresh = True
-    if not job.branch:
+    job.lineage.fresh = True
+    if not job.lineage.branch:
         return
-    left = "" if job.recoverable_step is None else f", after step {job.recoverable_step}"
-    past = job.past
+    left = (
+        ""
+        if job.lineage.recoverable_step is None
+        else f", after step {job.lineage.recoverable_step}"
+    )
+    past = job.lineage.past
     whose = f"the job that {past.how} {ago(turn.now_ns - past.ended_ns)}" if past else "storage"
-    job.begun = f"begins anew, as --fresh asks, and leaves the state of {whose}{left}"
-    turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.begun}")
+    job.lineage.begun = f"begins anew, as --fresh asks, and leaves the state of {whose}{left}"
+    turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, job)
 
 
@@ -177,16 +186,20 @@ def storage_seen(job: JobRecord, latest: StoredStep | None) -> None:
     """Have a job that has not started yet go on where storage ends; the newest word counts."""
     if latest is None:
         return
-    job.generation = max(job.generation, latest.generation)
-    if job.fresh or (job.latest is not None and latest.key <= job.latest.key):
+    job.generation.number = max(job.generation.number, latest.generation)
+    if job.lineage.fresh or (
+        job.lineage.latest is not None and latest.key <= job.lineage.latest.key
+    ):
         return
-    if any(point.has(*latest.key) for point in job.branch):
-        job.latest = latest
-    elif job.past is None or latest.generation > max(point.generation for point in job.branch):
+    if any(point.has(*latest.key) for point in job.lineage.branch):
+        job.lineage.latest = latest
+    elif job.lineage.past is None or latest.generation > max(
+        point.generation for point in job.lineage.branch
+    ):
         # A newer generation than any that is known here fences all of these off.
-        job.latest, job.past, job.begun = latest, None, ""
-        job.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
-        job.skipped = list(latest.skipped)
+        job.lineage.latest, job.lineage.past, job.lineage.begun = latest, None, ""
+        job.lineage.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
+        job.lineage.skipped = list(latest.skipped)
 
 
 def choice_or_anew(
@@ -196,35 +209,37 @@ def choice_or_anew(
 
     It is not, as long as a node is away that had some of it, and would still keep it.
     """
-    past = job.past
-    if past is None or job.start_reason:
+    past = job.lineage.past
+    if past is None or job.lineage.started:
         return event
     if not event.lost and event.step is None:
-        job.past, job.begun = None, ""  # it had not made any state
-    if not event.lost or job.latest is not None:
+        job.lineage.past, job.lineage.begun = None, ""  # it had not made any state
+    if not event.lost or job.lineage.latest is not None:
         return event
-    away = any(state.nodes[name].gone for name in job.holders)
+    away = any(state.nodes[name].gone for name in job.lineage.holders)
     if away and now_ns - past.ended_ns < state.settings.memory_kept_ns:
         return event
-    job.recoverable_step, job.skipped = None, []
+    job.lineage.recoverable_step, job.lineage.skipped = None, []
     reason = f"nothing is left of the job that {past.how} ({event.lost})"
-    job.begun = f"begins anew: {reason}"
+    job.lineage.begun = f"begins anew: {reason}"
     return replace(event, lost="", step=None, reason=reason)
 
 
 def continues_sentence(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
     """Return how a generation begins that is the first to go on from another job's state."""
-    assert job.past is not None
-    when = ago(now_ns - job.past.ended_ns)
+    assert job.lineage.past is not None
+    when = ago(now_ns - job.lineage.past.ended_ns)
     return (
-        f"continues after step {event.step} of the job that {job.past.how} {when}, "
+        f"continues after step {event.step} of the job that {job.lineage.past.how} {when}, "
         f"from {_place_of(event)}{without_data(job)}; --fresh would begin anew"
     )
 
 
 def without_data(job: JobRecord) -> str:
     """Return which data it goes on without; empty where nothing is left out."""
-    ranges = [f"{first} to {last}" if first < last else f"{first}" for first, last in job.skipped]
+    ranges = [
+        f"{first} to {last}" if first < last else f"{first}" for first, last in job.lineage.skipped
+    ]
     return f" without data {_names(ranges)}" if ranges else ""
 
 
@@ -243,23 +258,25 @@ def same_owner(job: JobRecord, event: LauncherJoined) -> bool:
 
 
 def _owner(job: JobRecord) -> tuple[int, str]:
-    return (job.uid, job.token_sha256)
+    return (job.spec.uid, job.spec.token_sha256)
 
 
 def _leave_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
-    if ended.branch and ended.leaves_state:
-        whose = "another token" if job.uid == ended.uid else "another user"
-        job.begun = f"begins anew: the job of this name before it was of {whose}"
-        turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.begun}")
+    if ended.lineage.branch and ended.ending.leaves_state:
+        whose = "another token" if job.spec.uid == ended.spec.uid else "another user"
+        job.lineage.begun = f"begins anew: the job of this name before it was of {whose}"
+        turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, ended)
 
 
 def _drop_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
-    if ended.leaves_state:
-        turn.actions.extend(orders.forget(ended, node) for node in ended.holders)
-    job.foreign_generation = ended.generation
-    job.branch, job.crashed_from, job.holders, job.skipped = [], [], {}, []
-    job.recoverable_step = job.latest = job.past = None
+    if ended.ending.leaves_state:
+        turn.actions.extend(orders.forget(ended, node) for node in ended.lineage.holders)
+    job.lineage = Lineage(
+        begun=job.lineage.begun,
+        fresh=job.lineage.fresh,
+        foreign_generation=ended.generation.number,
+    )
 
 
 def _place_of(event: RecoveryStepChosen) -> str:

@@ -26,12 +26,12 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
         return
     # Who shuts a node down for maintenance ends its launcher, and means no job by that.
     meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
-    if meant and (node in job.members or job.state is JobState.FORMING):
-        job.ending = job.ending or by_user_on(node)
-    if node in job.phases:
+    if meant and (node in job.generation.members or job.state is JobState.FORMING):
+        job.ending.wanted = job.ending.wanted or by_user_on(node)
+    if node in job.generation.phases:
         _processes_gone(job, node)
     # Else its agent may hear of this generation only now, and settles it when it is to stop it.
-    if node in job.members:
+    if node in job.generation.members:
         message = f"the launcher on {node} is gone: {event.reason}"
         incidents.record_fault(
             turn, job, event.at_ns, "user" if meant else "launcher", node, message
@@ -41,14 +41,14 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
 
 
 def _processes_gone(job: JobRecord, node: str) -> None:
-    if node in job.members and node not in job.stopped:
-        job.stopped.append(node)
+    if node in job.generation.members and node not in job.generation.stopped:
+        job.generation.stopped.append(node)
 
 
 def rank_exited(turn: Turn, event: RankExited) -> None:
     """A training process ended before its generation did."""
     job = turn.state.jobs.get(event.job)
-    if job is None or event.generation != job.generation:
+    if job is None or event.generation != job.generation.number:
         return
     death = Death(
         generation=event.generation,
@@ -61,7 +61,7 @@ def rank_exited(turn: Turn, event: RankExited) -> None:
         exception=event.exception,
         last_line=event.last_line,
         core_dumped=event.core_dumped,
-        step=job.last_step if event.step is None else event.step,
+        step=job.lineage.last_step if event.step is None else event.step,
         core_file=event.core_file,
     )
     blame.note_death(job, death)
@@ -82,11 +82,11 @@ def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
         if event.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
     incidents.keep_left_behind(turn, job, event)
-    if event.generation == job.generation:
+    if event.generation == job.generation.number:
         _processes_gone(job, node)
-        if job.members == [node]:
+        if job.generation.members == [node]:
             # Stopped is stopped: its agent begins nothing after that on its own.
-            job.own_restarts = 0
+            job.generation.own_restarts = 0
     planning.reconsider(turn, job)
 
 
@@ -99,7 +99,7 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
             continue
         if node.gone:
             _fence(job, node.name)
-        if node.name in job.members:
+        if node.name in job.generation.members:
             onset_ns = node.silent_since_ns or turn.now_ns
             incidents.record_fault(turn, job, onset_ns, *_why_unusable(node))
         planning.reconsider(turn, job)
@@ -125,9 +125,9 @@ def nodes_unusable(turn: Turn) -> None:
 def _fence(job: JobRecord, node: str) -> None:
     """Count on nothing that a lost node may still run; it is stopped when it comes back."""
     launcher = job.launchers.get(node)
-    running = node in job.members and node not in job.stopped
+    running = node in job.generation.members and node not in job.generation.stopped
     if launcher is not None and running:
-        launcher.stale_generation = job.generation
+        launcher.stale_generation = job.generation.number
     _processes_gone(job, node)
 
 
@@ -138,20 +138,22 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
         turn.state.generations_seen[name] = max(known, on_node.generation)
     for job in turn.state.jobs.values():
         if job.name in seen and seen[job.name].generation:
-            job.holders.setdefault(node.name, 0)
+            job.lineage.holders.setdefault(node.name, 0)
             launcher = job.launchers.get(node.name)
             if launcher is not None and launcher.stale_generation:
                 # While it was cut off, its agent may have restarted the job.
-                newest = min(seen[job.name].generation, job.generation)
+                newest = min(seen[job.name].generation, job.generation.number)
                 launcher.stale_generation = max(launcher.stale_generation, newest)
         if job.name in seen:
             continue
-        job.holders.pop(node.name, None)
+        job.lineage.holders.pop(node.name, None)
         identity.successor_left(turn, job, node.name)
         had_launcher = _forget_launcher(turn, job, node.name)
         if job.state is JobState.ENDED:
             continue
-        if node.name in job.members and (had_launcher or node.name not in job.stopped):
+        if node.name in job.generation.members and (
+            had_launcher or node.name not in job.generation.stopped
+        ):
             _processes_gone(job, node.name)
             onset_ns = node.silent_since_ns or turn.now_ns
             message = f"{node.name} came back without its processes"
@@ -173,12 +175,12 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
 
     Its snapshots are on the branch, whoever the members were; its processes are stopped first.
     """
-    if seen <= job.generation or job.state is JobState.ENDED:
+    if seen <= job.generation.number or job.state is JobState.ENDED:
         return
-    job.generation, job.unreachable = seen, ""
-    job.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
+    job.generation.number, job.generation.unreachable = seen, ""
+    job.lineage.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
     # There was a state: that nobody can give it back must never look like a fresh start.
-    job.recoverable_step = job.recoverable_step or 0
+    job.lineage.recoverable_step = job.lineage.recoverable_step or 0
     message = f"the journal was restored and had lost generation {seen}"
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
@@ -186,7 +188,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
 
 
 def _wanted_world(job: JobRecord) -> int:
-    return job.nodes_max * job.processes_per_node
+    return job.spec.nodes_max * job.spec.processes_per_node
 
 
 def capacity_changed(turn: Turn) -> None:

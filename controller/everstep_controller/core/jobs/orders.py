@@ -31,13 +31,13 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     if node in job.successors:
         yield hold_for_end(job, node)
     if job.state is JobState.ENDED:
-        involved = node in job.launchers or node in job.holders
+        involved = node in job.launchers or node in job.lineage.holders
         yield from [end(job, node)] if involved else []
-        yield from [forget(job, node)] if involved and job.forgotten_by else []
-    elif node in job.members and job.state in (JobState.STOPPING, *ACTIVE):
+        yield from [forget(job, node)] if involved and job.ending.forgotten_by else []
+    elif node in job.generation.members and job.state in (JobState.STOPPING, *ACTIVE):
         yield from _for_running(state, job, node)
     else:
-        yield from _for_holder(state, job, node) if job.past else []
+        yield from _for_holder(state, job, node) if job.lineage.past else []
         yield from [hold(state, job, node)] if node in job.launchers else []
 
 
@@ -47,19 +47,19 @@ def _for_holder(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     One that was cut off when the job before it ended may still run its processes: until they are
     gone, nobody knows which step is its last.
     """
-    last = job.holders.get(node)
+    last = job.lineage.holders.get(node)
     if last is None:
         return
     yield keep(job, node)
-    if last and not job.start_reason and node not in job.launchers:
+    if last and not job.lineage.started and node not in job.launchers:
         yield stop(state, job, node, last)
 
 
 def _for_running(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     """Yield what a member of a generation that runs, or should stop, has not confirmed yet."""
-    if job.state is JobState.STOPPING and node not in job.stopped:
-        yield stop(state, job, node, job.generation)
-    if job.state in ACTIVE and node not in job.phases:
+    if job.state is JobState.STOPPING and node not in job.generation.stopped:
+        yield stop(state, job, node, job.generation.number)
+    if job.state in ACTIVE and node not in job.generation.phases:
         yield start(job, node)
 
 
@@ -87,35 +87,35 @@ def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGenera
 
 def starts(job: JobRecord) -> Iterator[StartGeneration]:
     """Yield the order to start the current generation on every member, in rank order."""
-    for node_rank, member in enumerate(job.members):
+    for node_rank, member in enumerate(job.generation.members):
         yield _start(job, member, node_rank)
 
 
 def start(job: JobRecord, node: str) -> StartGeneration:
     """Return the order to start the current generation on a node."""
-    return _start(job, node, job.members.index(node))
+    return _start(job, node, job.generation.members.index(node))
 
 
 def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
     return StartGeneration(
-        id=f"{job.name}/g{job.generation}/start/{node}",
+        id=f"{job.name}/g{job.generation.number}/start/{node}",
         node=node,
-        reason=job.start_reason,
+        reason=job.generation.start_reason,
         job=job.name,
-        generation=job.generation,
+        generation=job.generation.number,
         node_rank=node_rank,
-        node_count=len(job.members),
-        first_rank=node_rank * job.processes_per_node,
-        processes=job.processes_per_node,
+        node_count=len(job.generation.members),
+        first_rank=node_rank * job.spec.processes_per_node,
+        processes=job.spec.processes_per_node,
         world_size=job.world_size,
-        master_address=job.master_address,
-        master_port=job.master_port,
-        restore_step=job.restore_step,
-        stored=job.restore_stored,
-        skipped=tuple(job.skipped),
-        own_restarts=job.own_restarts,
+        master_address=job.generation.master_address,
+        master_port=job.generation.master_port,
+        restore_step=job.generation.restore_step,
+        stored=job.generation.restore_stored,
+        skipped=tuple(job.lineage.skipped),
+        own_restarts=job.generation.own_restarts,
         job_id=job.job_id,
-        renew=job.renew,
+        renew=job.generation.renew,
     )
 
 
@@ -126,15 +126,15 @@ def end(job: JobRecord, node: str) -> EndJob:
         node=node,
         reason=job.reason,
         job=job.name,
-        succeeded=job.succeeded,
-        unsaved=job.unsaved,
+        succeeded=job.ending.succeeded,
+        unsaved=job.ending.unsaved,
     )
 
 
 def end_of(job: JobRecord, node: str, job_id: int) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
     if job_id == job.job_id:
-        ended = EndedJob(job_id, job.succeeded, job.reason)
+        ended = EndedJob(job_id, job.ending.succeeded, job.reason)
         since = ""
     else:
         unknown = EndedJob(job_id, False, "how, is not known any more")
@@ -153,9 +153,9 @@ def end_of(job: JobRecord, node: str, job_id: int) -> EndJob:
 def forget(job: JobRecord, node: str) -> ForgetJob:
     """Return the order to drop what a node keeps of a job that has ended."""
     return ForgetJob(
-        id=f"{job.name}/g{job.generation}/forget/{node}",
+        id=f"{job.name}/g{job.generation.number}/forget/{node}",
         node=node,
-        reason=f"forgotten by {job.forgotten_by or 'a new job of its name'}",
+        reason=f"forgotten by {job.ending.forgotten_by or 'a new job of its name'}",
         job=job.name,
     )
 
@@ -163,7 +163,7 @@ def forget(job: JobRecord, node: str) -> ForgetJob:
 def keep(job: JobRecord, node: str) -> KeepJob:
     """Return the order to keep what a node has of the job whose state this one goes on from."""
     return KeepJob(
-        id=f"{job.name}/g{job.generation}/keep/{node}",
+        id=f"{job.name}/g{job.generation.number}/keep/{node}",
         node=node,
         reason=f"the next job of the name {job.name} goes on from it",
         job=job.name,
@@ -182,8 +182,12 @@ def hold_for_end(job: JobRecord, node: str) -> HoldLauncher:
 
 def what_lasts(job: JobRecord) -> str:
     """Return what a job that is ending still waits for."""
-    running = [name for name in job.members if name not in job.stopped and name in job.phases]
-    if job.closing and (job.done or not running):
+    running = [
+        name
+        for name in job.generation.members
+        if name not in job.generation.stopped and name in job.generation.phases
+    ]
+    if job.ending.closing and (job.ending.done or not running):
         return "its last step is being brought to storage"
     shown, more = ", ".join(running[:_NAMED_MAX]), len(running) - _NAMED_MAX
     others = f" and {more} more" if more > 0 else ""
@@ -192,12 +196,12 @@ def what_lasts(job: JobRecord) -> str:
 
 def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
     """Return the order to let a launcher wait."""
-    spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.done
+    spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.ending.done
     reason = job.reason
     if spare:
         reason = f"waiting as a spare of {job.name} (another job would need another --job name)"
     known = state.nodes.get(node)
-    if known is not None and not job.done and not job.closing:
+    if known is not None and not job.ending.done and not job.ending.closing:
         kept = why_ineligible(state, known)
         without = f"; {job.name} goes on without it" if kept and spare else ""
         reason = f"{kept}{without}" or reason
@@ -234,4 +238,6 @@ def hold_where_eligibility_changed(turn: Turn) -> None:
 
 
 def _waits(job: JobRecord, node: str) -> bool:
-    return job.state in _WAITING or (job.state is not JobState.ENDED and node not in job.members)
+    return job.state in _WAITING or (
+        job.state is not JobState.ENDED and node not in job.generation.members
+    )

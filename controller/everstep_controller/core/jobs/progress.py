@@ -44,31 +44,34 @@ def phase_reached(turn: Turn, event: PhaseReached) -> None:
     """A node's ranks reached a phase; when all nodes have, so has the job."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
-    if job is None or event.generation != job.generation or node not in job.members:
+    if (
+        job is None
+        or event.generation != job.generation.number
+        or node not in job.generation.members
+    ):
         return
     if job.state not in ACTIVE:
         return
-    known = job.phases.get(node)
+    known = job.generation.phases.get(node)
     note_phase(job, event.phase, event.at_ns)
     if known is not None and ORDER[event.phase] <= ORDER[known]:
         restate_overtaken(job, event.phase)
         return
-    job.phases[node] = event.phase
-    if len(job.phases) == len(job.members) and not _held_back(job, known):
-        _enter_phase(turn, job, min(job.phases.values(), key=lambda phase: ORDER[phase]))
+    job.generation.phases[node] = event.phase
+    if len(job.generation.phases) == len(job.generation.members) and not _held_back(job, known):
+        _enter_phase(turn, job, min(job.generation.phases.values(), key=lambda phase: ORDER[phase]))
 
 
 def _held_back(job: JobRecord, left: Phase | None) -> bool:
     """Return whether some member is still in the phase that another one has left, or before it."""
     if left is None:
         return False
-    phases = job.phases.values()
+    phases = job.generation.phases.values()
     return any(phase in phases for phase in Phase if ORDER[phase] <= ORDER[left])
 
 
 def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
-    # Journals of older versions have no such times.
-    at_ns = min(job.reached_ns.get(phase, turn.now_ns), turn.now_ns)
+    at_ns = min(job.generation.reached_ns[phase], turn.now_ns)
     if job.state in STEPPING:
         job.ledger.relabel(_LATE[phase], at_ns)
     elif phase is Phase.STARTED:
@@ -84,7 +87,7 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
 def progressed(turn: Turn, event: JobProgressed) -> None:
     """Count steps that all ranks completed."""
     job = turn.state.jobs.get(event.job)
-    if job is None or event.generation != job.generation or job.state is JobState.ENDED:
+    if job is None or event.generation != job.generation.number or job.state is JobState.ENDED:
         return
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
         # It does not tell its phases, or tells them late: its first steps show that it runs.
@@ -93,7 +96,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
     job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
     if event.recoverable_step is not None:
-        job.recoverable_step = event.recoverable_step
+        job.lineage.recoverable_step = event.recoverable_step
     if job.state in ACTIVE and job.state is not JobState.RUNNING:
         lifecycle.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
     if job.state is JobState.RUNNING:
@@ -101,21 +104,21 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
-    if job.last_step is not None and number <= job.last_step:
+    if job.lineage.last_step is not None and number <= job.lineage.last_step:
         return
     incident = job.incident
     job.ledger.commit_step(number, end_ns, stall_ns)
     job.snapshot_costs.record(job.cadence, number, stall_ns)
-    job.last_step = number
+    job.lineage.last_step = number
     is_new = incident is None or incident.step_before is None or number > incident.step_before
     if not is_new:
         return
-    job.restarts_without_progress = 0
+    job.recovery.restarts_without_progress = 0
     if incident is not None and job.state is JobState.STOPPING:
         # Told late, but made before the fault: going on after it repeats nothing.
         incident.step_before = number
     elif incident is not None:
-        incident.over_ns, job.plan = end_ns, ""
+        incident.over_ns, job.recovery.plan = end_ns, ""
         lasted_s = (end_ns - incident.onset_ns) / 1e9
         turn.announce(
             job.name,
@@ -128,7 +131,7 @@ def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     """Ask this node, too, what it has when the job has to go back."""
     job = turn.state.jobs.get(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
-        job.holders.setdefault(event.node, 0)
+        job.lineage.holders.setdefault(event.node, 0)
 
 
 def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
@@ -142,11 +145,9 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
     """Remember which parts a whole state of this generation has."""
     job = turn.state.jobs.get(event.job)
     if job is not None:
-        job.branch = [
-            replace(point, layouts=event.layouts, shards=event.shards or point.shards)
-            if point.generation == event.generation
-            else point
-            for point in job.branch
+        job.lineage.branch = [
+            replace(point, layouts=event.layouts) if point.generation == event.generation else point
+            for point in job.lineage.branch
         ]
 
 
@@ -154,31 +155,31 @@ def generation_finished(turn: Turn, event: GenerationFinished) -> None:
     """All ranks of a node ended well; when those of all nodes have, the job is over."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
-    if job is None or event.generation != job.generation or job.state not in ACTIVE:
+    if job is None or event.generation != job.generation.number or job.state not in ACTIVE:
         return
-    if node in job.members and node not in job.finished:
-        job.finished.append(node)
-    if len(job.finished) == len(job.members):
+    if node in job.generation.members and node not in job.generation.finished:
+        job.generation.finished.append(node)
+    if len(job.generation.finished) == len(job.generation.members):
         ending.finish_job(turn, job, _all_well(job))
 
 
 def _all_well(job: JobRecord) -> str:
-    after = "" if job.last_step is None else f" after step {job.last_step}"
+    after = "" if job.lineage.last_step is None else f" after step {job.lineage.last_step}"
     return f"all ranks ended well{after}"
 
 
 def note_phase(job: JobRecord, phase: Phase, at_ns: int) -> None:
     """Remember when the last node yet has told to have reached a phase."""
-    if not job.phases:
-        job.reached_ns = {}
-    job.reached_ns[phase] = max(job.reached_ns.get(phase, 0), at_ns)
+    job.generation.reached_ns[phase] = max(job.generation.reached_ns.get(phase, 0), at_ns)
 
 
 def restate_overtaken(job: JobRecord, phase: Phase) -> None:
     """Take the word of a node of a phase that its word of a later one has overtaken."""
-    all_are_there = len(job.phases) == len(job.members)
-    if all_are_there and all(ORDER[other] >= ORDER[phase] for other in job.phases.values()):
-        job.ledger.relabel(_LATE[phase], job.reached_ns[phase])
+    all_are_there = len(job.generation.phases) == len(job.generation.members)
+    if all_are_there and all(
+        ORDER[other] >= ORDER[phase] for other in job.generation.phases.values()
+    ):
+        job.ledger.relabel(_LATE[phase], job.generation.reached_ns[phase])
 
 
 def steps_begun_ns(job: JobRecord, end_ns: Sequence[int]) -> int:
@@ -187,7 +188,7 @@ def steps_begun_ns(job: JobRecord, end_ns: Sequence[int]) -> int:
     A job that never gives that word is taken to have needed as long for the first as for the next.
     """
     earliest_ns = job.ledger.segments[-1].start_ns
-    told_ns = job.reached_ns.get(Phase.RESTORED) if job.phases else None
+    told_ns = job.generation.reached_ns.get(Phase.RESTORED) if job.generation.phases else None
     if not end_ns:
         return earliest_ns
     if told_ns is None:

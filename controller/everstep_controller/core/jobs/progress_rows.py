@@ -37,8 +37,12 @@ def reporters(state: State, name: str) -> Reporters | None:
     if job is None:
         return None
     # One that is away tells nothing now, and one that has finished nothing more.
-    telling = (n for n in job.members if state.nodes[n].connected and n not in job.finished)
-    return Reporters(job.generation, tuple(telling), job.state is JobState.RUNNING)
+    telling = (
+        n
+        for n in job.generation.members
+        if state.nodes[n].connected and n not in job.generation.finished
+    )
+    return Reporters(job.generation.number, tuple(telling), job.state is JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def controller_started(turn: Turn) -> None:
 def stall_due(turn: Turn, name: str) -> None:
     """See whether a step was made in the meantime."""
     job = turn.state.jobs.get(name)
-    if job is None or job.done or not job.ledger.steps:
+    if job is None or job.ending.done or not job.ledger.steps:
         return
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns

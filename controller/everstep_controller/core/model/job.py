@@ -93,116 +93,87 @@ class EndedJob:
     reason: str
 
 
-@dataclass(slots=True)
-class JobRecord:
-    """One job."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """What was asked for when a job was started; it never changes."""
 
-    name: str
     uid: int
     token_sha256: str
     nodes_min: int
     nodes_max: int
-    processes_per_node: int
-    reform: bool
-    restarts_max: int
-    created_ns: int
-    ledger: Ledger
-    state: JobState = JobState.FORMING
-    since_ns: int = 0
-    reason: str = "waiting for its nodes"
+    processes_per_node: int = 1
+    # It may go on with fewer nodes than it had.
+    reform: bool = False
+    restarts_max: int = 3
     # So many nodes hold one copy of the model together: the job runs on a multiple of them.
     replica_nodes: int = 1
     # What its launchers start, in words; "": they are of a version that does not say so.
     program: str = ""
-    generation: int = 0
+    storage: Storage | None = None
+    # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.
+    snapshot_every_min: int = 0
+    snapshot_every_max: int = 0
+
+
+@dataclass(slots=True)
+class Generation:
+    """One incarnation of a job's processes; replaced whole when the next one is planned."""
+
+    number: int = 0
+    # The nodes that take part, in rank order.
     members: list[str] = field(default_factory=list)
-    launchers: dict[str, Launcher] = field(default_factory=dict)
+    # How far each member has come, and when the last one yet has reached a phase.
     phases: dict[str, Phase] = field(default_factory=dict)
-    # Why nobody could give back the state that the planned generation begins from: it waits, and
-    # the same question is asked again until somebody can.
-    unreachable: str = ""
-    # When the last node yet has reached a phase.
     reached_ns: dict[Phase, int] = field(default_factory=dict)
+    # Members on which no process of it is left, and those whose ranks have all ended well.
     stopped: list[str] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
-    # Nodes that may hold copies of the job's state, and the last generation they were started in.
-    holders: dict[str, int] = field(default_factory=dict)
-    branch: list[BranchPoint] = field(default_factory=list)
-    # Where rank 0 of the current generation listens, and why this generation was started.
+    # Why nobody could give back the state that it begins from: it waits, and the same question is
+    # asked again until somebody can.
+    unreachable: str = ""
+    # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0
     start_reason: str = ""
+    # The step that it restores, the copies of it, and what storage has of it.
     restore_step: int | None = None
     sources: tuple[ShardSource, ...] = ()
-    # The same in storage, and the generation that made it.
     restore_stored: StoredStep | None = None
+    # The strongest cause of its end; empty while it runs.
+    cause: str = ""
+    # Numbers after its own that the only member may use while the controller is away.
+    own_restarts: int = 0
+    # Somebody had it started: its code may be another than that before.
+    renew: bool = False
+
+
+@dataclass(slots=True)
+class Lineage:
+    """Which states are a job's own: what it may go back to, and what it goes on from."""
+
+    branch: list[BranchPoint] = field(default_factory=list)
+    # Nodes that may hold copies of the job's state, and the last generation they were started in.
+    holders: dict[str, int] = field(default_factory=dict)
+    # The state that the newest generation that was started restored.
     restored: StepKey | None = None
     last_step: int | None = None
     recoverable_step: int | None = None
-    snapshots_skipped: int = 0
-    restarts: int = 0
-    restarts_without_progress: int = 0
-    plan: str = ""
-    incidents: list[Incident] = field(default_factory=list)
-    # Why the job shall end as soon as its processes are gone; empty while it shall go on.
-    ending: str = ""
-    # Why it ends, while its last step is still brought to storage, and whether that is over.
-    closing: str = ""
-    breakpoint_over: bool = False
-    succeeded: bool = False
-    # It ended well, and its last step did not come to storage.
-    unsaved: bool = False
-    storage: Storage | None = None
-    # The step in storage that the job began with.
-    latest: StoredStep | None = None
-    snapshot_every_min: int = 0
-    snapshot_every_max: int = 0
-    # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
-    cadence: Cadence = field(default_factory=Cadence)
-    snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)
-    # The strongest cause of the current generation's end; empty while it runs.
-    cause: str = ""
     # States that a generation was restored from and crashed soon after, one entry a crash.
     crashed_from: list[StepKey] = field(default_factory=list)
     # States that ranks said are bad, and data that is left out for it, in order and apart.
     spoiled: list[StepKey] = field(default_factory=list)
     skipped: list[DataRange] = field(default_factory=list)
-    # Newest generation whose end was looked at for that.
-    judged_generation: int = 0
-    # How ranks of the current generation died, those that explain most first.
-    deaths: list[Death] = field(default_factory=list)
-    # What was made of the ends of generations in the newest incident.
-    judgements: list[Judgement] = field(default_factory=list)
-    # The operator who had its memory dropped, after it had ended; empty while nobody had.
-    forgotten_by: str = ""
-    # By their nodes, launchers that have come while it ends, and begin the next job of the name.
-    successors: dict[str, LauncherJoined] = field(default_factory=dict)
-    # All its ranks ended well; it only waits for its last step to be in storage.
-    done: bool = False
-    # Tells it from the jobs of its name before and after it; and how those before have ended.
-    job_id: int = 0
-    ends_before: list[EndedJob] = field(default_factory=list)
-    # Its user wants it to begin anew.
-    fresh: bool = False
-    # Numbers after the generation's own that the only member may use while the controller is away.
-    own_restarts: int = 0
+    # The step in storage that the job began with.
+    latest: StoredStep | None = None
     # The job before it under this name that it goes on from, and a sentence about that.
     past: Past | None = None
     begun: str = ""
+    # Its user wants it to begin anew.
+    fresh: bool = False
     # What nodes hold of this generation and older ones is of another job, which had the name.
     foreign_generation: int = 0
-    # A restart that somebody wants; and for growth, since when nodes wait and when it was last.
-    planned: Planned | None = None
-    # Somebody had the current generation started: its code may be another than that before.
-    renew: bool = False
-    growable_since_ns: int = 0
-    grown_ns: int = 0
-
-    @property
-    def incident(self) -> Incident | None:
-        """Return the incident that is not over yet."""
-        last = self.incidents[-1] if self.incidents else None
-        return last if last is not None and not last.over_ns else None
+    # A generation of it was started.
+    started: bool = False
 
     @property
     def completed_step(self) -> int | None:
@@ -214,12 +185,87 @@ class JobRecord:
             return self.last_step
         return max(self.last_step, self.recoverable_step)
 
+
+@dataclass(slots=True)
+class Recovery:
+    """What has befallen a job, and what was done about it."""
+
+    incidents: list[Incident] = field(default_factory=list)
+    # How ranks of the newest generation that lost some died, those that explain most first.
+    deaths: list[Death] = field(default_factory=list)
+    # What was made of the ends of generations in the newest incident.
+    judgements: list[Judgement] = field(default_factory=list)
+    # Which kind of plan is being carried out; empty where the job goes on as it is.
+    plan: str = ""
+    restarts: int = 0
+    restarts_without_progress: int = 0
+
+    @property
+    def incident(self) -> Incident | None:
+        """Return the incident that is not over yet."""
+        last = self.incidents[-1] if self.incidents else None
+        return last if last is not None and not last.over_ns else None
+
+
+@dataclass(slots=True)
+class Ending:
+    """Why and how a job ends."""
+
+    # Why it shall end as soon as its processes are gone; empty while it shall go on.
+    wanted: str = ""
+    # Why it ends, while its last step is still brought to storage, and whether that is over.
+    closing: str = ""
+    breakpoint_over: bool = False
+    # All its ranks ended well; it only waits for its last step to be in storage.
+    done: bool = False
+    succeeded: bool = False
+    # It ended well, and its last step did not come to storage.
+    unsaved: bool = False
+    # The operator who had its memory dropped, after it had ended; empty while nobody had.
+    forgotten_by: str = ""
+
     @property
     def leaves_state(self) -> bool:
         """Return whether nodes keep its memory after its end, for the next job of its name."""
         return (not self.succeeded or self.unsaved) and not self.forgotten_by
 
+
+@dataclass(slots=True)
+class JobRecord:
+    """One job."""
+
+    name: str
+    spec: JobSpec
+    created_ns: int
+    ledger: Ledger
+    state: JobState = JobState.FORMING
+    since_ns: int = 0
+    reason: str = "waiting for its nodes"
+    # Tells it from the jobs of its name before and after it; and how those before have ended.
+    job_id: int = 0
+    ends_before: list[EndedJob] = field(default_factory=list)
+    launchers: dict[str, Launcher] = field(default_factory=dict)
+    generation: Generation = field(default_factory=Generation)
+    lineage: Lineage = field(default_factory=Lineage)
+    recovery: Recovery = field(default_factory=Recovery)
+    ending: Ending = field(default_factory=Ending)
+    # By their nodes, launchers that have come while it ends, and begin the next job of the name.
+    successors: dict[str, LauncherJoined] = field(default_factory=dict)
+    # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
+    cadence: Cadence = field(default_factory=Cadence)
+    snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)
+    snapshots_skipped: int = 0
+    # A restart that somebody wants; and for growth, since when nodes wait and when it was last.
+    planned: Planned | None = None
+    growable_since_ns: int = 0
+    grown_ns: int = 0
+
+    @property
+    def incident(self) -> Incident | None:
+        """Return the incident that is not over yet."""
+        return self.recovery.incident
+
     @property
     def world_size(self) -> int:
         """Return the number of ranks of the current generation."""
-        return len(self.members) * self.processes_per_node
+        return len(self.generation.members) * self.spec.processes_per_node

@@ -31,8 +31,6 @@ class BranchPoint:
     through_step: int | None
     world_size: int
     layouts: tuple[str, ...] = ()
-    # Of journals that knew parts by the names of their shards: there was a snapshot.
-    shards: tuple[str, ...] = ()
 
     def has(self, generation: int, step: int) -> bool:
         """Return whether a step is on the branch here."""

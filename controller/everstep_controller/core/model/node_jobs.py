@@ -18,15 +18,5 @@ def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
     return [job for job in known if _there(job, node.name)]
 
 
-def index_jobs_by_node(state: State) -> None:
-    """Know what was written down before nodes knew their jobs."""
-    for node in state.nodes.values():
-        node.jobs = []
-    for job in state.jobs.values():
-        for name in {**job.launchers, **dict.fromkeys(job.members)}:
-            if name in state.nodes:
-                state.nodes[name].jobs.append(job.name)
-
-
 def _there(job: JobRecord, node: str) -> bool:
-    return node in job.launchers or node in job.members
+    return node in job.launchers or node in job.generation.members

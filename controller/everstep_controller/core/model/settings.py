@@ -35,7 +35,7 @@ class Settings:
     recovery_ns: int = 30_000_000_000
     # When a node that failed its check, and may not be isolated for it, is checked again.
     recheck_ns: int = 30_000_000_000
-    # How often a node is checked while it waits as a spare; 0, as in old journals: never.
+    # How often a node is checked while it waits as a spare; 0: never.
     spare_check_ns: int = 0
     # A job that crashes again this soon after it was restored, twice, goes to an older step.
     probation_steps: int = 10
@@ -54,7 +54,7 @@ class Settings:
     snapshot_cost_ignored_ratio: float = 0.005
     # The most training that one fault may take along, whatever the formula says; 0 for no limit.
     snapshot_gap_ns_max: int = 60_000_000_000
-    # How often an agent may restart a job in place while the controller is away; 0 in old journals.
+    # How often an agent may restart a job in place while the controller is away.
     own_restarts: int = 0
     # How long a planned restart waits for its last step to be recoverable.
     planned_ns: int = 300_000_000_000
@@ -66,7 +66,7 @@ class Settings:
     maintenance_lead_ns: int = 600_000_000_000
     maintenance_stop_ns: int = 120_000_000_000
     maintenance_min_ns: int = 60_000_000_000
-    # No step for this long is shown, and after the other time a fault; 0 in old journals: neither.
+    # No step for this long is shown, and after the other time a fault; 0: neither.
     stalled_ns: int = 0
     stalled_restart_ns: int = 0
     # How long an ended job is kept for `everstep job`.

@@ -55,13 +55,13 @@ def waiting_launchers(state: State, job: JobRecord) -> list[str]:
     """Return for each launcher that waits, by node, why its node takes no ranks of the job."""
     if job.state is JobState.ENDED:
         return []
-    names = sorted(frozenset(job.launchers).difference(job.members))
+    names = sorted(frozenset(job.launchers).difference(job.generation.members))
     return [kept for name in names if (kept := why_ineligible(state, state.nodes[name]))]
 
 
 def ineligible_launchers(state: State, job: JobRecord) -> str:
     """Return which nodes of a job's launchers take no ranks, as the end of a sentence."""
-    known, seats = (state.nodes[name] for name in job.launchers), frozenset(job.members)
+    known, seats = (state.nodes[name] for name in job.launchers), frozenset(job.generation.members)
     kept = [n.name for n in known if not n.usable or (failed_check(n) and n.name not in seats)]
     if not kept:
         return ""

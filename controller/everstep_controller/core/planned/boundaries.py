@@ -41,8 +41,8 @@ def too_far(job: JobRecord, wish: Planned, newest: int) -> bool:
 
 def reached(job: JobRecord, step: int) -> bool:
     """Return whether a step can be restored, and counts: its row may come after its copies."""
-    restorable = job.recoverable_step is not None and job.recoverable_step >= step
-    return restorable and (job.last_step is None or job.last_step >= step)
+    restorable = job.lineage.recoverable_step is not None and job.lineage.recoverable_step >= step
+    return restorable and (job.lineage.last_step is None or job.lineage.last_step >= step)
 
 
 def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
@@ -51,7 +51,10 @@ def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     Only an operator's restart at any step, and only where all steps are safe: a rank that hangs
     makes none, and there is none to lose.
     """
-    safe = job.recoverable_step is not None and job.recoverable_step == job.completed_step
+    safe = (
+        job.lineage.recoverable_step is not None
+        and job.lineage.recoverable_step == job.lineage.completed_step
+    )
     if wish.kind != "restart" or wish.named or not safe or not job.ledger.steps:
         return None
     return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
@@ -62,7 +65,7 @@ def in_vain(state: State, job: JobRecord, wish: Planned) -> str:
 
     Whatever the job was to go to may be gone since it was planned.
     """
-    if wish.kind == "growth" and growth.grown_size(state, job) <= len(job.members):
+    if wish.kind == "growth" and growth.grown_size(state, job) <= len(job.generation.members):
         return f"no node waits for {job.name} any more"
     leaving = forecast.drained(state, job) if wish.kind == "drain" else []
     if not leaving or any(state.nodes[name].vacated for name in leaving):

@@ -33,9 +33,9 @@ def forecast(state: State, job: JobRecord, node: str) -> str:
     """Say what draining a node will do to a job that has ranks there."""
     members, kind = plan_without(state, job, {node})
     if not members:
-        may = "it has no spare" if job.reform else "it has no spare and may not re-form"
+        may = "it has no spare" if job.spec.reform else "it has no spare and may not re-form"
         return f"{job.name} stays on {node} until another node joins: {may}"
-    new = ", ".join(name for name in members if name not in job.members)
+    new = ", ".join(name for name in members if name not in job.generation.members)
     how = f"{new} takes its place" if kind == "spare" else f"on {len(members)} nodes"
     if not restore_point.has_state(job):
         return f"{job.name} is stopped at once, and starts again ({how}): it makes no snapshots"
@@ -54,16 +54,16 @@ def describe(job: JobRecord, wish: Planned) -> str:
 def pending(state: State, job: JobRecord) -> Planned | None:
     """Return what is planned of a job, or a drain that it cannot follow yet; None for nothing."""
     leaving = drained(state, job)
-    if job.planned is not None or not leaving or job.state not in ACTIVE or job.done:
+    if job.planned is not None or not leaving or job.state not in ACTIVE or job.ending.done:
         return job.planned
     claim = state.nodes[leaving[0]].claims[0]
     reason = f"{', '.join(leaving)} is drained: {claim.reason}"
-    return Planned("drain", claim.owner, reason, job.generation, claim.since_ns)
+    return Planned("drain", claim.owner, reason, job.generation.number, claim.since_ns)
 
 
 def drained(state: State, job: JobRecord) -> list[str]:
     """Return the members that a job is to leave."""
-    known = (state.nodes.get(name) for name in job.members)
+    known = (state.nodes.get(name) for name in job.generation.members)
     return sorted(node.name for node in known if node is not None and node.draining)
 
 
@@ -79,10 +79,18 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
         return forecast(state, job, drained(state, job)[0])
     if job.state not in STEPPING or wish.after_step is None:
         return f"{job.name} is {job.state.value}: the step is chosen when it has made some"
-    if job.last_step is None or job.last_step < wish.after_step:
-        at = "none is made yet" if job.last_step is None else f"the newest is {job.last_step}"
+    if job.lineage.last_step is None or job.lineage.last_step < wish.after_step:
+        at = (
+            "none is made yet"
+            if job.lineage.last_step is None
+            else f"the newest is {job.lineage.last_step}"
+        )
         return f"for step {wish.after_step}, {at}"
-    newest = "none is" if job.recoverable_step is None else f"the newest is {job.recoverable_step}"
+    newest = (
+        "none is"
+        if job.lineage.recoverable_step is None
+        else f"the newest is {job.lineage.recoverable_step}"
+    )
     return f"until step {wish.after_step} can be restored, {newest}"
 
 
@@ -110,7 +118,7 @@ def lead_ns(state: State, span: Span) -> int:
     restarts = [
         incident.over_ns - incident.onset_ns
         for job in jobs_in_span(state, span)
-        for incident in job.incidents
+        for incident in job.recovery.incidents
         if incident.over_ns and incident.cause in PLANNED_WORK and incident.plan != "waited"
     ]
     needed_ns = state.settings.planned_ns + max(restarts) if restarts else 0
@@ -149,14 +157,14 @@ def jobs_in_span(state: State, span: Span) -> list[JobRecord]:
     """Return the jobs that have ranks on nodes of a window."""
     there = frozenset(span.nodes)
     running = (job for job in state.jobs.values() if job.state is not JobState.ENDED)
-    return [job for job in running if not there.isdisjoint(job.members)]
+    return [job for job in running if not there.isdisjoint(job.generation.members)]
 
 
 # -------------------------------------------------------------------------------------------------
 
 
 def _interrupted(job: JobRecord, window: Window) -> str:
-    why = "it has no spare" if job.reform else "it has no spare and may not re-form"
+    why = "it has no spare" if job.spec.reform else "it has no spare and may not re-form"
     return f"maintenance {window.id}, {between(window.span)}, will interrupt {job.name}: {why}"
 
 

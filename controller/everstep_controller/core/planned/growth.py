@@ -11,22 +11,23 @@ def may_grow(turn: Turn, job: JobRecord) -> bool:
     """Return whether nodes wait that a running job wants; without snapshots it would lose all."""
     return (
         job.state is JobState.RUNNING
-        and job.reform
-        and len(job.members) + job.replica_nodes <= min(job.nodes_max, len(job.launchers))
-        and not (job.planned or job.done or job.closing or job.ending)
+        and job.spec.reform
+        and len(job.generation.members) + job.spec.replica_nodes
+        <= min(job.spec.nodes_max, len(job.launchers))
+        and not (job.planned or job.ending.done or job.ending.closing or job.ending.wanted)
         and not turn.paused(job.name)
         and restore_point.has_state(job)
-        and grown_size(turn.state, job) > len(job.members)
+        and grown_size(turn.state, job) > len(job.generation.members)
     )
 
 
 def grown_size(state: State, job: JobRecord) -> int:
     """Return on how many nodes the job could run: whole replicas of its model."""
-    more = min(job.nodes_max - len(job.members), len(_waiting(state, job)))
-    return len(job.members) + more - more % job.replica_nodes
+    more = min(job.spec.nodes_max - len(job.generation.members), len(_waiting(state, job)))
+    return len(job.generation.members) + more - more % job.spec.replica_nodes
 
 
 def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
-    members = frozenset(job.members)
+    members = frozenset(job.generation.members)
     able = planning.candidates(state, job)
     return [node for node in able if node.name not in members and not node.deferred]

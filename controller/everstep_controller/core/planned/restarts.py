@@ -67,7 +67,7 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
         turn.announce(job.name, "RestartPlanned", message)
         return
     step = event.at_step
-    if step is not None and job.last_step is not None and step < job.last_step:
+    if step is not None and job.lineage.last_step is not None and step < job.lineage.last_step:
         step = None  # passed while the word was on its way
     wish = Planned("restart", event.operator, event.reason, 0, 0, step, named=step is not None)
     _want(turn, job, wish)
@@ -76,20 +76,20 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
 def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
     """A newer step can be restored, and no row of progress has said so."""
     job = turn.state.jobs.get(event.job)
-    if job is not None and event.generation == job.generation:
-        job.recoverable_step = event.step
+    if job is not None and event.generation == job.generation.number:
+        job.lineage.recoverable_step = event.step
 
 
 def boundary_overdue(turn: Turn, name: str) -> None:
     """The chosen step has not become recoverable in time."""
     job = turn.state.jobs.get(name)
-    if job is None or job.planned is None or job.state not in ACTIVE or job.done:
+    if job is None or job.planned is None or job.state not in ACTIVE or job.ending.done:
         return
     if turn.paused(name):
         turn.set_timer(f"planned/{name}", turn.state.settings.planned_ns)
         return
     waited_s = turn.state.settings.planned_ns // 1_000_000_000
-    newest = job.recoverable_step
+    newest = job.lineage.recoverable_step
     goes_back = "no step is" if newest is None else f"it goes back to step {newest}"
     late = f"step {job.planned.after_step} was not recoverable after {waited_s} s, {goes_back}"
     _stop(turn, job, late)
@@ -98,7 +98,7 @@ def boundary_overdue(turn: Turn, name: str) -> None:
 def hurry(job: JobRecord) -> None:
     """Have a planned restart wait for no step that is far away: the job has to leave a node."""
     wish = job.planned
-    newest = -1 if job.last_step is None else job.last_step
+    newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     if wish is not None and wish.after_step is not None:
         far = wish.after_step > newest + boundaries.margin(job)
         if far:
@@ -111,7 +111,7 @@ def hurry(job: JobRecord) -> None:
 def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
     """Plan a restart, or add the wish to one that is planned: it serves both."""
     known = job.planned
-    wish.generation, wish.ordered_ns = job.generation, turn.now_ns
+    wish.generation, wish.ordered_ns = job.generation.number, turn.now_ns
     if known is not None and _says_the_same(known, wish):
         return
     if known is not None and wish.after_step is None and not _takes_back(known, wish):
@@ -137,12 +137,16 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     wish = job.planned
     if wish is None:
         return
-    started = job.state in ACTIVE and job.generation != wish.generation
+    started = job.state in ACTIVE and job.generation.number != wish.generation
     if started and not (wish.kind == "drain" and drained(turn.state, job)):
-        message = f"generation {job.generation} of {job.name} is what was planned: {wish.reason}"
+        message = (
+            f"generation {job.generation.number} of {job.name} is what was planned: {wish.reason}"
+        )
         turn.announce(job.name, "PlanDone", message)
     moot = wish.kind == "drain" and not any(
-        turn.state.nodes[name].draining for name in job.members if name in turn.state.nodes
+        turn.state.nodes[name].draining
+        for name in job.generation.members
+        if name in turn.state.nodes
     )
     if moot and not started and job.state in ACTIVE:
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: no node is drained")
@@ -161,7 +165,7 @@ def _end(turn: Turn, job: JobRecord) -> None:
 
 
 def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
-    leaving = sorted(draining.intersection(job.members)) if draining else []
+    leaving = sorted(draining.intersection(job.generation.members)) if draining else []
     if not leaving or job.planned is not None:
         return
     nodes = turn.state.nodes
@@ -170,7 +174,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
         return
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    elif job.state in ACTIVE and not job.done:
+    elif job.state in ACTIVE and not job.ending.done:
         claim = nodes[leaving[0]].claims[0]
         reason = f"{', '.join(leaving)} is drained: {claim.reason}"
         _want(turn, job, Planned("drain", claim.owner, reason, 0, 0))
@@ -190,7 +194,9 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
         due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
     if turn.now_ns >= due_ns:
         size = growth.grown_size(turn.state, job)
-        reason = f"nodes have come back: {job.name} grows from {len(job.members)} to {size}"
+        reason = (
+            f"nodes have come back: {job.name} grows from {len(job.generation.members)} to {size}"
+        )
         _want(turn, job, Planned("growth", "automation", reason, 0, 0))
     elif timer not in turn.state.timers:
         turn.set_timer(timer, due_ns - turn.now_ns)
@@ -199,20 +205,20 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
 def _reach_boundary(turn: Turn, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or job.state not in STEPPING or job.done or turn.paused(job.name):
+    if wish is None or job.state not in STEPPING or job.ending.done or turn.paused(job.name):
         return
     if not restore_point.has_state(job):
-        reached = wish.after_step is None or (job.last_step or 0) >= wish.after_step
+        reached = wish.after_step is None or (job.lineage.last_step or 0) >= wish.after_step
         if reached:
             _stop(turn, job, "it makes no snapshots")
         return
-    newest = -1 if job.last_step is None else job.last_step
+    newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     if wish.after_step is None or boundaries.too_far(job, wish, newest):
         wish.after_step = newest + boundaries.margin(job)
         turn.drop_timer(f"planned/{job.name}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {describe(job, wish)}")
     if boundaries.reached(job, wish.after_step):
-        _stop(turn, job, f"step {job.recoverable_step} is recoverable")
+        _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
     elif not _stands_still(turn, job, wish):
         _await_boundary(turn, job, wish.after_step <= newest + boundaries.margin(job))
 
@@ -233,7 +239,7 @@ def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
         if timer not in turn.state.timers:
             turn.set_timer(timer, at_ns - turn.now_ns)
         return False
-    _stop(turn, job, f"no step was made since step {job.last_step}, which is recoverable")
+    _stop(turn, job, f"no step was made since step {job.lineage.last_step}, which is recoverable")
     return True
 
 
@@ -250,7 +256,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     if cause == "growth":
         job.grown_ns = turn.now_ns
     # Ranks stood still from the end of the last step on.
-    held = job.ledger.steps and job.last_step == wish.after_step
+    held = job.ledger.steps and job.lineage.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
     left = drained(turn.state, job) if wish.kind == "drain" else []
@@ -261,7 +267,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
 def cancel_problem(state: State, job: JobRecord) -> str:
     """Return why no restart of a job can be taken back, in one sentence; empty when one can."""
     wish = job.planned
-    if job.state is JobState.ENDED or job.done:
+    if job.state is JobState.ENDED or job.ending.done:
         return f"{job.name} has ended; nothing of it is planned any more"
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"

@@ -7,16 +7,16 @@ from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
 from everstep_controller.core.jobs import lifecycle, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobState
 from everstep_controller.core.recovery import blame, incidents, restore_point, start
 from everstep_controller.core.turn import Turn
 
 
 def is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
     """Return whether a generation that only an agent knows is one that its plan allowed it."""
-    left = job.generation + job.own_restarts
-    mine = 0 < seen.planned_generation <= job.generation
-    return job.members == [node] and mine and seen.generation <= left
+    left = job.generation.number + job.generation.own_restarts
+    mine = 0 < seen.planned_generation <= job.generation.number
+    return job.generation.members == [node] and mine and seen.generation <= left
 
 
 def restarted_here(turn: Turn, event: RestartedHere) -> None:
@@ -31,42 +31,44 @@ def restarted_here(turn: Turn, event: RestartedHere) -> None:
     node = event.origin.node
     if job.state in ACTIVE:
         # Its ranks told nothing of why, as when they were lost together with their launcher.
-        message = f"generation {job.generation} was restarted by the agent of {node}"
+        message = f"generation {job.generation.number} was restarted by the agent of {node}"
         incidents.record_fault(turn, job, event.decided_ns, "process", node, message)
     blame.judge_end(turn, job)
     restore_point.note_crash(turn, job)
     _adopt(turn, job, event)
-    if job.ending:
-        incidents.record_fault(turn, job, turn.now_ns, "process", node, job.ending)
+    if job.ending.wanted:
+        incidents.record_fault(turn, job, turn.now_ns, "process", node, job.ending.wanted)
 
 
 def _fits(job: JobRecord, event: RestartedHere) -> bool:
-    allowed = range(job.generation + 1, job.generation + job.own_restarts + 1)
+    allowed = range(
+        job.generation.number + 1, job.generation.number + job.generation.own_restarts + 1
+    )
     return (
-        job.members == [event.origin.node]
-        and event.after_generation == job.generation
+        job.generation.members == [event.origin.node]
+        and event.after_generation == job.generation.number
         and event.generation in allowed
         and (job.state in ACTIVE or job.state is JobState.STOPPING)
-        and not job.done
+        and not job.ending.done
     )
 
 
 def _cut_branch(job: JobRecord, event: RestartedHere) -> None:
     """Say of a generation that a recovery took on, without this word, where it began."""
-    known = any(point.generation == event.generation for point in job.branch)
-    if known and event.generation == job.generation and event.step is not None:
-        job.branch = [
+    known = any(point.generation == event.generation for point in job.lineage.branch)
+    if known and event.generation == job.generation.number and event.step is not None:
+        job.lineage.branch = [
             replace(point, through_step=event.step)
             if point.generation == event.step_generation and point.through_step is None
             else point
-            for point in job.branch
+            for point in job.lineage.branch
         ]
 
 
 def _stop_stray(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     """Stop one that was begun on a node that had been given up; the job is somewhere else."""
     launcher = job.launchers.get(event.origin.node)
-    if launcher is None or event.generation >= job.generation:
+    if launcher is None or event.generation >= job.generation.number:
         return
     launcher.stale_generation = max(launcher.stale_generation, event.generation)
     node = event.origin.node
@@ -75,27 +77,35 @@ def _stop_stray(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
 
 def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     node = event.origin.node
-    job.plan = "in_place"
-    job.restarts += 1
-    job.restarts_without_progress += 1
+    job.recovery.plan = "in_place"
+    job.recovery.restarts += 1
+    job.recovery.restarts_without_progress += 1
     if job.incident is not None:
-        job.incident.plan, job.incident.step_restored = job.plan, event.step
+        job.incident.plan, job.incident.step_restored = job.recovery.plan, event.step
         blame.note_plan_tried(job, event.step)
-    job.own_restarts -= event.generation - job.generation
-    job.generation = event.generation
-    job.phases, job.stopped, job.finished = {}, [], []
-    job.holders[node] = job.generation
+    left = job.generation.own_restarts - (event.generation - job.generation.number)
+    # On the same node, with the same address: as if it had been planned here.
+    job.generation = Generation(
+        event.generation,
+        [node],
+        master_address=job.generation.master_address,
+        master_port=job.generation.master_port,
+        own_restarts=left,
+        renew=job.generation.renew,
+    )
+    job.lineage.holders[node] = job.generation.number
     job.launchers[node].stale_generation = 0
     start.rebase(
         job,
         RecoveryStepChosen(
             job=job.name,
-            generation=job.generation,
+            generation=job.generation.number,
             step=event.step,
             step_generation=event.step_generation,
         ),
     )
-    job.start_reason = event.reason
+    job.generation.start_reason = event.reason
+    job.lineage.started = True
     job.ledger.enter(event.decided_ns, lifecycle.category(job, Category.DRAIN))
     job.ledger.enter(event.at_ns, lifecycle.category(job, Category.ENV))
     lifecycle.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {event.reason}")

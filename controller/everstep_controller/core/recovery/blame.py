@@ -40,16 +40,16 @@ _HARDWARE = frozenset(
 
 def note_death(job: JobRecord, death: Death) -> None:
     """Keep how a rank of the current generation died, until the generation is judged."""
-    deaths.add_death(job.deaths, death)
+    deaths.add_death(job.recovery.deaths, death)
 
 
 def judge_end(turn: Turn, job: JobRecord) -> None:
     """Look, once, at how the generation ended that is to be followed by a new one; and act."""
     incident = job.incident
-    past = job.judgements
-    if incident is None or (past and past[-1].generation == job.generation):
+    past = job.recovery.judgements
+    if incident is None or (past and past[-1].generation == job.generation.number):
         return
-    evidence = _evidence(turn, job, incident, job.generation)
+    evidence = _evidence(turn, job, incident, job.generation.number)
     judgement = causes.judge(evidence)
     past.append(judgement)
     del past[: -deaths.JUDGEMENTS_MAX]
@@ -62,7 +62,7 @@ def _act(turn: Turn, job: JobRecord, incident: Incident, judgement: Judgement) -
     incident.verdict = judgement.sentence
     turn.announce(job.name, "CauseJudged", f"{job.name}: {judgement.sentence}")
     if judgement.remedy is Remedy.STOP:
-        job.ending = job.ending or judgement.sentence
+        job.ending.wanted = job.ending.wanted or judgement.sentence
     elif judgement.remedy is Remedy.REPLACE and judgement.node in turn.state.nodes:
         _blame(turn, turn.state.nodes[judgement.node], judgement.sentence)
 
@@ -71,10 +71,14 @@ def judge_by_late_finding(turn: Turn, node: NodeRecord) -> None:
     """Judge again where a node's word came after the decision, while training stands still."""
     for job in node_jobs.jobs_of_node(turn.state, node):
         incident = job.incident
-        if incident is None or job.state is JobState.ENDED or node.name not in job.members:
+        if (
+            incident is None
+            or job.state is JobState.ENDED
+            or node.name not in job.generation.members
+        ):
             continue
         late = turn.now_ns - incident.onset_ns > turn.state.settings.evidence_ns
-        newest = job.judgements[-1] if job.judgements else None
+        newest = job.recovery.judgements[-1] if job.recovery.judgements else None
         # One without a signature was not about how ranks died.
         if newest is not None and newest.signature and not late:
             _judge_again(turn, job, incident, newest)
@@ -83,10 +87,12 @@ def judge_by_late_finding(turn: Turn, node: NodeRecord) -> None:
 def _judge_again(turn: Turn, job: JobRecord, incident: Incident, newest: Judgement) -> None:
     evidence = _evidence(turn, job, incident, newest.generation)
     # What has happened since must not be taken for history.
-    strikes = {name: _recent(turn, turn.state.nodes[name], newest.at_ns) for name in job.members}
+    strikes = {
+        name: _recent(turn, turn.state.nodes[name], newest.at_ns) for name in job.generation.members
+    }
     again = causes.judge(replace(evidence, outside="", past=evidence.past[:-1], strikes=strikes))
     if again.remedy is Remedy.REPLACE and newest.remedy is Remedy.RESTART:
-        job.judgements[-1] = replace(again, tried=newest.tried)
+        job.recovery.judgements[-1] = replace(again, tried=newest.tried)
         _act(turn, job, incident, again)
 
 
@@ -94,29 +100,36 @@ def _evidence(turn: Turn, job: JobRecord, incident: Incident, generation: int) -
     return causes.Evidence(
         generation=generation,
         now_ns=turn.now_ns,
-        deaths=tuple(death for death in job.deaths if death.generation == generation),
+        deaths=tuple(death for death in job.recovery.deaths if death.generation == generation),
         faults=tuple(_faults(turn, job, incident)),
         outside=_outside(job, incident),
-        past=tuple(job.judgements),
-        strikes={name: _recent(turn, turn.state.nodes[name], turn.now_ns) for name in job.members},
+        past=tuple(job.recovery.judgements),
+        strikes={
+            name: _recent(turn, turn.state.nodes[name], turn.now_ns)
+            for name in job.generation.members
+        },
         world_size=job.world_size,
-        fresh=job.last_step is None and job.recoverable_step is None,
+        fresh=job.lineage.last_step is None and job.lineage.recoverable_step is None,
     )
 
 
 def _outside(job: JobRecord, incident: Incident) -> str:
     """Return what ended the generation, if it was not the death of a rank."""
-    if not job.cause or job.cause in _FROM_RANKS:
+    if not job.generation.cause or job.generation.cause in _FROM_RANKS:
         return ""
     # An incident keeps the strongest cause of all its generations.
-    return incident.message if incident.cause == job.cause else f"cause: {job.cause}"
+    return (
+        incident.message
+        if incident.cause == job.generation.cause
+        else f"cause: {job.generation.cause}"
+    )
 
 
 def _faults(turn: Turn, job: JobRecord, incident: Incident) -> list[causes.NodeFault]:
     window_ns = turn.state.settings.evidence_ns
     return [
         causes.NodeFault(name, held.finding.message)
-        for name in job.members
+        for name in job.generation.members
         for held in turn.state.nodes[name].findings.values()
         if _of_hardware(held.finding)
         and not held.accepted_by
@@ -161,16 +174,18 @@ def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
 
 def note_plan_tried(job: JobRecord, step: int | None) -> None:
     """Note which plan followed the newest judgement."""
-    if job.judgements:
+    if job.recovery.judgements:
         begin = "from the beginning" if step is None else f"from step {step}"
-        plan = f"{job.plan.replace('_', ' ')} on {', '.join(job.members[:4])}"
-        more = " …" if len(job.members) > 4 else ""
-        job.judgements[-1] = replace(job.judgements[-1], tried=f"{plan}{more} {begin}")
+        plan = f"{job.recovery.plan.replace('_', ' ')} on {', '.join(job.generation.members[:4])}"
+        more = " …" if len(job.generation.members) > 4 else ""
+        job.recovery.judgements[-1] = replace(
+            job.recovery.judgements[-1], tried=f"{plan}{more} {begin}"
+        )
 
 
 def tried_summary(job: JobRecord) -> str:
     """Return what was tried in the open incident, for whoever has to go on by hand."""
-    runs = groupby(one.tried for one in job.judgements if one.tried)
+    runs = groupby(one.tried for one in job.recovery.judgements if one.tried)
     note_plan_tried = [(plan, len(list(times))) for plan, times in runs]
     words = [plan if times == 1 else f"{times} times {plan}" for plan, times in note_plan_tried]
     return f"; tried: {', then '.join(words)}" if words else ""

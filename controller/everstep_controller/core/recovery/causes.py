@@ -51,7 +51,7 @@ def judge(evidence: Evidence) -> Judgement:
     culprit = evidence.deaths[0]
     history = history_of(evidence)
     whose, fault = _whose(evidence, culprit, history)
-    # Without a kind, nothing was classified: an older launcher, or an older journal.
+    # Without a kind, nothing was classified: by an older launcher.
     otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.kind else "{what}")
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node

@@ -53,12 +53,14 @@ def record_fault(
     turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str
 ) -> None:
     """Something broke a running generation, or says more about what broke it."""
-    if not job.cause or _STRENGTH[cause] > _STRENGTH[job.cause]:
-        job.cause = cause
-    runs = job.state in ACTIVE and not job.done  # of a job that is done, nothing runs any more
+    if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
+        job.generation.cause = cause
+    runs = (
+        job.state in ACTIVE and not job.ending.done
+    )  # of a job that is done, nothing runs any more
     known = job.incident
-    number = f"{job.name}-{len(job.incidents) + 1}"
-    news = Incident(number, at_ns, cause, node, message, job.last_step)
+    number = f"{job.name}-{len(job.recovery.incidents) + 1}"
+    news = Incident(number, at_ns, cause, node, message, job.lineage.last_step)
     if known is None and runs:
         _open(job, news)
     elif known is not None and not _is_part(turn, job, known, cause, node):
@@ -68,7 +70,7 @@ def record_fault(
         known.onset_ns = min(known.onset_ns, at_ns)
     if runs:
         _stop_generation(turn, job, at_ns, message)
-    elif job.state is JobState.REPLANNING and node in job.members:
+    elif job.state is JobState.REPLANNING and node in job.generation.members:
         planning.plan(turn, job)
 
 
@@ -77,7 +79,7 @@ def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: str, node: s
     if (cause in _WANTED) == (incident.cause in _WANTED) or "user" in (cause, incident.cause):
         return True
     if job.state in ACTIVE:
-        return job.done
+        return job.ending.done
     if cause in _WANTED or cause not in _OF_ITSELF or job.state not in _PHASES:
         return True
     return _expected(turn, node, cause)
@@ -103,8 +105,8 @@ def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
 
 
 def _open(job: JobRecord, incident: Incident) -> None:
-    job.incidents.append(incident)
-    job.judgements.clear()
+    job.recovery.incidents.append(incident)
+    job.recovery.judgements.clear()
 
 
 def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> None:
@@ -122,14 +124,16 @@ def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> N
 
 def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> None:
     """Stop a running generation for the incident that is open."""
-    incident = job.incidents[-1]
-    turn.announce(job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation}")
+    incident = job.recovery.incidents[-1]
+    turn.announce(
+        job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
+    )
     job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
     lifecycle.move_job(turn, job, JobEvent.FAULT, message)
     job.ledger.enter(turn.now_ns, lifecycle.category(job, Category.DRAIN))
-    for member in job.members:
-        if member not in job.stopped and member in turn.state.nodes:
-            turn.actions.append(orders.stop(turn.state, job, member, job.generation))
+    for member in job.generation.members:
+        if member not in job.generation.stopped and member in turn.state.nodes:
+            turn.actions.append(orders.stop(turn.state, job, member, job.generation.number))
     planning.reconsider(turn, job)
 
 
@@ -143,7 +147,7 @@ def keep_death(job: JobRecord, death: Death) -> None:
     )
     insort(incident.deaths, kept, key=_death_order)
     del incident.deaths[DEATHS_MAX:]
-    for old in job.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
+    for old in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
         old.deaths.clear()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.jobs import ending, orders
 from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Generation, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
@@ -26,27 +26,29 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
 
 
 def _form(turn: Turn, job: JobRecord) -> None:
-    if job.ending:
-        ending.end_job(turn, job, succeeded=False, reason=job.ending)
+    if job.ending.wanted:
+        ending.end_job(turn, job, succeeded=False, reason=job.ending.wanted)
         return
     ready = len(candidates(turn.state, job))
     timer = f"forming/{job.name}"
     waited = timer in turn.state.timers and turn.state.timers[timer] <= turn.now_ns
-    if ready >= job.nodes_max or (ready >= job.nodes_min and waited):
+    if ready >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
         turn.drop_timer(timer)
         plan(turn, job)
         return
-    job.reason = f"{ready} of {job.nodes_max} nodes have joined, it needs {job.nodes_min}"
+    job.reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
     job.reason += ineligibility.ineligible_launchers(turn.state, job)
-    if ready >= job.nodes_min and timer not in turn.state.timers:
+    if ready >= job.spec.nodes_min and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.forming_ns)
     orders.hold_all(turn, job)
 
 
 def _stopping(turn: Turn, job: JobRecord) -> None:
     # Asked at every answer of a member: it looks no further than the first one that is missing.
-    stopped, nodes = frozenset(job.stopped), turn.state.nodes
-    silent = (name for name in job.members if name not in stopped and not nodes[name].gone)
+    stopped, nodes = frozenset(job.generation.stopped), turn.state.nodes
+    silent = (
+        name for name in job.generation.members if name not in stopped and not nodes[name].gone
+    )
     missing = next(silent, None)
     if missing is None:
         plan(turn, job)
@@ -62,7 +64,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
 
     A check of a spare says nothing against a node of which the job has ranks already.
     """
-    seats = frozenset(job.members)
+    seats = frozenset(job.generation.members)
     offered = (
         state.nodes[name]
         for name, launcher in job.launchers.items()
@@ -99,7 +101,7 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     Where automation may only advise to isolate, the node stays in use; but no job has to go back
     to it, nor to one where what was killed is held in the kernel.
     """
-    seats, able = frozenset(job.members), candidates(state, job)
+    seats, able = frozenset(job.generation.members), candidates(state, job)
     good = [n for n in able if n.name in seats or distrust(n) < placement.SUSPECT]
     doubts = [n for n in good if n.deferred or held_by_kernel(job, n.name)]
     for doubted in doubts:
@@ -110,7 +112,7 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
 
 
 def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
-    nodes = [state.nodes[name] for name in job.members if name in job.launchers]
+    nodes = [state.nodes[name] for name in job.generation.members if name in job.launchers]
     return [
         node
         for node in nodes
@@ -124,22 +126,28 @@ def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
 def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], str]:
     """Return what choose_members does, of these nodes only."""
     able = [placement.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
-    domains = {name: state.nodes[name].domain for name in job.members}
-    seating = placement.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
+    domains = {name: state.nodes[name].domain for name in job.generation.members}
+    seating = placement.seat(
+        job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
+    )
     places = seating.places
-    if len(places) == len(job.members) and places:
+    if len(places) == len(job.generation.members) and places:
         return places, "spare" if seating.replaced else "in_place"
-    enough = job.nodes_min if job.reform or not job.members else len(job.members)
+    enough = (
+        job.spec.nodes_min
+        if job.spec.reform or not job.generation.members
+        else len(job.generation.members)
+    )
     if len(places) < enough:
         return [], "waited"
-    return places, "reform" if job.members else "first"
+    return places, "reform" if job.generation.members else "first"
 
 
 def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
-    if not turn.paused(job.name) and not job.unreachable:
+    if not turn.paused(job.name) and not job.generation.unreachable:
         blame.judge_end(turn, job)
-    refusal = job.closing or job.ending or _given_up(job)
+    refusal = job.ending.closing or job.ending.wanted or _given_up(job)
     if refusal:
         ending.close_job(turn, job, refusal)
         return
@@ -151,37 +159,43 @@ def plan(turn: Turn, job: JobRecord) -> None:
     members, kind = choose_members(turn.state, job)
     if not members:
         able = len(candidates(turn.state, job))
-        need = job.nodes_min if job.reform else max(len(job.members), job.nodes_min)
+        need = (
+            job.spec.nodes_min
+            if job.spec.reform
+            else max(len(job.generation.members), job.spec.nodes_min)
+        )
         nodes = "1 node" if able == 1 else f"{able} nodes"
         kept = ineligibility.ineligible_launchers(turn.state, job)
         waiting.wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
-    if job.unreachable:
+    if job.generation.unreachable:
         # Its generation was planned, and never started.
-        job.members, job.stopped = members, []
+        job.generation.members, job.generation.stopped = members, []
         turn.actions.append(restore_point.choose_step(turn.state, job))
         return
     _begin_generation(turn, job, members, kind)
 
 
 def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: str) -> None:
-    job.plan = "waited" if job.plan == "waited" and kind != "reform" else kind
+    known = job.recovery.plan
+    job.recovery.plan = "waited" if known == "waited" and kind != "reform" else kind
     restore_point.note_crash(turn, job)
-    job.members, job.phases, job.stopped, job.finished = members, {}, [], []
     seen = turn.state.generations_seen.get(job.name, 0)
     # What the node that is left behind may have used meanwhile is nobody else's.
-    job.generation = max(job.generation + job.own_restarts, seen) + 1
-    job.own_restarts = 0
-    move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {', '.join(members)}")
+    newest = max(job.generation.number + job.generation.own_restarts, seen)
+    job.generation = Generation(newest + 1, members)
+    move_job(
+        turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"
+    )
     job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
     turn.actions.append(restore_point.choose_step(turn.state, job))
 
 
 def _given_up(job: JobRecord) -> str:
-    if job.incident is None or job.restarts_without_progress < job.restarts_max:
+    if job.incident is None or job.recovery.restarts_without_progress < job.spec.restarts_max:
         return ""
-    last = job.judgements[-1].sentence if job.judgements else job.incident.message
-    restarts = "1 restart" if job.restarts_max == 1 else f"{job.restarts_max} restarts"
+    last = job.recovery.judgements[-1].sentence if job.recovery.judgements else job.incident.message
+    restarts = "1 restart" if job.spec.restarts_max == 1 else f"{job.spec.restarts_max} restarts"
     sentence = f"given up after {restarts} without a new step; the last fault: {last}"
     return sentence + blame.tried_summary(job)
 
@@ -192,4 +206,4 @@ def held_by_kernel(job: JobRecord, node: str) -> bool:
     What they hold, a device or a port, the next ranks there may need.
     """
     launcher = job.launchers.get(node)
-    return launcher is not None and 0 < job.generation == launcher.holds_generation
+    return launcher is not None and 0 < job.generation.number == launcher.holds_generation

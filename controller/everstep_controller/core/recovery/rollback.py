@@ -24,13 +24,17 @@ def rollback_asked(turn: Turn, event: RollbackAsked) -> None:
     """
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
-    if job is None or event.generation != job.generation or node not in job.members:
+    if (
+        job is None
+        or event.generation != job.generation.number
+        or node not in job.generation.members
+    ):
         return
     if job.state not in ACTIVE and job.state is not JobState.STOPPING:
         return
     _spoil(turn, job, event.step)
     if event.skip is not None:
-        job.skipped = merged([*job.skipped, event.skip])[-_RANGES_MAX:]
+        job.lineage.skipped = merged([*job.lineage.skipped, event.skip])[-_RANGES_MAX:]
     left_out = f"; data {event.skip[0]} to {event.skip[1]} is left out" if event.skip else ""
     message = f"rank {event.rank} on {node} asks to go back before step {event.step}"
     told = f"{message}: {event.reason}{left_out}"
@@ -39,22 +43,24 @@ def rollback_asked(turn: Turn, event: RollbackAsked) -> None:
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:
     # What a recovery has cut off cannot be chosen any more.
-    kept = {key for key in job.spoiled if any(point.has(*key) for point in job.branch)}
-    for point in job.branch:
-        newest = job.last_step if point.through_step is None else point.through_step
+    kept = {
+        key for key in job.lineage.spoiled if any(point.has(*key) for point in job.lineage.branch)
+    }
+    for point in job.lineage.branch:
+        newest = job.lineage.last_step if point.through_step is None else point.through_step
         top = max(newest or 0, step) + _AHEAD if point.through_step is None else newest or 0
         kept |= {(point.generation, bad) for bad in range(max(step, top - _STEPS_MAX), top + 1)}
     if (restored := _restored_lately(turn, job, step)) is not None:
         kept.add(restored)
-    job.spoiled = sorted(kept)
+    job.lineage.spoiled = sorted(kept)
 
 
 def _restored_lately(turn: Turn, job: JobRecord, step: int) -> StepKey | None:
     """Return the state that was restored, if what is bad now may have begun in it."""
-    if job.restored is None or job.incident is None:
+    if job.lineage.restored is None or job.incident is None:
         return None
-    soon = step - job.restored[1] <= turn.state.settings.probation_steps
-    return job.restored if soon else None
+    soon = step - job.lineage.restored[1] <= turn.state.settings.probation_steps
+    return job.lineage.restored if soon else None
 
 
 def merged(ranges: list[DataRange]) -> list[DataRange]:

@@ -79,7 +79,7 @@ def _concerned(turn: Turn, event: Event) -> set[str]:
     if isinstance(event, LauncherJoined | LauncherLeft):
         names.add(event.origin.node)
     for job in (state.jobs[name] for name in turn.jobs_changed if name in state.jobs):
-        names.update(frozenset(job.launchers).difference(job.members))
+        names.update(frozenset(job.launchers).difference(job.generation.members))
     return names
 
 
@@ -102,7 +102,7 @@ def _waits(state: State, node: NodeRecord) -> bool:
 
 
 def _spares(job: JobRecord, node: str) -> bool:
-    return job.state in _HAS_SPARES and node in job.launchers and node not in job.members
+    return job.state in _HAS_SPARES and node in job.launchers and node not in job.generation.members
 
 
 def _ask(turn: Turn, node: NodeRecord) -> None:

@@ -17,94 +17,101 @@ from everstep_controller.core.turn import Turn
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     """Start the generation that was planned, at the step that the catalogue found."""
     job = turn.state.jobs.get(event.job)
-    if job is None or event.generation != job.generation or not _asked(turn, job):
+    if job is None or event.generation != job.generation.number or not _asked(turn, job):
         return
     event = identity.choice_or_anew(turn.state, job, event, turn.now_ns)
     if event.lost:
         waiting.wait_for_state(turn, job, event.lost)
         return
-    if job.unreachable:
+    if job.generation.unreachable:
         waiting.state_found(turn, job)
     _count_restart(job, event.step)
     rebase(job, event)
-    job.own_restarts = _own_restarts(turn.state, job)
+    job.generation.own_restarts = _own_restarts(turn.state, job)
     # A fault may have come first: whoever wanted a restart has it all the same.
-    job.renew = job.planned is not None and job.planned.kind == "restart"
+    job.generation.renew = job.planned is not None and job.planned.kind == "restart"
     _meet(turn.state, job)
-    job.start_reason = _start_reason(job, event, turn.now_ns)
-    move_job(turn, job, JobEvent.STEP_CHOSEN, job.start_reason)
+    job.generation.start_reason = _start_reason(job, event, turn.now_ns)
+    job.lineage.started = True
+    move_job(turn, job, JobEvent.STEP_CHOSEN, job.generation.start_reason)
     job.ledger.enter(turn.now_ns, category(job, Category.ENV))
-    for member in job.members:
-        job.holders[member] = job.generation
+    for member in job.generation.members:
+        job.lineage.holders[member] = job.generation.number
     turn.actions.extend(orders.starts(job))
     # In the order in which they came: a replay decides the same in the same order.
-    members = frozenset(job.members)
+    members = frozenset(job.generation.members)
     waiting_now = [name for name in job.launchers if name not in members]
     turn.actions.extend(hold(turn.state, job, name) for name in waiting_now)
 
 
 def _count_restart(job: JobRecord, step: int | None) -> None:
     if job.incident is not None:
-        job.restarts += 1
-        job.restarts_without_progress += 1
-        job.incident.plan, job.incident.step_restored = job.plan, step
+        job.recovery.restarts += 1
+        job.recovery.restarts_without_progress += 1
+        job.incident.plan, job.incident.step_restored = job.recovery.plan, step
         blame.note_plan_tried(job, step)
 
 
 def _meet(state: State, job: JobRecord) -> None:
     """Have ranks meet on a trusted node: some may have become suspect since the plan was made."""
-    trust = {name: planning.distrust(state.nodes[name]) for name in job.members}
-    job.members = placement.meeting_first(job.members, trust)
-    first = job.members[0]
-    job.master_address = state.nodes[first].host
-    job.master_port = job.launchers[first].free_port
+    trust = {name: planning.distrust(state.nodes[name]) for name in job.generation.members}
+    job.generation.members = placement.meeting_first(job.generation.members, trust)
+    first = job.generation.members[0]
+    job.generation.master_address = state.nodes[first].host
+    job.generation.master_port = job.launchers[first].free_port
 
 
 def _asked(turn: Turn, job: JobRecord) -> bool:
     """Return whether the plan still stands that the catalogue was asked for."""
-    if job.closing:
+    if job.ending.closing:
         return False
     if job.state is not JobState.WAITING_CAPACITY:
         return job.state is JobState.REPLANNING
     # A member may have gone since: then it was asked again, or waits for nodes.
-    there = all(turn.state.nodes[name].fit and name in job.launchers for name in job.members)
+    there = all(
+        turn.state.nodes[name].fit and name in job.launchers for name in job.generation.members
+    )
     return waiting.waits_for_state(job) and there and not turn.paused(job.name)
 
 
 def _own_restarts(state: State, job: JobRecord) -> int:
     """Return how often an agent may restart the job without the controller: only if it sees all."""
-    alone = len(job.members) == 1
-    return min(state.settings.own_restarts, job.restarts_max) if alone else 0
+    alone = len(job.generation.members) == 1
+    return min(state.settings.own_restarts, job.spec.restarts_max) if alone else 0
 
 
 def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     """Cut off the branch behind the restored step, and begin the new generation's."""
     last_good = -1 if event.step is None else event.step
     origin = event.step_generation or (event.sources[0].generation if event.sources else 0)
-    kept = [point for point in job.branch if point.generation < origin]
+    kept = [point for point in job.lineage.branch if point.generation < origin]
     kept += [
-        replace(point, through_step=last_good) for point in job.branch if point.generation == origin
+        replace(point, through_step=last_good)
+        for point in job.lineage.branch
+        if point.generation == origin
     ]
-    job.branch = [*kept, BranchPoint(job.generation, None, job.world_size)]
+    job.lineage.branch = [*kept, BranchPoint(job.generation.number, None, job.world_size)]
     job.ledger.rollback(last_good)
-    job.restore_step, job.sources, job.restore_stored = event.step, event.sources, event.stored
-    job.restored = None if event.step is None else (origin, event.step)
-    job.cause, job.breakpoint_over = "", False
-    job.last_step = event.step
-    if event.step is not None and job.recoverable_step is not None:
+    generation = job.generation
+    generation.restore_step, generation.sources = event.step, event.sources
+    generation.restore_stored = event.stored
+    job.lineage.restored = None if event.step is None else (origin, event.step)
+    job.generation.cause = ""
+    job.lineage.last_step = event.step
+    if event.step is not None and job.lineage.recoverable_step is not None:
         # What was recoverable behind that step is cut off, and must not pass for what comes anew.
-        job.recoverable_step = min(job.recoverable_step, event.step)
+        job.lineage.recoverable_step = min(job.lineage.recoverable_step, event.step)
 
 
 def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
-    first = not job.start_reason
+    first = not job.lineage.started
     if event.step is None:
-        why = job.begun if first and job.begun else event.reason
-        return f"generation {job.generation} starts from the beginning: {why}"
-    if first and job.past is not None:
-        job.begun = identity.continues_sentence(job, event, now_ns)
-        return f"generation {job.generation} {job.begun}"
-    plan_text = f"generation {job.generation} ({job.plan})"
+        why = job.lineage.begun if first and job.lineage.begun else event.reason
+        return f"generation {job.generation.number} starts from the beginning: {why}"
+    if first and job.lineage.past is not None:
+        job.lineage.begun = identity.continues_sentence(job, event, now_ns)
+        return f"generation {job.generation.number} {job.lineage.begun}"
+    plan_text = f"generation {job.generation.number} ({job.recovery.plan})"
     return (
         f"{plan_text} continues after step {event.step}{identity.without_data(job)}: {event.reason}"
     )

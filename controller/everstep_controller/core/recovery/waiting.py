@@ -16,7 +16,7 @@ _NAMED_MAX = 3
 
 def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
     """Have a job wait, and say for what."""
-    job.plan = "waited"
+    job.recovery.plan = "waited"
     is_news = reason != job.reason
     forming = job.state is JobState.FORMING
     if forming:
@@ -31,14 +31,14 @@ def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
 
 def waits_for_state(job: JobRecord) -> bool:
     """Return whether a job's plan waits until its state can be reached."""
-    return job.state is JobState.WAITING_CAPACITY and bool(job.unreachable)
+    return job.state is JobState.WAITING_CAPACITY and bool(job.generation.unreachable)
 
 
 def wait_for_state(turn: Turn, job: JobRecord, lost: str) -> None:
     """Have a job wait until its state can be reached; asked again, it makes no new generation."""
-    if lost != job.unreachable:
+    if lost != job.generation.unreachable:
         turn.announce(job.name, "StateUnreachable", f"{job.name}: {lost}")
-    job.unreachable = lost
+    job.generation.unreachable = lost
     wait_for_capacity(
         turn, job, f"its state cannot be restored: {lost}; {_next_step(turn.state, job)}"
     )
@@ -47,17 +47,19 @@ def wait_for_state(turn: Turn, job: JobRecord, lost: str) -> None:
 
 def state_found(turn: Turn, job: JobRecord) -> None:
     """Go on with the generation that was planned."""
-    job.unreachable = ""
+    job.generation.unreachable = ""
     turn.drop_timer(f"retry/{job.name}")
-    members = ", ".join(job.members)
-    move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation} on {members}")
+    members = ", ".join(job.generation.members)
+    move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {members}")
     job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
 
 
 def _next_step(state: State, job: JobRecord) -> str:
-    anew = "start it" if job.past and not job.start_reason else "end it and start it again"
+    anew = (
+        "start it" if job.lineage.past and not job.lineage.started else "end it and start it again"
+    )
     fresh = f"to begin anew, {anew} with --fresh"
-    away = [name for name in job.holders if not state.nodes[name].connected]
+    away = [name for name in job.lineage.holders if not state.nodes[name].connected]
     if not away:
         return f"no node that had some of it is away; {fresh}"
     shown = ", ".join(away[:_NAMED_MAX]) + (" …" if len(away) > _NAMED_MAX else "")

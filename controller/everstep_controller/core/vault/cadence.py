@@ -56,8 +56,8 @@ def measure_cost(job: JobRecord, now_ns: int) -> SnapshotCost:
     """Return what the steps and snapshots of a job have cost."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
-    faults = failure_count(incident.cause for incident in job.incidents)
-    nodes = max(1, len(job.members))
+    faults = failure_count(incident.cause for incident in job.recovery.incidents)
+    nodes = max(1, len(job.generation.members))
     # One fault that has not come yet, in the time in which nodes like these have one.
     prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)
     between_ns = (prior_ns + max(0, now_ns - job.created_ns)) / (1 + faults)
@@ -84,7 +84,7 @@ def decide_cadence(before: Cadence, job: JobRecord, settings: Settings, now_ns: 
     if every == before.every:
         return before
     lead = math.ceil(_LEAD_NS / known.step_ns) + 2 if known.step_ns else 2
-    newest = -1 if job.last_step is None else job.last_step
+    newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     start = -(-(newest + lead) // every) * every
     return Cadence(every, start, reason, now_ns, before.returns + (every < before.every))
 
@@ -98,8 +98,8 @@ def _worth(every: int, wanted: int, age_ns: int, returns: int) -> bool:
 
 def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
     """Return the fewest and most steps between snapshots: the job's word within the operator's."""
-    least = max(1, job.snapshot_every_min, settings.snapshot_every_min)
-    limits = [n for n in (job.snapshot_every_max, settings.snapshot_every_max) if n]
+    least = max(1, job.spec.snapshot_every_min, settings.snapshot_every_min)
+    limits = [n for n in (job.spec.snapshot_every_max, settings.snapshot_every_max) if n]
     return least, max(least, min(limits, default=1 << 62))
 
 

@@ -138,10 +138,10 @@ class JobSnapshots:
         if job.cadence.changed_ns > self.orders.cadence.changed_ns:
             self.orders = replace(self.orders, cadence=job.cadence)
         runs = job.state in ACTIVE or job.state is JobState.STOPPING
-        if not runs or job.generation == self.generation.number:
+        if not runs or job.generation.number == self.generation.number:
             return
-        members = tuple(job.members)
-        self.generation = DirectedGeneration(job.generation, members, job.world_size)
+        members = tuple(job.generation.members)
+        self.generation = DirectedGeneration(job.generation.number, members, job.world_size)
         ring = plan_ring(members, state, self.holdings.short)
         self.orders = replace(self.orders, replication=ring, spares=SpareOrders())
 
@@ -155,7 +155,7 @@ class JobSnapshots:
         )
         inputs = self._persistence_inputs(job, state, recoverable.step, now_ns)
         publish = self.persistence.decide(inputs)
-        wish = job.planned if job.generation == directed.number else None
+        wish = job.planned if job.generation.number == directed.number else None
         # Every member that is there persists its own ranks.
         away = len(inputs.connected) < len(directed.members)
         self.orders = VaultOrders(
@@ -201,7 +201,7 @@ class JobSnapshots:
     def untold(self, job: JobRecord) -> StepRecoverable | None:
         """Return what is recoverable in the generation that runs, if the core does not know it."""
         step, generation = self.orders.recoverable.step, self.generation.number
-        known = job.generation != generation or job.recoverable_step == step
+        known = job.generation.number != generation or job.lineage.recoverable_step == step
         if step is None or known or job.state not in ACTIVE:
             return None
         return StepRecoverable(self.job, generation, step)
@@ -209,7 +209,7 @@ class JobSnapshots:
     # ---------------------------------------------------------------------------------------------
 
     def _learn_parts(self, job: JobRecord) -> None:
-        points = [p for p in job.branch if p.generation == self.generation.number]
+        points = [p for p in job.lineage.branch if p.generation == self.generation.number]
         layouts: Collection[str] = points[-1].layouts if points else ()
         known = self.generation.parts
         if len(layouts) != len(known) or not known.issuperset(layouts):
@@ -221,7 +221,7 @@ class JobSnapshots:
             short = self.holdings.short
             return before if short == before.short else plan_ring(directed.members, state, short)
         # While it stops, nothing is freed that was kept while it ran.
-        runs = job.generation == directed.number and job.state in ACTIVE
+        runs = job.generation.number == directed.number and job.state in ACTIVE
         return plan_keeper(before, job, state, self.holdings.holders) if runs else before
 
     def _persistence_inputs(
@@ -247,7 +247,7 @@ class JobSnapshots:
         if memory is None and step is not None and (waiting or prefetches):
             # Looked at once for each generation: it is every copy of a step.
             copies = catalogue.steps(self.generation.number).get(step)
-            memory = None if copies is None else spare_memory(copies, job.processes_per_node)
+            memory = None if copies is None else spare_memory(copies, job.spec.processes_per_node)
         # Without a size, what a spare would be told is what members are told.
         return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
 

@@ -78,12 +78,12 @@ class VaultNews:
             yield Message("NotStored", f"step {newest[1]}: {sentence}")
         self.not_stored = sentence
         if (
-            job.closing
-            and not job.breakpoint_over
+            job.ending.closing
+            and not job.ending.breakpoint_over
             and (over := persistence.last_step_settled(inputs))
         ):
             yield BreakpointReached(
-                job.name, job.generation, over, persistence.last_step_missed(inputs)
+                job.name, job.generation.number, over, persistence.last_step_missed(inputs)
             )
 
 

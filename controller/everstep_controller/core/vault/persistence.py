@@ -80,7 +80,7 @@ class Persistence:
 
     def decide(self, inputs: PersistenceInput) -> Publish | None:
         """Name the next step if one is due; return what the publisher shall do."""
-        storage = inputs.job.storage
+        storage = inputs.job.spec.storage
         if storage is None:
             return None
         if self.generation != inputs.generation:
@@ -97,7 +97,7 @@ class Persistence:
         """Return the sentence that ends the wait for a job's last step; empty while it lasts."""
         step = inputs.recoverable
         settled = [inputs.catalogue.settled(node) >= self.generation for node in inputs.connected]
-        if inputs.job.done and not all(settled):
+        if inputs.job.ending.done and not all(settled):
             return ""  # A newer step than this one may still be verified.
         if step is None:
             return "no step is held as a whole any more" if settled and all(settled) else ""
@@ -117,9 +117,9 @@ class Persistence:
 
     def _begin(self, inputs: PersistenceInput) -> None:
         self.generation, self.named = inputs.generation, []
-        self.counted_step = inputs.job.restored[1] if inputs.job.restored else 0
+        self.counted_step = inputs.job.lineage.restored[1] if inputs.job.lineage.restored else 0
         self.counted_ns = inputs.now_ns
-        known = {point.generation for point in inputs.job.branch}
+        known = {point.generation for point in inputs.job.lineage.branch}
         self.failures = {key: why for key, why in self.failures.items() if key[0] in known}
 
     def _note_newest(self, stored: Mapping[StepKey, StoredStep], now_ns: int) -> None:
@@ -172,7 +172,7 @@ class Persistence:
         files = () if newest is None or newest in stored else _files(written[newest])
         newest_first = sorted(stored, reverse=True)
         kept = {key: stored[key] for key in newest_first[: max(KEEP_MIN, storage.keep)]}
-        restored = job.restored
+        restored = job.lineage.restored
         if restored is not None and restored in stored:
             kept[restored] = stored[restored]
         for key, copies in written.items():
@@ -182,7 +182,7 @@ class Persistence:
             kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
         # Only with the files: what is done already would else be another order after a rollback.
-        skipped = tuple(job.skipped) if files else ()
+        skipped = tuple(job.lineage.skipped) if files else ()
         return Publish(self.generation, target, files, keep, skipped)
 
 
@@ -202,13 +202,13 @@ def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str
 
 def is_stopped(job: JobRecord) -> bool:
     """Return whether no generation runs: then the newest step is brought to storage in any case."""
-    return job.done or job.state not in ACTIVE
+    return job.ending.done or job.state not in ACTIVE
 
 
 def stored_on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:
     """Return the whole steps in storage that are of the job's current branch."""
     found = {key: next(iter(seen.values())) for key, seen in catalogue.stored().items()}
-    return {k: step for k, step in found.items() if any(p.has(*k) for p in job.branch)}
+    return {k: step for k, step in found.items() if any(p.has(*k) for p in job.lineage.branch)}
 
 
 def written_steps(inputs: PersistenceInput) -> dict[StepKey, tuple[Copy, ...]]:
@@ -216,7 +216,7 @@ def written_steps(inputs: PersistenceInput) -> dict[StepKey, tuple[Copy, ...]]:
     stored = inputs.catalogue.stored()
     return {
         (point.generation, number): tuple(copy for copy in copies if copy.tier is Tier.DISK)
-        for point in inputs.job.branch
+        for point in inputs.job.lineage.branch
         for number, copies in inputs.catalogue.steps(point.generation).items()
         if point.has(point.generation, number)
         and is_whole(point, Parts(copies.files.ranks.keys(), copies.files.layouts.names()))
@@ -228,7 +228,7 @@ def _unnamed(job: JobRecord, copies: Sequence[Copy], key: StepKey) -> StoredStep
     """Return a step whose manifest, and so its hash, is still to be written."""
     ranks = {copy.rank: copy.size_bytes for copy in copies}
     # Where ranks have equal parts, one file may stand for several ranks.
-    world_size = next(point.world_size for point in job.branch if point.has(*key))
+    world_size = next(point.world_size for point in job.lineage.branch if point.has(*key))
     return StoredStep(*key, world_size or len(ranks), "", sum(ranks.values()))
 
 

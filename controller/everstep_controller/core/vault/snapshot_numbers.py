@@ -89,14 +89,14 @@ class SnapshotView:
     @property
     def question(self) -> Question:
         """Return the question that would be asked if the job stopped now."""
-        latest = () if self.job.latest is None else (self.job.latest,)
+        latest = () if self.job.lineage.latest is None else (self.job.lineage.latest,)
         avoided = restore_point.avoided(self.job)
-        foreign = self.job.foreign_generation
-        return Question(self.job.branch, self.reachable, True, avoided, latest, foreign)
+        foreign = self.job.lineage.foreign_generation
+        return Question(self.job.lineage.branch, self.reachable, True, avoided, latest, foreign)
 
     def point(self, key: StepKey) -> BranchPoint | None:
         """Return where on the job's branch a step is; None when it is not."""
-        return next((point for point in self.job.branch if point.has(*key)), None)
+        return next((point for point in self.job.lineage.branch if point.has(*key)), None)
 
     def steps(self) -> list[StepKey]:
         """Return the steps that there is anything of, newest first."""
@@ -125,7 +125,9 @@ def count_snapshots(view: SnapshotView) -> SnapshotNumbers:
         restore_step=None if found is None else found.step,
         recoverable_step=step,
         recoverable_age_ns=0 if step is None else age_ns(job, step, view.now_ns) or 0,
-        steps_behind=0 if step is None or job.last_step is None else max(0, job.last_step - step),
+        steps_behind=0
+        if step is None or job.lineage.last_step is None
+        else max(0, job.lineage.last_step - step),
         states=Counter(map(state, view.steps())),
         snapshot_every=view.cadence.every,
         storage=_storage(view),
@@ -141,7 +143,9 @@ def judge_step(view: SnapshotView, key: StepKey, *, whole: bool) -> StepState:
         return StepState.BLACKLISTED
     if not whole:
         return StepState.PARTIAL
-    if key == view.job.restored and restore_point.on_probation(view.job, view.probation_steps):
+    if key == view.job.lineage.restored and restore_point.on_probation(
+        view.job, view.probation_steps
+    ):
         return StepState.PROBATION
     return StepState.WHOLE
 
@@ -159,14 +163,14 @@ def age_ns(job: JobRecord, step: int, now_ns: int) -> int | None:
 
     A step that the ledger has not taken yet was made just now.
     """
-    if job.last_step is None or step > job.last_step:
+    if job.lineage.last_step is None or step > job.lineage.last_step:
         return 0
     at_ns = ended_ns(job, step)
     return max(0, now_ns - at_ns) if at_ns else None
 
 
 def _storage(view: SnapshotView) -> StorageTable | None:
-    wish, state = view.job.storage, view.persisting
+    wish, state = view.job.spec.storage, view.persisting
     if wish is None:
         return None
     newest = _newest_stored(view)
@@ -190,6 +194,6 @@ def _storage(view: SnapshotView) -> StorageTable | None:
 def _newest_stored(view: SnapshotView) -> StoredStep | None:
     """Return the newest whole step in storage; nobody counts them for a job that has ended."""
     if view.job.state is not JobState.ENDED:
-        return view.persisting.newest or view.job.latest
+        return view.persisting.newest or view.job.lineage.latest
     found = readable_steps(view.catalogue, view.question)
     return max(found.values(), key=lambda step: (step.step, step.generation), default=None)

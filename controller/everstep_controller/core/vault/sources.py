@@ -70,8 +70,12 @@ class RestoreSources:
 
 def group_sources(job: JobRecord) -> RestoreSources:
     """Return the copies that the current generation of a job restores from."""
-    origin = job.restored[0] if job.restored else 0
-    world_size = next((p.world_size for p in job.branch if p.generation == origin), 0)
-    count = job.processes_per_node
-    ranks = {name: range(i * count, (i + 1) * count) for i, name in enumerate(job.members)}
-    return RestoreSources(job.sources, ranks if world_size == job.world_size else {}, ranks.keys())
+    origin = job.lineage.restored[0] if job.lineage.restored else 0
+    world_size = next((p.world_size for p in job.lineage.branch if p.generation == origin), 0)
+    count = job.spec.processes_per_node
+    ranks = {
+        name: range(i * count, (i + 1) * count) for i, name in enumerate(job.generation.members)
+    }
+    return RestoreSources(
+        job.generation.sources, ranks if world_size == job.world_size else {}, ranks.keys()
+    )

@@ -52,7 +52,7 @@ def spares_of(job: JobRecord) -> frozenset[str]:
     """Return the nodes whose launchers wait while the job runs."""
     if job.state not in ACTIVE:
         return frozenset()
-    return frozenset(job.launchers).difference(job.members)
+    return frozenset(job.launchers).difference(job.generation.members)
 
 
 def spare_memory(copies: Iterable[Copy], processes: int) -> SpareMemory:
@@ -69,10 +69,10 @@ def copy_bytes_max(copies: Iterable[Copy]) -> int:
 def suspects(job: JobRecord, state: State) -> list[str]:
     """Return the members that are silent; none when so many are that it is no fault of theirs."""
     # When a node dies, the collectives of the others fail: as a rule the job stops by then.
-    if job.state not in (JobState.STOPPING, *ACTIVE) or job.done:
+    if job.state not in (JobState.STOPPING, *ACTIVE) or job.ending.done:
         return []
-    silent = [name for name in job.members if _suspected(state.nodes[name], state)]
-    return silent if len(silent) == 1 or 2 * len(silent) <= len(job.members) else []
+    silent = [name for name in job.generation.members if _suspected(state.nodes[name], state)]
+    return silent if len(silent) == 1 or 2 * len(silent) <= len(job.generation.members) else []
 
 
 def _suspected(node: NodeRecord, state: State) -> bool:
@@ -111,12 +111,12 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
         catalogue, question_of(restore_point.choose_step(state, job), there)
     ).candidate
     # What older generations made is fetched by the plan: ranks may have been others then.
-    if chosen is None or chosen.generation != job.generation or chosen.tier != "memory":
+    if chosen is None or chosen.generation != job.generation.number or chosen.tier != "memory":
         return {}
     for spare in takers.values():
         there.pop(spare, None)  # what has come already is no reason for another order
-    count = job.processes_per_node
-    ranks = {name: job.members.index(name) * count for name in takers}
+    count = job.spec.processes_per_node
+    ranks = {name: job.generation.members.index(name) * count for name in takers}
     copies = catalogue.steps(chosen.generation)[chosen.step].ordered()
     return {
         spare: Prefetch(
@@ -129,24 +129,26 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
 def _takers(job: JobRecord, state: State, silent: Collection[str]) -> Mapping[str, str]:
     """Return the spares that would take places, by the members that they take them of."""
     leaving = {*silent, *_left(job, state)}
-    if not leaving or not frozenset(job.launchers).difference(job.members):
+    if not leaving or not frozenset(job.launchers).difference(job.generation.members):
         return {}
     able = [
         placement.Candidate(node.name, node.domain, planning.distrust(node))
         for node in planning.trusted(state, job)
         if node.name not in silent
     ]
-    domains = {name: state.nodes[name].domain for name in job.members}
-    seating = placement.seat(job.members, domains, able, job.nodes_max, job.replica_nodes)
+    domains = {name: state.nodes[name].domain for name in job.generation.members}
+    seating = placement.seat(
+        job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
+    )
     return {name: spare for name, spare in seating.replaced.items() if name in leaving}
 
 
 def _left(job: JobRecord, state: State) -> list[str]:
     """Return the members that a job which stops will leave, if it finds others."""
-    ends = job.done or job.ending or job.closing
+    ends = job.ending.done or job.ending.wanted or job.ending.closing
     if job.state is not JobState.STOPPING or ends:
         return []
-    known = (state.nodes[name] for name in job.members)
+    known = (state.nodes[name] for name in job.generation.members)
     # One that is only not heard may be a candidate again before the plan is made.
     return [node.name for node in known if node.claims or node.gone or not node.missed]
 

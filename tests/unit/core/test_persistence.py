@@ -1,6 +1,6 @@
 """Which steps are brought to storage, by whom they are published, and what is kept."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, Storage, StoredStep
@@ -32,7 +32,7 @@ class Story:
         self.job = job(storage=self.storage)
 
     def inputs(self) -> PersistenceInput:
-        generation = self.job.generation
+        generation = self.job.generation.number
         return PersistenceInput(
             self.job,
             generation,
@@ -58,7 +58,7 @@ class Story:
 
 def test_a_job_without_storage_is_not_brought_anywhere() -> None:
     story = Story()
-    story.job.storage = None
+    story.job.spec = replace(story.job.spec, storage=None)
     assert story.look(50) is None
     assert story.planner.named == []
 
@@ -89,8 +89,8 @@ def test_every_generation_begins_with_a_fence_before_anything_is_published() -> 
     story = Story()
     assert story.look(3) == Publish(1, None, (), ())
     story.write(whole=(stored(3),))
-    story.job.generation = 2
-    story.job.branch = [BranchPoint(1, 5, 3), BranchPoint(2, None, 3)]
+    story.job.generation.number = 2
+    story.job.lineage.branch = [BranchPoint(1, 5, 3), BranchPoint(2, None, 3)]
     assert story.look(3) == Publish(2, stored(3), (), (stored(3),))
 
 
@@ -117,7 +117,7 @@ def test_a_step_of_which_a_file_is_missing_is_not_published() -> None:
 
 def test_a_file_of_each_part_is_enough_where_ranks_have_equal_ones() -> None:
     story = Story()
-    story.job.branch = [BranchPoint(1, None, 3, ("part-0",))]
+    story.job.lineage.branch = [BranchPoint(1, None, 3, ("part-0",))]
     story.look(11)
     story.catalogue = Catalogue()
     equal = [copy("a", 1, 11, disk=True)._replace(layout="part-0", replica=False)]
@@ -147,7 +147,7 @@ def test_one_publisher_stays_until_it_is_away_and_must_know_what_is_in_storage()
 
 def test_what_is_kept_are_the_newest_of_the_branch_what_was_restored_and_what_is_underway() -> None:
     story = Story(Storage("/ckpt", every_steps=10, keep=2))
-    story.job.restored = (1, 10)
+    story.job.lineage.restored = (1, 10)
     story.write(40, whole=tuple(stored(step) for step in (10, 20, 30)))
     publish = story.look(55)
     assert story.planner.named == [55]
@@ -158,7 +158,7 @@ def test_what_is_kept_are_the_newest_of_the_branch_what_was_restored_and_what_is
 
 def test_what_a_recovery_has_cut_off_is_neither_target_nor_kept() -> None:
     story = Story()
-    story.job.branch = [BranchPoint(1, 20, 3), BranchPoint(2, None, 3)]
+    story.job.lineage.branch = [BranchPoint(1, 20, 3), BranchPoint(2, None, 3)]
     story.write(whole=(stored(10), stored(20), stored(30)))
     publish = story.look()
     assert publish is not None
@@ -202,7 +202,7 @@ def test_the_newest_recoverable_step_is_named_when_a_generation_stops() -> None:
 def test_a_job_that_is_done_has_its_last_step_named_once_every_node_knows_which_that_is() -> None:
     story = Story()
     story.look(4)
-    story.job.done = True
+    story.job.ending.done = True
     story.look(4)
     assert story.planner.named == [4]
     story.write(whole=(stored(4),))

@@ -1,7 +1,14 @@
 from everstep_controller.api.to_agent import directive
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import KeeperChosen
-from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Launcher,
+    Lineage,
+)
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
@@ -18,20 +25,13 @@ _GENERATION = 1
 
 def _job(*launchers: str) -> JobRecord:
     record = JobRecord(
-        "train",
-        0,
-        "",
-        2,
-        2,
-        1,
-        True,
-        3,
-        0,
-        Ledger(0),
-        JobState.RUNNING,
-        generation=_GENERATION,
-        members=["a", "b"],
-        branch=[BranchPoint(_GENERATION, None, 2)],
+        name="train",
+        spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
+        created_ns=0,
+        ledger=Ledger(0),
+        state=JobState.RUNNING,
+        generation=Generation(_GENERATION, members=["a", "b"]),
+        lineage=Lineage([BranchPoint(_GENERATION, None, 2)]),
     )
     record.launchers = {name: Launcher(29500, 0) for name in launchers}
     return record
@@ -131,7 +131,7 @@ def _of_one_node(*spares: str) -> World:
             name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
         )
     record = world.state.jobs["train"]
-    record.members, record.branch = ["a"], [BranchPoint(1, None, 1)]
+    record.generation.members, record.lineage.branch = ["a"], [BranchPoint(1, None, 1)]
     record.launchers = {name: Launcher(29500, 0) for name in ("a", *spares)}
     world.service.job_changed("train")
     world.settle()
@@ -148,7 +148,7 @@ def test_a_job_on_one_node_has_its_replicas_kept_by_a_spare() -> None:
 def test_the_spare_hears_from_what_the_generation_began_and_members_from_their_plan() -> None:
     world = _of_one_node("b")
     source = ShardSource("a", "a:1", 1, 0, 5, "00" * 16, 100)
-    world.state.jobs["train"].sources = (source,)
+    world.state.jobs["train"].generation.sources = (source,)
     world.report("a", (0, 5))
     assert world.directives["b"].sources == (source,)
     assert world.directives["a"].sources == ()
@@ -189,7 +189,7 @@ def test_while_it_stops_nothing_is_freed_that_the_keeper_has_alone() -> None:
 
 def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
     record, state = _job("a", "b", "c"), _state()
-    record.members, state.nodes["b"].domain = ["a"], "a"
+    record.generation.members, state.nodes["b"].domain = ["a"], "a"
     for node in state.nodes.values():
         node.bulk_address = "x:1"
     assert keeper_of(record, state, "", ()) == "c"
@@ -200,7 +200,7 @@ def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
 
 def test_a_node_that_failed_its_check_is_the_last_to_become_a_keeper_and_stays_one() -> None:
     record, state = _job("a", "b", "c"), _state()
-    record.members, state.nodes["b"].domain = ["a"], "a"
+    record.generation.members, state.nodes["b"].domain = ["a"], "a"
     for node in state.nodes.values():
         node.bulk_address = "x:1"
     state.nodes["c"].spare_check.failed = "probe nvml: no answer"

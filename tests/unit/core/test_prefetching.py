@@ -152,7 +152,7 @@ def test_nothing_is_fetched_when_everybody_keeps_its_place() -> None:
 
 def test_nothing_is_fetched_for_a_job_that_ends() -> None:
     world = _world()
-    world.state.jobs["train"].ending = "cancelled by ann"
+    world.state.jobs["train"].ending.wanted = "cancelled by ann"
     _stops(world, Claim("automation", "Xid 79", 0))
     assert world.directives["c"].prefetch is None
 

@@ -1,0 +1,29 @@
+"""Names and shapes under which a journal holds events."""
+
+import typing
+
+import pytest
+
+from everstep_controller.core.events import Event
+from everstep_controller.journal import codec
+
+_KINDS = """
+AutomationPaused AutomationResumed BreakpointReached CadenceChosen CheckFinished ControllerStarted
+EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped InjectionChanged
+InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined LauncherLeft
+LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected OperatorDrained
+OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported PhaseReached RankExited
+RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled RestartOrdered RestartedHere
+RollbackAsked SettingsApplied StepRecoverable TimerDue
+"""
+
+
+def test_every_kind_of_event_that_a_journal_may_hold_is_known_by_its_name() -> None:
+    kinds = {kind.__name__ for kind in typing.get_args(Event)}
+    assert set(_KINDS.split()) <= kinds
+
+
+@pytest.mark.parametrize("kind", _KINDS.split())
+def test_a_kind_that_is_known_is_refused_for_its_shape_only(kind: str) -> None:
+    with pytest.raises(codec.UnreadableError, match=f"^{kind}: "):
+        codec.decode_event(kind, b"7")
