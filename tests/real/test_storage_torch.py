@@ -59,8 +59,8 @@ def _write(folder: Path, rank: int, shards: list[tuple[Entry, torch.Tensor]]) ->
         layout=layout_of(entries),
         entries=tuple(entries),
     )
-    depot = FolderBackend(str(folder), "demo")
-    write_copy(depot, wanted, memoryview(memory), lambda count: None)
+    backend = FolderBackend(str(folder), "demo")
+    write_copy(backend, wanted, memoryview(memory), lambda count: None)
     return folder / "demo/gen-1/step-7"
 
 
