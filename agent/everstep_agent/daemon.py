@@ -16,7 +16,7 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness

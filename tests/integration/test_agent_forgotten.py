@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.liveness import Liveness
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2

@@ -77,7 +77,7 @@ async def is_served(rank: Client, steps: int) -> None:
 def rooms(node: Node) -> MessageMemories:
     job = node.jobs.known("demo")
     assert job is not None
-    return job.context.site.message_memories
+    return job.context.vault_context.message_memories
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import xxhash
 
-from everstep_agent.jobs.environment import Environment
-from everstep_agent.jobs.store import open_database
+from everstep_agent.jobs.job.context import Environment
+from everstep_agent.jobs.state.store import open_database
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
 from everstep_common.trainer_messages import Commit, Entry, Notice, Refused

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy
 from everstep_common.trainer_messages import (

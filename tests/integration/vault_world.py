@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.vault.snapshots.slots import SlotState
 
 
@@ -93,7 +93,7 @@ def jobs_metrics(
     slots = [slot for held in holdings for memory in held.ranks for slot in memory.table.slots]
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
-    counts, now_ns = context.site.counters, context.boot_ns()
+    counts, now_ns = context.vault_context.counters, context.boot_ns()
     waiting = [job.link.standbys for job in jobs if job.link.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
@@ -101,7 +101,9 @@ def jobs_metrics(
         standby_memory_bytes=sum(one.memory_bytes for one in waiting),
         vault_slot_bytes=slot_bytes,
         vault_replica_bytes=replica_bytes,
-        vault_fetched_bytes=max(0, context.site.allocator.used_bytes - slot_bytes - replica_bytes),
+        vault_fetched_bytes=max(
+            0, context.vault_context.allocator.used_bytes - slot_bytes - replica_bytes
+        ),
         vault_slots=len(slots),
         vault_slots_in_use=sum(slot.state is not SlotState.EMPTY for slot in slots),
         vault_evictions_total=others.evictions,
@@ -111,7 +113,7 @@ def jobs_metrics(
         jobs=len(jobs),
         launchers=sum(job.link.connected for job in jobs),
         job_connections=others.connections,
-        vault_memory_bytes=context.site.allocator.used_bytes,
+        vault_memory_bytes=context.vault_context.allocator.used_bytes,
         vault_copies=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),
         vault_commits_total=counts.committed,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.autonomous_restart_policy import (
+from everstep_agent.jobs.state.autonomous_restart_policy import (
     Autonomy,
     HeldCopy,
     RankFailure,
@@ -14,7 +14,7 @@ from everstep_agent.jobs.autonomous_restart_policy import (
     newest_whole_step,
     plan_restart,
 )
-from everstep_agent.jobs.plan import Plan, StoredState
+from everstep_agent.jobs.state.plan import Plan, StoredState
 
 KILLED = RankFailure(
     generation=4,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.settings import JobsSettings, default_runtime_folder
+from everstep_agent.jobs.state.settings import JobsSettings, default_runtime_folder
 from everstep_common.config import document
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from everstep_agent.ipc.processes import descends
-from everstep_agent.jobs.admission import join_refusal
-from everstep_agent.jobs.validation import job_problem, number_problem
+from everstep_agent.jobs.sessions.admission import join_refusal
+from everstep_agent.jobs.sessions.validation import job_problem, number_problem
 from everstep_common.trainer_messages import Begin, Exited, Join, Progress, Ready, Stopped, Storage
 from everstep_common.version import TRAINER_PROTOCOL
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import umask_of
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.facts import NOBODY, StorageAccess
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.peers import LauncherLink
-from everstep_agent.jobs.records import joined_record
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.peers import LauncherLink
+from everstep_agent.jobs.state.facts import NOBODY, StorageAccess
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.records import joined_record
 from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
 from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault

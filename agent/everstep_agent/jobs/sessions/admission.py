@@ -3,10 +3,10 @@
 import hmac
 
 from everstep_agent.ipc.peer import Peer
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.facts import NOBODY, JobFacts, token_hash
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.validation import job_problem, number_problem
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.validation import job_problem, number_problem
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common import job_limits
@@ -122,7 +122,7 @@ def forecast_of(context: JobContext, join: Join) -> MemoryForecast | None:
     return MemoryForecast(
         processes=join.processes_per_node,
         snapshot_bytes=join.snapshot_bytes,
-        slots=context.site.slots_per_rank + int(join.storage is not None),
+        slots=context.vault_context.slots_per_rank + int(join.storage is not None),
         replicas=join.nodes_max > 1,
     )
 
@@ -138,7 +138,7 @@ async def memory_refusal(
     if forecast is None or (known is not None and known.facts.promised == forecast):
         return None
     asker = Requester(uid, join.job, after_promises=True)
-    return await context.site.allocator.forecast_refusal(asker, forecast)
+    return await context.vault_context.allocator.forecast_refusal(asker, forecast)
 
 
 def late_refusal(facts: JobFacts, request: Join) -> str | None:

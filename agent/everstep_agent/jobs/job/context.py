@@ -1,31 +1,77 @@
-"""Job context: what every job on the node needs of the agent around it."""
+"""Job context: what every job on the node needs of the agent and of the world around it."""
 
 import itertools
 import os
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.jobs import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
-from everstep_agent.jobs.environment import Environment
-from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.store import JobStore
-from everstep_agent.outlet import Outlet
+from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.allocator import Allocator
 from everstep_agent.vault.memory.capacity import MemoryLimits
+from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory
 from everstep_agent.vault.memory.quota import EvictableMemory, Promises
-from everstep_agent.vault.snapshots.descriptor_store import RegionStore
+from everstep_agent.vault.snapshots.descriptor_store import (
+    DescriptorStore,
+    RegionStore,
+    SystemdDescriptorStore,
+)
 from everstep_agent.vault.transfer.certificates import TlsCertificates
 from everstep_agent.vault.transfer.engine import TransferEngine
 from everstep_agent.vault.transfer.min_rate import MinRate
 from everstep_agent.vault.transfer.rate_limit import RateLimiter
 from everstep_agent.vault.transfer.stripes import STREAMS_DEFAULT, streams_for
 from everstep_agent.vault.vault_context import VaultContext
+from everstep_common import clock
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.tls import TlsSettings
+
+
+class Outlet(Protocol):
+    """What a part of the agent may say to the controller. Only to be called on the event loop."""
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        """Have this journaled by the controller; sequence and stamp are filled in."""
+        ...
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        """Tell the copies of one job; the newest report of a job replaces the ones before it."""
+        ...
+
+
+def _at_hand() -> str:
+    return ""
+
+
+def _not_away() -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What of the world the jobs of a node touch; the defaults are the real one."""
+
+    # Descriptors that outlived the agent's restart; None asks the service manager.
+    stored_fds: Mapping[str, int] | None = None
+    keeper: DescriptorStore = field(default_factory=SystemdDescriptorStore)
+    gauge: MemoryGauge = field(default_factory=NodeMemory)
+    pool: MemoryGauge = field(default_factory=HugePagePool)
+    boot_ns: Callable[[], int] = clock.boot_ns
+    jitter: random.Random | None = None
+    # What this node shows to others, and expects of them.
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    # Why the controller is not there, and what happens then; "" while it is.
+    controller_away: Callable[[], str] = _at_hand
+    # For how many seconds that has been so; 0 while it is there.
+    controller_away_s: Callable[[], float] = _not_away
 
 
 @dataclass(slots=True)
@@ -41,7 +87,7 @@ class JobContext:
 
     settings: JobsSettings
     outlet: Outlet
-    site: VaultContext
+    vault_context: VaultContext
     store: JobStore
     spawn: Spawn
     boot_ns: Callable[[], int]
@@ -70,11 +116,11 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
     """Return a context with threads and an allocator of its own."""
     settings, world = parts.settings, parts.world
     store = JobStore(database)
-    site = _make_site(parts, database, store.next_incarnation())
+    vault_context = _make_vault_context(parts, database, store.next_incarnation())
     return JobContext(
         settings,
         parts.outlet,
-        site,
+        vault_context,
         store,
         parts.spawn,
         world.boot_ns,
@@ -85,7 +131,9 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
     )
 
 
-def _make_site(parts: ContextParts, database: sqlite3.Connection, incarnation: int) -> VaultContext:
+def _make_vault_context(
+    parts: ContextParts, database: sqlite3.Connection, incarnation: int
+) -> VaultContext:
     settings, world, stack = parts.settings, parts.world, parts.stack
     workers = _pool("vault-work", settings.worker_threads, stack)
     outgoing = _pool("vault-out", settings.transfers_max, stack)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from everstep_agent.outlet import Outlet
+from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.publisher import stored_to_wire
 from everstep_agent.vault.job_vault import JobVault

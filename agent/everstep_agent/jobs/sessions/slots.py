@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from everstep_agent.ipc.connection import Connection
-from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.slot_allocation import SlotOwner

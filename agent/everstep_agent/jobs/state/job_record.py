@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.jobs.autonomous_restart_policy import Autonomy, RankFailure
-from everstep_agent.jobs.facts import (
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy, RankFailure
+from everstep_agent.jobs.state.facts import (
     NOBODY,
     Ending,
     JobFacts,
@@ -15,9 +15,9 @@ from everstep_agent.jobs.facts import (
     StorageAccess,
     token_hash,
 )
-from everstep_agent.jobs.lifecycle import Effect, JobEvent, step
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.store import JobStore
+from everstep_agent.jobs.state.lifecycle import Effect, JobEvent, step
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
 from everstep_common.trainer_messages import Join

@@ -10,10 +10,10 @@ from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.records import rollback_record, skipped_message
-from everstep_agent.jobs.slots import SlotSession
-from everstep_agent.jobs.validation import number_problem
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.slots import SlotSession
+from everstep_agent.jobs.sessions.validation import number_problem
+from everstep_agent.jobs.state.records import rollback_record, skipped_message
 from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_agent.vault.slot_allocation import SlotOwner
@@ -51,7 +51,7 @@ class TrainerSession:
             job.processes.watch(process)
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
-        await self._connection.send(messages.Attached(job.context.site.node, step))
+        await self._connection.send(messages.Attached(job.context.vault_context.node, step))
         job.processes.reach_phase(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
         try:
             while True:

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.peers import LauncherLink
+from everstep_agent.jobs.job.peers import LauncherLink
+from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.restore.restorer import Restorer
 from everstep_agent.vault.restore.spare_memory import prepare_spare

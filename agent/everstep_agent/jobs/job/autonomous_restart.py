@@ -9,7 +9,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from everstep_agent.jobs.autonomous_restart_policy import (
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.peers import LauncherLink
+from everstep_agent.jobs.state.autonomous_restart_policy import (
     HeldCopy,
     RankFailure,
     Remedy,
@@ -18,12 +20,10 @@ from everstep_agent.jobs.autonomous_restart_policy import (
     newest_whole_step,
     plan_restart,
 )
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.lifecycle import Effect, JobState
-from everstep_agent.jobs.peers import LauncherLink
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.records import restarted_record
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.lifecycle import Effect, JobState
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import restarted_record
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import trainer_messages as messages
 
@@ -133,7 +133,9 @@ class AutonomousRestart:
             self._announce(decision.sentence)
             return False
         copies = newest_whole_step(self._held_copies(), plan)
-        following = plan_restart(plan, copies, self._context.site.node, facts.place.free_port)
+        following = plan_restart(
+            plan, copies, self._context.vault_context.node, facts.place.free_port
+        )
         after = f"after step {following.restore_step}" if following.restore else "from the start"
         reason = f"generation {following.generation} (in place) {after}: {decision.sentence}"
         # Told before anything of the new generation, so that the controller adopts it in order.

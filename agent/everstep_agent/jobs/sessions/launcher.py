@@ -7,18 +7,18 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import identify
-from everstep_agent.jobs.admission import comes_back
-from everstep_agent.jobs.facts import NOBODY
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.peers import LauncherPeer
-from everstep_agent.jobs.records import (
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.job.peers import LauncherPeer
+from everstep_agent.jobs.sessions.admission import comes_back
+from everstep_agent.jobs.sessions.validation import number_problem
+from everstep_agent.jobs.state.facts import NOBODY
+from everstep_agent.jobs.state.records import (
     exited_record,
     finished_record,
     joined_again_record,
     left_record,
     start_messages,
 )
-from everstep_agent.jobs.validation import number_problem
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 from everstep_common.trainer_messages import Progress, StepSeen
@@ -148,7 +148,7 @@ def admit_launcher(
     """Have a launcher that may for the job's, and tell it what it has missed."""
     _record_joining(job, request, peer)
     job.link.connect(launcher, request)
-    launcher.send(messages.Joined(job.context.site.node))
+    launcher.send(messages.Joined(job.context.vault_context.node))
     facts = job.facts
     if facts.ended:
         reason = facts.ending.reason or "no reason was told"

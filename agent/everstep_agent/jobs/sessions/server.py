@@ -10,7 +10,9 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.ipc.peer import peer_of
 from everstep_agent.ipc.processes import alive
-from everstep_agent.jobs.admission import (
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.admission import (
     attach_refusal,
     forecast_of,
     has_memory,
@@ -18,11 +20,9 @@ from everstep_agent.jobs.admission import (
     late_refusal,
     memory_refusal,
 )
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import LauncherSession, admit_launcher
-from everstep_agent.jobs.records import left_record
-from everstep_agent.jobs.trainer import TrainerSession
+from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
+from everstep_agent.jobs.sessions.trainer import TrainerSession
+from everstep_agent.jobs.state.records import left_record
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -35,7 +35,7 @@ _UNSEEN = (
 )
 
 
-class Jobs(Protocol):
+class JobRegistry(Protocol):
     """The jobs of this node, by name."""
 
     def known(self, job: str) -> NodeJob | None:
@@ -62,7 +62,7 @@ class Jobs(Protocol):
 class JobServer:
     """Accepts connections; what they mean is in the sessions."""
 
-    def __init__(self, context: JobContext, jobs: Jobs) -> None:
+    def __init__(self, context: JobContext, jobs: JobRegistry) -> None:
         self._context = context
         self._jobs = jobs
         self.connections: Counter[int] = Counter()
@@ -123,7 +123,7 @@ class JobServer:
             await connection.send(messages.Refused(reason))
             return
         job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
-        connection.use_memory(self._context.site.message_memories, attach.job)
+        connection.use_memory(self._context.vault_context.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.progress import ProgressCombiner
-from everstep_agent.outlet import Outlet
+from everstep_agent.jobs.job.context import Outlet
+from everstep_agent.jobs.job.progress import ProgressCombiner
+from everstep_agent.jobs.state.plan import Plan
 from everstep_common.trainer_messages import Progress
 from everstep_proto.generated import fleet_pb2
 
@@ -75,7 +75,7 @@ class ProgressFlow:
     def _send(self) -> None:
         self._timer = None
         self._next_s = asyncio.get_running_loop().time() + INTERVAL_S
-        for run in self._combiner.take():
+        for run in self._combiner.take_runs():
             body = fleet_pb2.Progress(
                 job=self._plan.job,
                 generation=self._plan.generation,

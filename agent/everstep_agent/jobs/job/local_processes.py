@@ -2,11 +2,11 @@
 
 from everstep_agent.ipc.pid_namespaces import named_processes, number_for
 from everstep_agent.ipc.processes import ProcessIdentity, alive
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.progress import PhaseCount
-from everstep_agent.jobs.records import phase_record
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.progress import PhaseCount
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import phase_record
 from everstep_common.trainer_messages import Started
 from everstep_proto.generated import fleet_pb2
 

@@ -7,9 +7,9 @@ import hashlib
 from dataclasses import dataclass, field
 
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.jobs.autonomous_restart_policy import Autonomy
-from everstep_agent.jobs.lifecycle import JobState
-from everstep_agent.jobs.plan import Plan
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.state.lifecycle import JobState
+from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence
 from everstep_common.trainer_messages import Storage

@@ -8,9 +8,9 @@ import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.records import plan_from_bytes, plan_to_wire
+from everstep_agent.jobs.state.facts import JobFacts
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import plan_from_bytes, plan_to_wire
 from everstep_agent.vault.snapshots.database import write_row
 from everstep_common.codec import CodecError, from_json, to_json
 

@@ -3,22 +3,22 @@
 import logging
 from functools import partial
 
-from everstep_agent.jobs.autonomous_restart import AutonomousRestart, JobControl
-from everstep_agent.jobs.autonomous_restart_policy import Autonomy
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.facts import Ending, JobFacts
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.lifecycle import Effect
-from everstep_agent.jobs.local_processes import LocalProcesses
-from everstep_agent.jobs.peers import ConnectedRanks, LauncherLink
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.progress import Freshness
-from everstep_agent.jobs.progress_flow import ProgressFlow
-from everstep_agent.jobs.records import plan_to_wire, start_messages
-from everstep_agent.jobs.report import Reporter, vault_report
-from everstep_agent.jobs.spare import LessonRelay, SpareDuty
-from everstep_agent.jobs.stopping import GenerationStopper, RunningParts
-from everstep_agent.jobs.storage_lifecycle import StorageLifecycle
+from everstep_agent.jobs.job.autonomous_restart import AutonomousRestart, JobControl
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.local_processes import LocalProcesses
+from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
+from everstep_agent.jobs.job.progress import Freshness
+from everstep_agent.jobs.job.progress_flow import ProgressFlow
+from everstep_agent.jobs.job.report import Reporter, vault_report
+from everstep_agent.jobs.job.spare import LessonRelay, SpareDuty
+from everstep_agent.jobs.job.stopping import GenerationStopper, RunningParts
+from everstep_agent.jobs.job.storage_lifecycle import StorageLifecycle
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.state.facts import Ending, JobFacts
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.lifecycle import Effect
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import plan_to_wire, start_messages
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
@@ -51,7 +51,9 @@ class NodeJob:
             context.outlet, context.settings.report_delay_s, self._vault_report
         )
         self.lessons = LessonRelay(record, link, self.reporter.report_soon)
-        self.vault = vault = JobVault(context.site, facts.job, context.spawn, self._on_vault_change)
+        self.vault = vault = JobVault(
+            context.vault_context, facts.job, context.spawn, self._on_vault_change
+        )
         control = JobControl(self._stop_processes, self._begin_own)
         self.restart = AutonomousRestart(record, link, vault, context, control)
         self.restorer = Restorer(vault)
@@ -86,7 +88,7 @@ class NodeJob:
     def _carried(
         self, named: fleet_pb2.StartGeneration | fleet_pb2.VaultDirective
     ) -> InitialCopies:
-        return carried_from_wire(named.sources, self.context.site.node)
+        return carried_from_wire(named.sources, self.context.vault_context.node)
 
     def _expect(self, plan: Plan) -> None:
         self.restore_plan = plan_to_wire(plan)

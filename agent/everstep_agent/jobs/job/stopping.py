@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from everstep_agent.ipc.processes import ProcessIdentity, kill, wait_dead
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.lifecycle import Effect
-from everstep_agent.jobs.local_processes import LocalProcesses
-from everstep_agent.jobs.peers import ConnectedRanks, LauncherLink
-from everstep_agent.jobs.progress_flow import ProgressFlow
-from everstep_agent.jobs.records import stopped_record
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.local_processes import LocalProcesses
+from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
+from everstep_agent.jobs.job.progress_flow import ProgressFlow
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.lifecycle import Effect
+from everstep_agent.jobs.state.records import stopped_record
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import trainer_messages as messages
 

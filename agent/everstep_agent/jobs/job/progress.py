@@ -46,7 +46,7 @@ class ProgressCombiner:
         """Return the newest step that a rank said it completed."""
         return self._last.get(rank)
 
-    def take(self) -> list[StepRun]:
+    def take_runs(self) -> list[StepRun]:
         """Return what is complete since the last time, oldest first."""
         ready, self._ready = self._ready, {}
         return list(_runs(ready))
