@@ -26,7 +26,7 @@ def apart(distance: int) -> tuple[tuple[Entry, ...], bytes]:
 
 def write(backend: FolderBackend, entries: tuple[Entry, ...], memory: bytes) -> WriteCopy:
     wanted = WriteCopy(
-        place=StorageLocation(str(backend), "demo"),
+        location=StorageLocation(str(backend), "demo"),
         key=KEY,
         rank=0,
         world_size=1,
@@ -44,7 +44,7 @@ def test_old_bytes_in_every_padding_come_back_with_the_copy(tmp_path: Path) -> N
     entries, memory = apart(PAGE)
     wanted = write(backend, entries, memory)
     found = bytearray(len(memory))
-    fill = FillCopy(wanted.place, KEY, 0, wanted.root_hash)
+    fill = FillCopy(wanted.location, KEY, 0, wanted.root_hash)
     fill_copy(backend, fill, memoryview(found), lambda count: None)
     assert found == memory
 

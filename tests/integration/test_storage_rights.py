@@ -77,7 +77,7 @@ async def test_a_copy_goes_to_a_file_and_back_into_new_memory(tmp_path: Path) ->
         assert await _write(workers, tmp_path) == 0  # it is there already
         wanted = order(str(tmp_path), 1, 3)
         region = allocate_region(wanted.size_bytes, "everstep-test")
-        request = FillCopy(wanted.place, wanted.key, 0, wanted.root_hash)
+        request = FillCopy(wanted.location, wanted.key, 0, wanted.root_hash)
         filled = await workers.ask(request, CopyFilled, [region.fd])
         assert filled.description.entries == wanted.entries
         # Nobody has it mapped for writing any more, and the bytes are the copy's.

@@ -96,7 +96,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def _write(folder: Path, step: int, size: int) -> None:
     memory = memoryview(bytes([step]) * size)
     wanted = WriteCopy(
-        place=StorageLocation(str(folder), "demo"),
+        location=StorageLocation(str(folder), "demo"),
         key=StepKey(1, step),
         rank=0,
         world_size=1,

@@ -127,7 +127,7 @@ async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> 
         wanted = order(_PLACE, 1, 3)
         region = allocate_region(wanted.size_bytes, "everstep-test")
         await workers.ask(
-            FillCopy(wanted.place, wanted.key, 0, wanted.root_hash), CopyFilled, [region.fd]
+            FillCopy(wanted.location, wanted.key, 0, wanted.root_hash), CopyFilled, [region.fd]
         )
         assert region.freeze()
         assert hash_region(region, wanted.size_bytes) == wanted.root_hash

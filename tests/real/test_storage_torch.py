@@ -50,7 +50,7 @@ def _write(folder: Path, rank: int, shards: list[tuple[Entry, torch.Tensor]]) ->
         memory += content + bytes(-len(content) % 8)
     size = extent_bytes(tuple(entries))
     wanted = WriteCopy(
-        place=StorageLocation(str(folder), "demo"),
+        location=StorageLocation(str(folder), "demo"),
         key=_KEY,
         rank=rank,
         world_size=_WORLD,

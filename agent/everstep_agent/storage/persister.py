@@ -139,7 +139,7 @@ class Persister:
 
 def _request(manifest: CopyManifest, target: StorageTarget, layout: bytes) -> WriteCopy:
     return WriteCopy(
-        place=target.location,
+        location=target.location,
         key=step_of(manifest.key),
         rank=manifest.key.rank,
         world_size=target.world_size,
