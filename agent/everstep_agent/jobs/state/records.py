@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from everstep_agent.jobs.state.facts import JobFacts
 from everstep_agent.jobs.state.plan import Plan, PlannedSource, StoredState
 from everstep_agent.storage.formats.records import LatestPointer
-from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
+from everstep_agent.storage.wire import ranges_from_wire, ranges_to_wire
 from everstep_agent.storage.worker.messages import StepListing
 from everstep_common import reports
 from everstep_common import trainer_messages as messages
