@@ -6,9 +6,9 @@ from functools import partial
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import Origin, Phase
 from everstep_controller.core.vault.copies import Copy
-from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode
-from everstep_sim.timeline import SECOND, Timeline
+from everstep_sim.timeline import SECOND, VirtualTime
 
 # So long a snapshot waits for a slot; then it is left out, and training goes on.
 BEGIN_WAIT_S = 10.0
@@ -38,7 +38,9 @@ class Generation:
 class Ranks:
     """Runs what the controller orders, and nothing else."""
 
-    def __init__(self, fleet: Fleet, time: Timeline, steps: int, parts: int = 0) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, time: VirtualTime, steps: int, parts: int = 0
+    ) -> None:
         self._fleet = fleet
         self._time = time
         self._steps = steps

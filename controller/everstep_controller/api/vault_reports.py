@@ -8,7 +8,7 @@ from everstep_controller.api.record_context import TEXT_MAX
 from everstep_controller.core.model.lineage import DataRange, StoredStep
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Standbys, VaultReport
+from everstep_controller.core.vault.messages import NodeStandbys, VaultReport
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
@@ -65,8 +65,8 @@ def _report(
     )
 
 
-def _standbys(wire: fleet_pb2.Standbys) -> Standbys:
-    return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
+def _standbys(wire: fleet_pb2.Standbys) -> NodeStandbys:
+    return NodeStandbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
 
 
 def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:
