@@ -6,7 +6,14 @@ from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.jobs import ending, identity, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
+from everstep_controller.core.model.job import (
+    Cause,
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Launcher,
+)
 from everstep_controller.core.nodes.ineligibility import why_ineligible
 from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
@@ -42,7 +49,7 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
     node_jobs.note_offer(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
-        incidents.record_fault(turn, job, event.at_ns, "launcher", node, message)
+        incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
     ending.count_launchers(turn, job)
     turn.actions.extend(orders.for_member(state, job, node))
     planning.reconsider(turn, job)

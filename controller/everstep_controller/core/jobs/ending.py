@@ -12,7 +12,7 @@ def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job whose ranks have all ended well; a fault after its last step costs no more."""
     incident = job.incident
     if incident is not None:
-        incident.over_ns, job.recovery.plan = turn.now_ns, ""
+        incident.over_ns, job.recovery.plan = turn.now_ns, None
         lasted_s = (turn.now_ns - incident.onset_ns) / 1e9
         message = f"{job.name} has no step left to make, {lasted_s:.2f} s after: {incident.message}"
         turn.announce(job.name, "IncidentOver", message)

@@ -118,7 +118,7 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
         # Told late, but made before the fault: going on after it repeats nothing.
         incident.step_before = number
     elif incident is not None:
-        incident.over_ns, job.recovery.plan = end_ns, ""
+        incident.over_ns, job.recovery.plan = end_ns, None
         lasted_s = (end_ns - incident.onset_ns) / 1e9
         turn.announce(
             job.name,

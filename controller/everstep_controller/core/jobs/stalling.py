@@ -7,7 +7,7 @@ operator has set for it. A generation that has not made its first steps is not j
 
 from everstep_controller.core.jobs import lifecycle
 from everstep_controller.core.jobs.lifecycle import JobEvent
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.recovery import incidents
 from everstep_controller.core.turn import Turn
 
@@ -54,7 +54,7 @@ def stall_due(turn: Turn, name: str) -> None:
         turn.set_timer(f"stalled/{name}", wait_ns)
         return
     message = f"no rank of {name} has ended, and none makes steps: {_sentence(job, still_ns)}"
-    incidents.record_fault(turn, job, since_ns, "stalled", "", message)
+    incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:

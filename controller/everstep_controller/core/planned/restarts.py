@@ -19,7 +19,7 @@ from everstep_controller.core.events import (
     TimerDue,
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.job import JobRecord, JobState, Planned
+from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import boundaries, forecast, growth
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
@@ -69,7 +69,9 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     step = event.at_step
     if step is not None and job.lineage.last_step is not None and step < job.lineage.last_step:
         step = None  # passed while the word was on its way
-    wish = Planned("restart", event.operator, event.reason, 0, 0, step, named=step is not None)
+    wish = Planned(
+        PlannedKind.RESTART, event.operator, event.reason, 0, 0, step, named=step is not None
+    )
     _want(turn, job, wish)
 
 
@@ -124,7 +126,7 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
 
 def _takes_back(known: Planned, wish: Planned) -> bool:
     """Return whether an operator who named a step says now that any will do."""
-    return known.named and not wish.named and known.kind == wish.kind == "restart"
+    return known.named and not wish.named and known.kind == wish.kind is PlannedKind.RESTART
 
 
 def _says_the_same(known: Planned, wish: Planned) -> bool:
@@ -138,12 +140,12 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     if wish is None:
         return
     started = job.state in ACTIVE and job.generation.number != wish.generation
-    if started and not (wish.kind == "drain" and drained(turn.state, job)):
+    if started and not (wish.kind is PlannedKind.DRAIN and drained(turn.state, job)):
         message = (
             f"generation {job.generation.number} of {job.name} is what was planned: {wish.reason}"
         )
         turn.announce(job.name, "PlanDone", message)
-    moot = wish.kind == "drain" and not any(
+    moot = wish.kind is PlannedKind.DRAIN and not any(
         turn.state.nodes[name].draining
         for name in job.generation.members
         if name in turn.state.nodes
@@ -177,7 +179,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
     elif job.state in ACTIVE and not job.ending.done:
         claim = nodes[leaving[0]].claims[0]
         reason = f"{', '.join(leaving)} is drained: {claim.reason}"
-        _want(turn, job, Planned("drain", claim.owner, reason, 0, 0))
+        _want(turn, job, Planned(PlannedKind.DRAIN, claim.owner, reason, 0, 0))
 
 
 def _look_for_growth(turn: Turn, job: JobRecord) -> None:
@@ -197,7 +199,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
         reason = (
             f"nodes have come back: {job.name} grows from {len(job.generation.members)} to {size}"
         )
-        _want(turn, job, Planned("growth", "automation", reason, 0, 0))
+        _want(turn, job, Planned(PlannedKind.GROWTH, "automation", reason, 0, 0))
     elif timer not in turn.state.timers:
         turn.set_timer(timer, due_ns - turn.now_ns)
 
@@ -252,14 +254,14 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
-    cause = "growth" if wish.kind == "growth" else "operator"
-    if cause == "growth":
+    cause = Cause.GROWTH if wish.kind is PlannedKind.GROWTH else Cause.OPERATOR
+    if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
     # Ranks stood still from the end of the last step on.
     held = job.ledger.steps and job.lineage.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
-    left = drained(turn.state, job) if wish.kind == "drain" else []
+    left = drained(turn.state, job) if wish.kind is PlannedKind.DRAIN else []
     node = left[0] if len(left) == 1 else ""
     incidents.record_fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)
 
@@ -272,7 +274,7 @@ def cancel_problem(state: State, job: JobRecord) -> str:
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"
         return f"no restart of {job.name} is planned; {became}"
-    if wish.kind != "restart":
+    if wish.kind is not PlannedKind.RESTART:
         undo = forecast.undo(state, job, wish)
         return f"nobody ordered a restart of {job.name}, but {wish.reason}; to undo that: {undo}"
     if job.state not in ACTIVE:

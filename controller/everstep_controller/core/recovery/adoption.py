@@ -7,7 +7,7 @@ from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
 from everstep_controller.core.jobs import lifecycle, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import Generation, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, Generation, JobRecord, JobState, PlanKind
 from everstep_controller.core.recovery import blame, incidents, restore_point, start
 from everstep_controller.core.turn import Turn
 
@@ -32,12 +32,12 @@ def restarted_here(turn: Turn, event: RestartedHere) -> None:
     if job.state in ACTIVE:
         # Its ranks told nothing of why, as when they were lost together with their launcher.
         message = f"generation {job.generation.number} was restarted by the agent of {node}"
-        incidents.record_fault(turn, job, event.decided_ns, "process", node, message)
+        incidents.record_fault(turn, job, event.decided_ns, Cause.PROCESS, node, message)
     blame.judge_end(turn, job)
     restore_point.note_crash(turn, job)
     _adopt(turn, job, event)
     if job.ending.wanted:
-        incidents.record_fault(turn, job, turn.now_ns, "process", node, job.ending.wanted)
+        incidents.record_fault(turn, job, turn.now_ns, Cause.PROCESS, node, job.ending.wanted)
 
 
 def _fits(job: JobRecord, event: RestartedHere) -> bool:
@@ -77,7 +77,7 @@ def _stop_stray(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
 
 def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     node = event.origin.node
-    job.recovery.plan = "in_place"
+    job.recovery.plan = PlanKind.IN_PLACE
     job.recovery.restarts += 1
     job.recovery.restarts_without_progress += 1
     if job.incident is not None:

@@ -7,7 +7,7 @@ from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.jobs import identity, orders
 from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
 from everstep_controller.core.jobs.orders import hold
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning, waiting
@@ -29,7 +29,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)
     # A fault may have come first: whoever wanted a restart has it all the same.
-    job.generation.renew = job.planned is not None and job.planned.kind == "restart"
+    job.generation.renew = job.planned is not None and job.planned.kind is PlannedKind.RESTART
     _meet(turn.state, job)
     job.generation.start_reason = _start_reason(job, event, turn.now_ns)
     job.lineage.started = True
@@ -96,7 +96,7 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     generation.restore_step, generation.sources = event.step, event.sources
     generation.restore_stored = event.stored
     job.lineage.restored = None if event.step is None else (origin, event.step)
-    job.generation.cause = ""
+    job.generation.cause = None
     job.lineage.last_step = event.step
     if event.step is not None and job.lineage.recoverable_step is not None:
         # What was recoverable behind that step is cut off, and must not pass for what comes anew.

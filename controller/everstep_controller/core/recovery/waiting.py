@@ -3,7 +3,7 @@
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
 
@@ -16,7 +16,7 @@ _NAMED_MAX = 3
 
 def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
     """Have a job wait, and say for what."""
-    job.recovery.plan = "waited"
+    job.recovery.plan = PlanKind.WAITED
     is_news = reason != job.reason
     forming = job.state is JobState.FORMING
     if forming:
