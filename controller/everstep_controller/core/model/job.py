@@ -25,12 +25,16 @@ class JobState(Enum):
     FORMING = "forming"
     REPLANNING = "replanning"
     WAITING_CAPACITY = "waiting_capacity"
+    # Nobody can give back its state now; the question is asked again.
+    WAITING_STATE = "waiting_state"
     STARTING = "starting"
     RESTORING = "restoring"
     WARMING = "warming"
     RUNNING = "running"
     STALLED = "stalled"
     STOPPING = "stopping"
+    # It only waits for its last step to be in storage.
+    CLOSING = "closing"
     ENDED = "ended"
 
 
@@ -252,10 +256,9 @@ class Ending:
 
     # Why it shall end as soon as its processes are gone; empty while it shall go on.
     wanted: str = ""
-    # Why it ends, while its last step is still brought to storage, and whether that is over.
+    # Why it ends, once that is decided: its last step may still be on the way to storage.
     closing: str = ""
-    breakpoint_over: bool = False
-    # All its ranks ended well; it only waits for its last step to be in storage.
+    # All its ranks ended well.
     done: bool = False
     succeeded: bool = False
     # It ended well, and its last step did not come to storage.

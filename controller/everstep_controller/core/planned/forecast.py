@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.accounting.categories import PLANNED_WORK
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
 from everstep_controller.core.model.state import FLEET, State
 from everstep_controller.core.model.windows import Span, Window, between, holding
-from everstep_controller.core.recovery import planning, restore_point
+from everstep_controller.core.recovery import planning
 
 
 def plan_without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], PlanKind]:
@@ -43,7 +44,7 @@ def describe(job: JobRecord, wish: Planned) -> str:
 def pending(state: State, job: JobRecord) -> Planned | None:
     """Return what is planned of a job, or a drain that it cannot follow yet; None for nothing."""
     leaving = drained(state, job)
-    if job.planned is not None or not leaving or job.state not in ACTIVE or job.ending.done:
+    if job.planned is not None or not leaving or job.state not in ACTIVE:
         return job.planned
     claim = state.nodes[leaving[0]].claims[0]
     reason = f"{', '.join(leaving)} is drained: {claim.reason}"

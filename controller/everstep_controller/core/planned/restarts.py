@@ -18,12 +18,13 @@ from everstep_controller.core.events import (
     StepRecoverable,
     TimerDue,
 )
-from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
+from everstep_controller.core.jobs import restore_point
+from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
 from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import boundaries, forecast, growth
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
-from everstep_controller.core.recovery import incidents, planning, restore_point
+from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
 
 # Rare, and nobody can say which jobs it concerns.
@@ -60,7 +61,7 @@ def plan_restarts(turn: Turn, event: Event) -> None:
 def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     """An operator wants a job restarted."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state is JobState.ENDED:
+    if job is None or job.state in OVER:
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
         message = f"{job.name} is {job.state.value}: it starts anew as it is"
@@ -85,7 +86,7 @@ def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
 def boundary_overdue(turn: Turn, name: str) -> None:
     """The chosen step has not become recoverable in time."""
     job = turn.state.jobs.get(name)
-    if job is None or job.planned is None or job.state not in ACTIVE or job.ending.done:
+    if job is None or job.planned is None or job.state not in ACTIVE:
         return
     if turn.paused(name):
         turn.set_timer(f"planned/{name}", turn.state.settings.planned_ns)
@@ -176,7 +177,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
         return
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    elif job.state in ACTIVE and not job.ending.done:
+    elif job.state in ACTIVE:
         claim = nodes[leaving[0]].claims[0]
         reason = f"{', '.join(leaving)} is drained: {claim.reason}"
         _want(turn, job, Planned(PlannedKind.DRAIN, claim.owner, reason, 0, 0))
@@ -207,7 +208,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
 def _reach_boundary(turn: Turn, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or job.state not in STEPPING or job.ending.done or turn.paused(job.name):
+    if wish is None or job.state not in STEPPING or turn.paused(job.name):
         return
     if not restore_point.has_state(job):
         reached = wish.after_step is None or (job.lineage.last_step or 0) >= wish.after_step
@@ -269,7 +270,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
 def cancel_problem(state: State, job: JobRecord) -> str:
     """Return why no restart of a job can be taken back, in one sentence; empty when one can."""
     wish = job.planned
-    if job.state is JobState.ENDED or job.ending.done:
+    if job.state in OVER:
         return f"{job.name} has ended; nothing of it is planned any more"
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
-from everstep_controller.core.jobs import lifecycle, orders
+from everstep_controller.core.jobs import orders, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import Cause, Generation, JobRecord, JobState, PlanKind
-from everstep_controller.core.recovery import blame, incidents, restore_point, start
+from everstep_controller.core.recovery import blame, incidents, start
 from everstep_controller.core.turn import Turn
 
 
@@ -49,7 +49,6 @@ def _fits(job: JobRecord, event: RestartedHere) -> bool:
         and event.after_generation == job.generation.number
         and event.generation in allowed
         and (job.state in ACTIVE or job.state is JobState.STOPPING)
-        and not job.ending.done
     )
 
 
@@ -106,6 +105,6 @@ def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     )
     job.generation.start_reason = event.reason
     job.lineage.started = True
-    job.ledger.enter(event.decided_ns, lifecycle.category(job, Category.DRAIN))
-    job.ledger.enter(event.at_ns, lifecycle.category(job, Category.ENV))
-    lifecycle.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {event.reason}")
+    job.ledger.enter(event.decided_ns, transition.category(job, Category.DRAIN))
+    job.ledger.enter(event.at_ns, transition.category(job, Category.ENV))
+    transition.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {event.reason}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import GenerationStopped
-from everstep_controller.core.jobs import lifecycle, orders
+from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobState
@@ -55,9 +55,7 @@ def record_fault(
     """Something broke a running generation, or says more about what broke it."""
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
-    runs = (
-        job.state in ACTIVE and not job.ending.done
-    )  # of a job that is done, nothing runs any more
+    runs = job.state in ACTIVE
     known = job.incident
     number = f"{job.name}-{len(job.recovery.incidents) + 1}"
     news = Incident(number, at_ns, cause, node, message, job.lineage.last_step)
@@ -79,7 +77,7 @@ def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: Cause, node:
     if (cause in _WANTED) == (incident.cause in _WANTED) or Cause.USER in (cause, incident.cause):
         return True
     if job.state in ACTIVE:
-        return job.ending.done
+        return False
     if cause in _WANTED or cause not in _OF_ITSELF or job.state not in _PHASES:
         return True
     return _expected(turn, node, cause)
@@ -129,11 +127,7 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
     job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
-    lifecycle.move_job(turn, job, JobEvent.FAULT, message)
-    job.ledger.enter(turn.now_ns, lifecycle.category(job, Category.DRAIN))
-    for member in job.generation.members:
-        if member not in job.generation.stopped and member in turn.state.nodes:
-            turn.actions.append(orders.stop(turn.state, job, member, job.generation.number))
+    transition.move_job(turn, job, JobEvent.FAULT, message)
     planning.reconsider(turn, job)
 
 

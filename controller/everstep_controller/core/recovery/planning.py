@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.jobs import ending, orders
-from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
+from everstep_controller.core.jobs import ending, orders, restore_point
+from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import Generation, JobRecord, JobState, PlanKind
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
-from everstep_controller.core.recovery import blame, placement, restore_point, waiting
+from everstep_controller.core.recovery import blame, placement, waiting
 from everstep_controller.core.turn import Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
@@ -19,7 +20,7 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
     """See whether the job can take its next step now. Safe to call at any time."""
     if job.state is JobState.FORMING:
         _form(turn, job)
-    elif job.state is JobState.WAITING_CAPACITY:
+    elif job.state in (JobState.WAITING_CAPACITY, JobState.WAITING_STATE):
         plan(turn, job)
     elif job.state is JobState.STOPPING:
         _stopping(turn, job)
@@ -147,7 +148,7 @@ def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
     if not turn.paused(job.name) and not job.generation.unreachable:
         blame.judge_end(turn, job)
-    refusal = job.ending.closing or job.ending.wanted or _given_up(job)
+    refusal = job.ending.wanted or _given_up(job)
     if refusal:
         ending.close_job(turn, job, refusal)
         return
@@ -169,8 +170,7 @@ def plan(turn: Turn, job: JobRecord) -> None:
         waiting.wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
     if job.generation.unreachable:
-        # Its generation was planned, and never started.
-        job.generation.members, job.generation.stopped = members, []
+        waiting.ask_again(turn, job, members)
         turn.actions.append(restore_point.choose_step(turn.state, job))
         return
     _begin_generation(turn, job, members, kind)
@@ -189,8 +189,6 @@ def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: Plan
     move_job(
         turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"
     )
-    job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
-    turn.actions.append(restore_point.choose_step(turn.state, job))
 
 
 def _given_up(job: JobRecord) -> str:

@@ -198,7 +198,7 @@ def stand_ins(sight: Sight, named: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 def stops(job: JobRecord) -> bool:
     """Return whether no generation runs: then the newest step is brought to storage in any case."""
-    return job.ending.done or job.state not in ACTIVE
+    return job.state not in ACTIVE
 
 
 def on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:

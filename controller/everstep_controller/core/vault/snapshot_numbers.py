@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, StepKey, StoredStep
 from everstep_controller.core.model.snapshot_costs import Cadence
-from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.choosing import Question, best, readable, whole
 from everstep_controller.core.vault.persisting import Persisting
