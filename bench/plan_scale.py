@@ -17,8 +17,8 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
-from everstep_controller.core.vault.messages import Report
+from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.vault_service import VaultService
 
@@ -110,7 +110,7 @@ def catalogue_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     point = BranchPoint(1, None, world, catalogue.layouts(1, world))
     addresses = dict.fromkeys(members, "a:1")
     asked = Question([point], addresses, expected=True)
-    questions["choose"] = lambda: choose(catalogue, asked)
+    questions["choose"] = lambda: choose_step(catalogue, asked)
     for name, question in questions.items():
         yield row(f"catalogue: {name}", timed(question, repeats), "µs", bare)
     yield from _service_rows(bench, repeats, bare)
@@ -125,7 +125,7 @@ def _service_rows(bench: Bench, repeats: int, bare: Row) -> Iterator[Row]:
         began = time.perf_counter()
         for name, report in zip(bench.members, reports, strict=True):
             named = {repr(copy).encode(): copy for copy in report}
-            service.report(JOB, name, Report(named, 0))
+            service.report(JOB, name, VaultReport(named, 0))
         per_report.append((time.perf_counter() - began) / len(reports) * 1e6)
         refresh = port.waiting.pop()
         per_step += timed(refresh, 1)

@@ -23,9 +23,9 @@ from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import Report
+from everstep_controller.core.vault.messages import VaultReport
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import group_sources
 from everstep_controller.cycle_collector import look_seldom
 from everstep_controller.journal.codec import encode, encode_actions
 from everstep_controller.vault_service import VaultService
@@ -111,7 +111,7 @@ def run(whole: Whole) -> None:
     for name in job.generation.members:
         held = _held(job, name, (rank_of[name], rank_of[homes[name]]), steps)
         whole.held[name] = {repr(copy).encode(): copy for copy in held}
-        whole.service.report(JOB, name, Report(whole.held[name], 0))
+        whole.service.report(JOB, name, VaultReport(whole.held[name], 0))
     whole.port.run_waiting()
     for event in whole.port.posted():
         bench.take(event)
@@ -153,7 +153,7 @@ def lose(whole: Whole, name: str) -> list[StartGeneration]:
 
 
 def _settled(whole: Whole, member: str, generation: int) -> None:
-    report = Report(whole.held[member], generation, news=News((), ()))
+    report = VaultReport(whole.held[member], generation, news=News((), ()))
     whole.part(_STOPS[1], lambda: whole.service.report(JOB, member, report))
 
 
@@ -177,7 +177,7 @@ def _plan(whole: Whole, last: events.GenerationStopped) -> list[StartGeneration]
 
 
 def _messages(job: JobRecord, starts: Sequence[StartGeneration]) -> list[bytes]:
-    told = sources(job)
+    told = group_sources(job)
     return [
         to_agent.order(order, 1, b"key", told.of(order.node)).SerializeToString()
         for order in starts

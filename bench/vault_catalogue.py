@@ -26,11 +26,11 @@ from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, J
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.recovery_step import Question, choose_step
+from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.sources import group_sources
 from everstep_controller.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 
@@ -207,9 +207,9 @@ def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
         yield row(name, timed(ask, repeats), "ms", bare)
     reachable = {name: f"{name}:7436" for name in bench.names}
     question = Question([BranchPoint(1, None, world, layouts)], reachable, expected=True)
-    choice = choose(catalogue, question)
+    choice = choose_step(catalogue, question)
     yield row(
-        "a choice with all sources", timed(lambda: choose(catalogue, question), repeats), "ms"
+        "a choice with all sources", timed(lambda: choose_step(catalogue, question), repeats), "ms"
     )
 
     yield row(
@@ -229,7 +229,7 @@ def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     job.lineage.restored, job.generation.sources = (1, choice.step or 0), choice.sources
 
     def told() -> None:
-        told_of = sources(job)
+        told_of = group_sources(job)
         for name in bench.names:
             told_of.of(name)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import xxhash
 from vault_figures import Figure, Series, Target
 
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.snapshots.hashing import hash_region
 
 _BYTES = 2 * 1024**3
 _CACHED_BYTES = 1024 * 1024
@@ -15,7 +15,7 @@ _CACHED_BYTES = 1024 * 1024
 
 def measure(repeats: int) -> Iterator[Figure]:
     """Measure and yield the figures."""
-    region = allocate(_BYTES, "everstep-bench")
+    region = allocate_region(_BYTES, "everstep-bench")
     cached = bytes(_CACHED_BYTES)
 
     def limit() -> None:
@@ -27,7 +27,7 @@ def measure(repeats: int) -> Iterator[Figure]:
     for _ in range(repeats):
         limits.append(_rate(limit))
         ours.append(_rate(lambda: hash_region(region, _BYTES)))
-    region.drop()
+    region.release()
     bare = Series("xxh3-128 of 1 MiB in the cache, one thread", limits, "GB/s")
     yield bare.figure()
     hashed = Series("root hash of a snapshot of 2 GiB, one thread", ours, "GB/s")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.recheck import root_hash
+from everstep_agent.jobs.environment import Environment
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.verification import hash_in_parallel
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
@@ -101,7 +101,9 @@ class Commands:
             raise RuntimeError(f"the copy of step {step} is gone")
         try:
             began = time.monotonic()
-            found = await root_hash(vault.site.workers, held.region, held.facts.size_bytes)
+            found = await hash_in_parallel(
+                vault.context.threads, held.region, held.manifest.size_bytes
+            )
             took_s = time.monotonic() - began
         finally:
             held.release()
@@ -130,13 +132,13 @@ class Commands:
     async def _replicate(self, step: int, target: list[str]) -> float:
         """Return the seconds from the order until the other node has acknowledged the hash."""
         vault = self._node.jobs.known_or_new("demo").vault
-        before = vault.site.counts.replicated
+        before = vault.context.counters.replicated
         began = time.monotonic()
         self._direct(step, target)
         async with asyncio.timeout(_PATIENCE_S):
             # Not looked for every 2 ms: that was a tenth of the sender's CPU.
-            while vault.site.counts.replicated == before:
-                await vault.bell.wait()
+            while vault.context.counters.replicated == before:
+                await vault.change_signal.wait()
         return time.monotonic() - began
 
     async def _until(self, true: Callable[[], object]) -> bool:
@@ -149,7 +151,7 @@ class Commands:
 async def main(folder: Path, name: str, slots: int, certificates: str) -> None:
     """Serve until standard input ends."""
     chosen = settings(folder, slots_per_rank=slots, bulk_tls=bool(certificates))
-    world = Surroundings(stored_fds={}, keeper=Kept(), tls=_tls(Path(certificates), name))
+    world = Environment(stored_fds={}, keeper=Kept(), tls=_tls(Path(certificates), name))
     async with (
         running(chosen, name, world) as node,
         launcher(node) as control,

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from vault_figures import Figure, Series, show
 
-from everstep_agent.cycle_collector import look_at_the_young
+from everstep_agent.concurrency.cycle_collector import collect_young_only
 from everstep_agent.jobs.settings import JobsSettings
 from everstep_common.trainer_messages import (
     TO_TRAINER,
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
-        look_at_the_young()
+        collect_young_only()
         asyncio.run(serve(given.serve))
         return
     show(list(measure(Work(given.shards, given.steps))), given.json)

@@ -173,11 +173,17 @@ def _parts(value: object) -> Iterator[object]:
         yield from value[:_ELEMENTS_MAX]
     elif hasattr(type(value), _FIELDS):
         yield from (getattr(value, name, None) for name in getattr(type(value), _FIELDS))
-    elif hasattr(type(value), "DESCRIPTOR") and hasattr(value, "ListFields"):
-        for _, part in value.ListFields():
+    elif hasattr(type(value), "DESCRIPTOR"):
+        for part in _set_fields(value):
             yield part
-            if hasattr(part, "ListFields"):
-                yield from (inner for _, inner in part.ListFields())
+            yield from _set_fields(part)
+
+
+def _set_fields(message: object) -> Iterator[object]:
+    """Yield the fields of a protobuf message that are set; nothing of any other value."""
+    list_fields = getattr(message, "ListFields", None)
+    if list_fields is not None:
+        yield from (part for _, part in list_fields())
 
 
 def _write(follower: Follower, found: str) -> None:

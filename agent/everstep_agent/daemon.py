@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
+from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config import AgentConfig
-from everstep_agent.cycle_collector import look_at_all
 from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.node_watch import Memory, NodeWatch
@@ -101,7 +101,7 @@ class Daemon:
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.take
         self._liveness = Liveness(config.node_name, self._uplink.say)
-        around = Surroundings(
+        around = Environment(
             tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
@@ -156,7 +156,7 @@ class Daemon:
                 ("health-check", health.nvhcd),
                 ("metrics", self._serve_metrics),
                 ("watchdog", feed_watchdog),
-                ("cycles", look_at_all),
+                ("cycles", collect_all_periodically),
             ):
                 running = keep_running(name, work, self._findings.report)
                 tasks.append(group.create_task(running, name=name))

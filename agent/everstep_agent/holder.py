@@ -31,7 +31,7 @@ _WELL_S = 10.0
 _STOP_S = 20.0
 
 
-class DescriptorStore:
+class HeldDescriptors:
     """The descriptors that the command has asked to keep, by name."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def set_death_signal(signal_number: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
-def become(command: Sequence[str], store: DescriptorStore, notify_path: str, parent: int) -> None:
+def become(command: Sequence[str], store: HeldDescriptors, notify_path: str, parent: int) -> None:
     """Turn a forked child into the command, with the kept descriptors from 3 on."""
     set_death_signal(signal.SIGKILL)
     if os.getppid() != parent:
@@ -98,7 +98,7 @@ class Holder:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._store = DescriptorStore()
+        self._store = HeldDescriptors()
         # An abstract address leaves no file behind, however the holder ends. The kernel picks it.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

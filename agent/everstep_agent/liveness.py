@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import cast
 
-from everstep_agent.listening import cannot_listen
+from everstep_agent.ipc.listeners import cannot_listen
 from everstep_agent.suspicion import Change, Suspicion
 from everstep_agent.ticks import tick
 from everstep_common.clock import boot_ns

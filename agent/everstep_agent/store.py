@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from everstep_agent.store_file import Changes, Remembered, load, open_or_replace, write
+from everstep_agent.store_file import PendingChanges, Remembered, load, open_or_replace, write
 
 # An acknowledgement alone may wait for company: losing it only means that the record is sent twice.
 _LAZY_DELETE_S = 1.0
@@ -52,7 +52,7 @@ class DiskStore:
         self._now_ns = now_ns
         self._deadline_ns = deadline_ns
         self._changed = threading.Condition()
-        self._pending = Changes()
+        self._pending = PendingChanges()
         self._waiting_since_ns: int | None = None
         self._error = ""
         self._closing = False
@@ -140,7 +140,7 @@ class DiskStore:
             self._remembered = remembered
         return connection
 
-    def _take(self) -> Changes | None:
+    def _take(self) -> PendingChanges | None:
         """Wait for something to write; None when the agent closes and nothing is left."""
         with self._changed:
             while not self._pending.urgent() and not self._closing:
@@ -149,10 +149,10 @@ class DiskStore:
                     break
             if self._closing and (self._error or not self._pending):
                 return None
-            taken, self._pending = self._pending, Changes()
+            taken, self._pending = self._pending, PendingChanges()
             return taken
 
-    def _give_back(self, taken: Changes, error: str) -> None:
+    def _give_back(self, taken: PendingChanges, error: str) -> None:
         with self._changed:
             taken.absorb(self._pending)
             self._pending = taken

@@ -34,7 +34,7 @@ def forgetful() -> Remembered:
 
 
 @dataclass(slots=True)
-class Changes:
+class PendingChanges:
     """What is not on disk yet: the newest word about each thing."""
 
     records: dict[int, bytes] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Changes:
         """Return whether something would be lost if this were never written."""
         return bool(self.records or self.notes)
 
-    def absorb(self, newer: "Changes") -> None:
+    def absorb(self, newer: "PendingChanges") -> None:
         """Add what came later."""
         self.records |= newer.records
         self.notes |= newer.notes
@@ -101,7 +101,7 @@ def load(connection: sqlite3.Connection) -> Remembered:
     )
 
 
-def write(connection: sqlite3.Connection, taken: Changes) -> None:
+def write(connection: sqlite3.Connection, taken: PendingChanges) -> None:
     """Write all of it or nothing. Raises sqlite3.Error."""
     with _transaction(connection):
         connection.executemany(

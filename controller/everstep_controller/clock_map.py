@@ -1,7 +1,9 @@
-"""A node's boot clock on the controller's timeline: the offset of the smallest round trip."""
+"""Clock map: a node's clocks on the controller's timeline, by the smallest round trip."""
 
 from collections import deque
 from dataclasses import dataclass, field
+
+from everstep_common.judging.moment import Moment
 
 # Two clocks drift apart by up to 50 ppm and more; an old sample is worth its round trip plus that.
 _DRIFT_PPM = 50
@@ -12,7 +14,10 @@ _HELLO_UNCERTAINTY_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClockEstimate:
-    """Controller time minus boot time, and how far that may be off, in nanoseconds."""
+    """How far two clocks are apart, and how far that may be off, in nanoseconds.
+
+    Of a boot clock: controller time minus boot time. Of a wall clock: that minus controller time.
+    """
 
     offset_ns: int
     uncertainty_ns: int
@@ -30,35 +35,56 @@ class _Sample:
 
 @dataclass(slots=True)
 class ClockMap:
-    """What is known of one node's clock. A new boot starts anew: its clock does."""
+    """What is known of one node's clocks. A new boot starts anew: its boot clock does."""
 
     boot_id: str = ""
     _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    # The sample that says most; all of them age alike, so that it stays the best until it leaves.
+    _best: _Sample | None = None
+    # Wall clock minus boot clock, as the node read them together the last time.
+    _wall_ns: int = 0
 
-    def hello(self, boot_id: str, boot_ns: int, received_ns: int) -> None:
-        """Take a stamp that came without a question; used until the first answer."""
-        if boot_id != self.boot_id:
-            self.boot_id = boot_id
-            self._samples.clear()
+    def enter_hello(self, moment: Moment, received_ns: int) -> None:
+        """Enter a stamp that came without a question; used until the first answer."""
+        self._enter_moment(moment)
         if not self._samples:
-            self._samples.append(_Sample(received_ns, received_ns - boot_ns, _HELLO_UNCERTAINTY_NS))
+            offset_ns = received_ns - moment.boot_ns
+            self._add(_Sample(received_ns, offset_ns, _HELLO_UNCERTAINTY_NS))
 
-    def reply(self, boot_id: str, boot_ns: int, sent_ns: int, received_ns: int) -> None:
-        """Take the answer to a question; the node's clock was read somewhere in between."""
+    def enter_reply(self, moment: Moment, sent_ns: int, received_ns: int) -> None:
+        """Enter the answer to a question; the node's clocks were read somewhere in between."""
         if not received_ns - sent_ns >= 0:
             return
-        if boot_id != self.boot_id:
-            self.boot_id = boot_id
-            self._samples.clear()
+        self._enter_moment(moment)
         half_ns = (received_ns - sent_ns + 1) // 2
-        self._samples.append(_Sample(received_ns, sent_ns + half_ns - boot_ns, half_ns))
+        self._add(_Sample(received_ns, sent_ns + half_ns - moment.boot_ns, half_ns))
 
     def estimate(self, now_ns: int) -> ClockEstimate | None:
-        """Return the best offset known, or None before anything is."""
-        best = min(self._samples, key=lambda s: s.uncertainty_at(now_ns), default=None)
-        if best is None:
+        """Return the best offset known of the boot clock, or None before anything is."""
+        best = self._best
+        return None if best is None else ClockEstimate(best.offset_ns, best.uncertainty_at(now_ns))
+
+    def wall_offset(self, now_ns: int) -> ClockEstimate | None:
+        """Return the offset of the node's wall clock as of its newest stamp; None without one."""
+        known = self.estimate(now_ns)
+        if known is None:
             return None
-        return ClockEstimate(best.offset_ns, best.uncertainty_at(now_ns))
+        return ClockEstimate(self._wall_ns - known.offset_ns, known.uncertainty_ns)
+
+    def _enter_moment(self, moment: Moment) -> None:
+        if moment.boot_id != self.boot_id:
+            self.boot_id = moment.boot_id
+            self._samples.clear()
+            self._best = None
+        self._wall_ns = moment.wall_ns - moment.boot_ns
+
+    def _add(self, sample: _Sample) -> None:
+        leaves = self._samples[0] if len(self._samples) == _SAMPLES else None
+        self._samples.append(sample)
+        if self._best is None or leaves is self._best:
+            self._best = min(self._samples, key=lambda s: s.uncertainty_at(sample.taken_ns))
+        elif sample.uncertainty_ns <= self._best.uncertainty_at(sample.taken_ns):
+            self._best = sample
 
     def to_controller_ns(self, boot_id: str, boot_ns: int, now_ns: int) -> int:
         """Return when something happened; never after ``now_ns``.

@@ -93,6 +93,11 @@ class ControllerConfig:
         unit="rows",
         help="Samples kept of each node in memory: two minutes at 1 Hz, 56 bytes a row.",
     )
+    judge_interval_s: float = setting(
+        5.0,
+        unit="s",
+        help="How often nodes are compared with their peers: what they sample comes every 5 s.",
+    )
     log_level: str = setting("info", help="debug, info, warning or error.")
     log_style: str = setting(
         "auto", help="text, json, or auto: the journal's priorities under systemd, else text."
@@ -113,6 +118,7 @@ class ControllerConfig:
             "events_retention_days",
             "announcements_retention_days",
             "snapshot_interval_s",
+            "judge_interval_s",
         ):
             if getattr(self, name) <= 0:
                 found.append(f"{name}: must be above 0, got {getattr(self, name)}")

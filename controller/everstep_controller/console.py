@@ -21,12 +21,11 @@ from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_controller.core.planned.forecast import windows_told
 from everstep_controller.explanation import explain
 from everstep_controller.injection_desk import InjectionDesk
-from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Announcement, JournalStore
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.maintenance_desk import MaintenanceDesk
-from everstep_controller.own_findings import own_findings
+from everstep_controller.own_findings import ShellTrouble, own_findings
 from everstep_controller.planned_desk import PlannedDesk
 from everstep_controller.runtime import Runtime
 from everstep_controller.snapshot_answers import SnapshotAnswers, SnapshotSource
@@ -54,7 +53,7 @@ class ConsoleParts:
     kernel: KernelMessages
     history: JournalStore
     vault: SnapshotSource
-    journal_full: Callable[[], JournalFull | None]
+    trouble: Callable[[], ShellTrouble]
 
 
 class Console:
@@ -65,7 +64,7 @@ class Console:
         self._sessions = parts.sessions
         self._kernel = parts.kernel
         self._history = parts.history
-        self._journal_full = parts.journal_full
+        self._trouble = parts.trouble
         self._recent: deque[Announcement] = deque(maxlen=_RECENT)
         self._followers: set[asyncio.Queue[Announcement]] = set()
         self._started_ns = parts.runtime.now_ns()
@@ -108,7 +107,7 @@ class Console:
 
     def own_findings(self) -> list[OpenFinding]:
         """Return what the controller has found about itself."""
-        return list(own_findings(self._runtime.state, self._journal_full(), self._since))
+        return list(own_findings(self._runtime.state, self._trouble(), self._since))
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         """Return why a node or job is in its state."""

@@ -12,13 +12,13 @@ from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.core.vault.messages import Report
-from everstep_controller.core.vault.replication import watched_peers
+from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_controller.core.vault.messages import VaultReport
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages
 from everstep_controller.runtime import Runtime
-from everstep_controller.samples import SampleError, SampleRing
+from everstep_controller.samples import PackedSamples, SampleError, SampleRing
 from everstep_controller.vault_service import VaultService
 from everstep_proto.convert import WireError, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
@@ -67,7 +67,8 @@ class Fleet:
         event = from_agent.node_connected(hello)
         _check_identity(event.node, identity)
         session = self._sessions.open(event.node, event.outbox)
-        session.clock.hello(event.boot_id, hello.stamp.boot_ns, self._runtime.now_ns())
+        session.opened_ns = self._runtime.now_ns()
+        session.clock.enter_hello(stamp_from_wire(hello.stamp), session.opened_ns)
         self._intake.flush_node(event.node)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, [job.job for job in event.jobs])
@@ -196,8 +197,12 @@ class Fleet:
         self._intake.reject(origin, rejection, self._runtime.now_ns())
 
     def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        batch, now_ns = message.samples, self._runtime.now_ns()
+        first = stamp_from_wire(batch.first)
+        first_ns = session.clock.to_controller_ns(first.boot_id, first.boot_ns, now_ns)
+        packed = PackedSamples(batch.schema, batch.rows, first_ns, batch.interval_ns)
         try:
-            self._samples.take(session.node, message.samples.schema, message.samples.rows)
+            self._samples.add_batch(session.node, packed, now_ns)
         except SampleError as error:
             raise WireError(str(error)) from error
 
@@ -215,7 +220,7 @@ class Fleet:
         for sentence in report.bad_copies[:16]:
             self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
 
-    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> Report:
+    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
         session.unusable_copies.add(report.job)
         held = self._vault.held(report.job, session.node)
         told = vault_reports.vault_report(session.node, report, held)
@@ -223,7 +228,7 @@ class Fleet:
         session.copies[report.job] = told.copies
         return told
 
-    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> Report:
+    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
         try:
             return vault_reports.changed(session.node, report, session.copies.get(report.job))
         except WireError as error:
@@ -235,7 +240,7 @@ class Fleet:
         if reply.sent_ns in session.asked_ns:
             session.asked_ns.discard(reply.sent_ns)
             now_ns = self._runtime.now_ns()
-            session.clock.reply(stamp.boot_id, stamp.boot_ns, reply.sent_ns, now_ns)
+            session.clock.enter_reply(stamp, reply.sent_ns, now_ns)
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         peer = names.name(message.peer.peer, "peer")

@@ -24,6 +24,7 @@ from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.lock import JournalLock, JournalLockedError
 from everstep_controller.journal.schema import SchemaError
+from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
 
 logger = logging.getLogger("everstep_controller")
@@ -115,7 +116,7 @@ async def _run(config: ControllerConfig, recover_by: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     look_seldom()
-    controller = Controller(config, Options(Core, recover_by))
+    controller = Controller(config, Options(Core, recover_by, judges=JUDGES))
     await controller.start()
     logger.info(
         "version %s, term %d, listening on port %d, metrics on port %d, journal %s",

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from wsgiref.simple_server import WSGIServer
@@ -19,9 +19,8 @@ from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
 from everstep_controller.core.vault.messages import Standbys
-from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
+from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
-from everstep_controller.standby_metrics import standby_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
@@ -75,7 +74,7 @@ class ControllerCollector(Collector):
                 *_controller(state, counts),
                 *_nodes(state),
                 *_windows(state),
-                *_jobs(state, counts.now_ns),
+                *job_metrics(state, counts.now_ns),
                 *self._kept_ready(state, counts.now_ns),
             ]
 
@@ -146,7 +145,8 @@ def _windows(state: State) -> Iterator[Metric]:
     yield windows
 
 
-def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
+def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
+    """Yield the series of all jobs that have not ended."""
     running = [job for job in state.jobs.values() if job.state is not JobState.ENDED]
     states = GaugeMetricFamily(
         "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
@@ -180,6 +180,32 @@ def _jobs(state: State, now_ns: int) -> Iterator[Metric]:
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
     yield from (incidents, failures, skipped, time_s)
+
+
+def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Iterator[Metric]:
+    """Yield all series, of jobs and what waits on each of their nodes."""
+    count = GaugeMetricFamily(
+        "everstep_job_standbys",
+        "Warm standbys of a job on all nodes: ready, or being made.",
+        labels=["job", "state"],
+    )
+    memory = GaugeMetricFamily(
+        "everstep_job_standby_memory_bytes",
+        "Memory that the warm standbys of a job take on all nodes.",
+        labels=["job"],
+    )
+    without = GaugeMetricFamily(
+        "everstep_job_nodes_without_standbys",
+        "Nodes of a job whose warm standbys were given up: too large, or one died.",
+        labels=["job"],
+    )
+    for job, nodes in jobs:
+        each = nodes.values()
+        count.add_metric([job, "ready"], sum(one.ready for one in each))
+        count.add_metric([job, "making"], sum(one.making for one in each))
+        memory.add_metric([job], sum(one.memory_bytes for one in each))
+        without.add_metric([job], sum(bool(one.ended) for one in each))
+    yield from (count, memory, without)
 
 
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (

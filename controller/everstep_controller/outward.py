@@ -21,7 +21,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.sourcing import Sources, sources
+from everstep_controller.core.vault.sources import RestoreSources, group_sources
 from everstep_controller.drivers.isolator import Isolator
 from everstep_controller.fold import Turn
 from everstep_controller.runtime import Runtime
@@ -47,7 +47,7 @@ class Outward:
         self._secret = secret
         self._hands = hands
         # Of the job that was started last.
-        self._sources: Sources | None = None
+        self._sources: RestoreSources | None = None
 
     def act(self, wanted: Sequence[Action]) -> None:
         """Carry out actions in their order. One for a node that is away is due when it is back."""
@@ -88,7 +88,7 @@ class Outward:
             return ()
         job = self._state().jobs[action.job]
         if self._sources is None or self._sources.all is not job.generation.sources:
-            self._sources = sources(job)
+            self._sources = group_sources(job)
         return self._sources.of(action.node)
 
 

@@ -1,4 +1,6 @@
-"""The newest samples of every node: one ring of nodes, metrics and time, in memory only."""
+"""Sample ring: the newest samples of every node and when they were taken, in memory only."""
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,16 @@ class SampleError(ValueError):
     """A batch of samples has another shape than its schema says."""
 
 
+@dataclass(frozen=True, slots=True)
+class PackedSamples:
+    """Rows of one node as they come; times are on the controller's timeline."""
+
+    schema: int
+    rows: bytes
+    first_ns: int
+    interval_ns: int
+
+
 class SampleRing:
     """Keeps the last ``window`` rows of each node; NaN where none came yet."""
 
@@ -20,16 +32,24 @@ class SampleRing:
         self._rows: Rows = np.full((0, window, len(COLUMNS)), np.nan, dtype=np.float32)
         self._index: dict[str, int] = {}
         self._taken: list[int] = []
+        self._newest_ns: dict[str, int] = {}
 
-    def take(self, node: str, schema: int, packed: bytes) -> int:
+    def add_batch(self, node: str, batch: PackedSamples, now_ns: int) -> int:
         """Add a node's rows; return their number. Raises SampleError for a wrong shape."""
-        rows = _unpack(schema, packed)[-self._window :]
+        rows = _unpack(batch.schema, batch.rows)
+        last_ns = batch.first_ns + max(0, len(rows) - 1) * batch.interval_ns
+        rows = rows[-self._window :]
         index = self._index_of(node)
         first = self._taken[index]
         slots = np.arange(first, first + len(rows)) % self._window
         self._rows[index, slots] = rows
         self._taken[index] += len(rows)
+        self._newest_ns[node] = min(last_ns, now_ns)
         return len(rows)
+
+    def newest_ns(self, node: str) -> int | None:
+        """Return when a node's newest row was taken; None when none came yet."""
+        return self._newest_ns.get(node)
 
     def latest(self, node: str, column: str) -> float:
         """Return the newest value of a node's metric; NaN when there is none."""
@@ -39,9 +59,15 @@ class SampleRing:
         row = (self._taken[index] - 1) % self._window
         return float(self._rows[index, row, COLUMNS.index(column)])
 
-    def window(self, column: str) -> tuple[list[str], Rows]:
-        """Return node names and, per node, the kept values of one metric (in no order of time)."""
-        return list(self._index), self._rows[: len(self._index), :, COLUMNS.index(column)]
+    def windows(self, nodes: tuple[str, ...], column: str) -> Rows:
+        """Return a row per node: the kept values of one metric, oldest first; NaN where none is."""
+        found = np.full((len(nodes), self._window), np.nan, dtype=np.float32)
+        known = [i for i, node in enumerate(nodes) if node in self._index]
+        indexes = np.array([self._index[nodes[i]] for i in known], dtype=np.intp)
+        oldest = np.array([self._taken[index] for index in indexes], dtype=np.intp)
+        slots = (oldest[:, None] + np.arange(self._window)) % self._window
+        found[known] = self._rows[indexes[:, None], slots, COLUMNS.index(column)]
+        return found
 
     def _index_of(self, node: str) -> int:
         index = self._index.get(node)

@@ -28,9 +28,12 @@ from everstep_controller.fold import CoreFactory, Fold
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore
+from everstep_controller.judge_runner import JudgeRunner
+from everstep_controller.judging.judge import Judge
 from everstep_controller.kernel_messages import KernelMessages
 from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
 from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
+from everstep_controller.own_findings import ShellTrouble
 from everstep_controller.runtime import Journaling, Runtime
 from everstep_controller.samples import SampleRing
 from everstep_controller.schedule import Chores, make_scheduler
@@ -52,6 +55,7 @@ class Options:
     core_factory: CoreFactory
     recover_by: str = ""
     isolators: tuple[Isolator, ...] = ()
+    judges: tuple[Judge, ...] = ()
 
 
 class Controller:
@@ -83,8 +87,8 @@ class Controller:
         self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples, kernel))
         follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
         runtime.listen(follower.turned)
-        journal, history = self._journal, self._history
-        parts = ConsoleParts(runtime, sessions, kernel, history, vault, lambda: journal.full)
+        self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
+        parts = ConsoleParts(runtime, sessions, kernel, self._history, vault, self._trouble)
         self._server, self.port = make_server(
             config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
         )
@@ -94,7 +98,7 @@ class Controller:
         self._scheduler = make_scheduler(chores, config.snapshot_interval_s)
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
-        self._ticker: asyncio.Task[None] | None = None
+        self._tickers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Take up work. Raises JournalFull, and OSError for the address of the metrics."""
@@ -113,12 +117,17 @@ class Controller:
         await self._server.start()
         self._start_metrics()
         self._scheduler.start()
-        self._ticker = asyncio.create_task(self._tick(), name="progress ticker")
+        judging = self._judging.run(self._config.judge_interval_s)
+        self._tickers = [
+            asyncio.create_task(self._tick(), name="progress ticker"),
+            asyncio.create_task(judging, name="judges"),
+        ]
 
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for ticker in self._tickers:
+            ticker.cancel()
+        if self._tickers:
             self._scheduler.shutdown(wait=False)
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
@@ -158,6 +167,9 @@ class Controller:
             journal_full=self._journal.full is not None,
             now_ns=runtime.now_ns(),
         )
+
+    def _trouble(self) -> ShellTrouble:
+        return ShellTrouble(self._journal.full, self._judging.failures)
 
     async def _tick(self) -> None:
         while True:

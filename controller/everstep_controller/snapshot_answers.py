@@ -10,8 +10,8 @@ from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Standbys
-from everstep_controller.core.vault.snapshot_numbers import View, snapshot_numbers
-from everstep_controller.core.vault.snapshot_view import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
+from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -28,7 +28,7 @@ class CannotForgetError(Exception):
 class SnapshotSource(Protocol):
     """Whoever knows the catalogues, also those of jobs that have ended and keep copies."""
 
-    def view(self, job: str) -> View | None:
+    def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
         ...
 
@@ -65,7 +65,7 @@ class SnapshotAnswers:
         """Add to what is known of a job how its state is kept."""
         name = detail.summary.job
         job, view = job_named(self._runtime.state, name), self._view(name)
-        numbers = snapshot_numbers(view)
+        numbers = count_snapshots(view)
         detail.cadence.CopyFrom(snapshots_to_admin.cadence(numbers, view.cadence.reason, job))
         if storage := snapshots_to_admin.storage(numbers):
             detail.storage.CopyFrom(storage)
@@ -144,7 +144,7 @@ class SnapshotAnswers:
             # A look at all copies of a large job costs ten milliseconds.
             pause_s = min(2 * pause_s, _POLL_S_MAX)
 
-    def _view(self, name: str) -> View:
+    def _view(self, name: str) -> SnapshotView:
         view = self._vault.view(name)
         if view is None:
             raise UnknownNameError(f"no job named {name!r}")

@@ -14,12 +14,17 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directing import JobSnapshots
-from everstep_controller.core.vault.messages import Directive, Report, Standbys
+from everstep_controller.core.vault.directives import JobSnapshots
+from everstep_controller.core.vault.messages import Directive, Standbys, VaultReport
 from everstep_controller.core.vault.news import Message, VaultNews
-from everstep_controller.core.vault.snapshot_numbers import View, age_ns, snapshot_numbers
-from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
-from everstep_controller.core.vault.spares import reachable, spares_of
+from everstep_controller.core.vault.recovery_step import reachable_nodes
+from everstep_controller.core.vault.snapshot_numbers import (
+    SnapshotNumbers,
+    SnapshotView,
+    age_ns,
+    count_snapshots,
+)
+from everstep_controller.core.vault.spares import spares_of
 from everstep_controller.lessons import Lessons
 
 # Directing all members of a large job on each report would cost too much.
@@ -85,7 +90,7 @@ class VaultService:
         known = self._jobs.get(job)
         return {} if known is None else known.snapshots.holdings.catalogue.held(node)
 
-    def report(self, job: str, node: str, report: Report) -> None:
+    def report(self, job: str, node: str, report: VaultReport) -> None:
         """Take what a node says of a job."""
         snapshots = self._job(job).snapshots
         snapshots.record_report(node, report)
@@ -153,19 +158,19 @@ class VaultService:
             return None
         return age_ns(record, step, self._port.now_ns())
 
-    def view(self, job: str) -> View | None:
+    def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
         state = self._state()
         record, known = state.jobs.get(job), self._jobs.get(job)
         if record is None:
             return None
         snapshots = JobSnapshots(job) if known is None else known.snapshots
-        return View(
+        return SnapshotView(
             record,
             snapshots.holdings.catalogue,
-            reachable(state),
+            reachable_nodes(state),
             snapshots.orders.recoverable.step,
-            snapshots.persisting,
+            snapshots.persistence,
             snapshots.orders.cadence,
             snapshots.holdings.bad_copies,
             state.settings.probation_steps,
@@ -175,7 +180,7 @@ class VaultService:
     def numbers(self, job: str) -> SnapshotNumbers | None:
         """Return what can be said of a job's snapshots in numbers; None for no job."""
         view = self.view(job)
-        return None if view is None else snapshot_numbers(view)
+        return None if view is None else count_snapshots(view)
 
     def copies(self, job: str) -> Iterable[Copy]:
         """Yield the single copies of a job, newest step first."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core.model.lineage import StepKey, StoredStep
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.persisting import Publish
+from everstep_controller.core.vault.persistence import Publish
 
 
 @dataclass(slots=True)

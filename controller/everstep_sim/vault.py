@@ -7,8 +7,8 @@ from everstep_common.lessons import Lesson
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Directive, Report
-from everstep_controller.core.vault.persisting import Publish
+from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.vault_service import VaultService
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, Fleet
@@ -51,7 +51,7 @@ class Vaults:
             return
         held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
         failures = tuple((key, "disk full") for key in node.write_faults)
-        report = Report(held, node.settled, self.folder.whole(), failures)
+        report = VaultReport(held, node.settled, self.folder.whole(), failures)
         self.service.report(JOB, node.name, report)
 
     def changed(self) -> None:
@@ -98,7 +98,7 @@ class Vaults:
             self._time.soon(0.05, self.publish_s, partial(self._publish, node, publish))
 
     def _fetch_soon(self, node: SimulatedNode, directive: Directive) -> None:
-        sources = () if directive.ahead is None else directive.ahead.sources
+        sources = () if directive.prefetch is None else directive.prefetch.sources
         for source in sources if node.connected else ():
             fetch = partial(self._fetch_ahead, node, node.boot, source)
             self._time.soon(0.05, self.fetch_s, fetch)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import get
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
-from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.transfer.client import get_copy
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Restore, Restored, RestoreFailed, Start
 from everstep_proto.generated import fleet_pb2
 from integration.bulk_messages import Blow
@@ -81,7 +80,7 @@ class Pair:
     async def until_other_has_it(self) -> None:
         """Wait until the other's agent has the newest step, and look at every byte of it."""
         of, root_hash = CopyKey(1, _RANK, self.step), self.source.root_hash
-        expected = Expected(of, self.source.size_bytes, root_hash)
+        expected = CopyRef(of, self.source.size_bytes, root_hash)
         async with asyncio.timeout(2 * TIMEOUT_S):
             while True:
                 with suppress(OSError):  # it has no such copy yet, is killed, or starts
@@ -89,14 +88,14 @@ class Pair:
                     return
                 await asyncio.sleep(0.05)
 
-    async def _look(self, expected: Expected) -> None:
+    async def _look(self, expected: CopyRef) -> None:
         job = self.looker.jobs.known("demo")
         assert job is not None
         vault = job.vault
-        remote = Remote(self.other.agent.bulk_address, "demo", KEY)
-        _, region = await get(remote, expected, vault.arrivals, vault.site.incoming)
+        remote = RemoteAgent(self.other.agent.bulk_address, "demo", KEY)
+        _, region = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
         assert bytes(region.view()[:SIZE]) == state_of(self.step)
-        region.drop()
+        region.release()
 
     async def restored(self) -> bytes:
         """Return what a rank of the other gets, however often it has to ask."""

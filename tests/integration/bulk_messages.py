@@ -3,14 +3,21 @@
 from dataclasses import dataclass
 
 _LET_IN = (("Hello", 1), ("Challenge", 1), ("Proof", 1))
-_MOVED = (("Hello", 3), ("Join", 1), ("Joined", 1), ("Stripe", 1), ("Stripe", 2))
-_ENDED = (("End", 1), ("End", 2), ("Stored", 1), ("Mismatch", 1))
+_MOVED = (("Hello", 3), ("JoinTransfer", 1), ("TransferJoined", 1), ("Stripe", 1), ("Stripe", 2))
+_ENDED = (("End", 1), ("End", 2), ("CopyStored", 1), ("HashMismatch", 1))
 # What a replica travels with, and what a restore on another node does, in their order. The second
 # (of a fetch the third) Hello is that of one more connection.
-PUT = (*_LET_IN, ("Put", 1), ("Accept", 1), ("Hello", 2), *_MOVED[1:], *_ENDED)
+PUT = (*_LET_IN, ("PutCopy", 1), ("SendStripes", 1), ("Hello", 2), *_MOVED[1:], *_ENDED)
 FETCH = (
-    *(*_LET_IN, ("Manifests", 1), ("Manifest", 1), ("Hello", 2), ("Challenge", 2), ("Proof", 2)),
-    *(("Get", 1), ("Offer", 1), ("Accept", 1), *_MOVED, *_ENDED),
+    *(
+        *_LET_IN,
+        ("GetManifests", 1),
+        ("ManifestReply", 1),
+        ("Hello", 2),
+        ("Challenge", 2),
+        ("Proof", 2),
+    ),
+    *(("GetCopy", 1), ("CopyOffer", 1), ("SendStripes", 1), *_MOVED, *_ENDED),
 )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from everstep_agent.vault.bulk.stripes import cut
+from everstep_agent.vault.transfer.stripes import cut_stripes
 from everstep_common.frames import HEADER_BYTES, body_length
 from integration.vault_clients import TIMEOUT_S
 
@@ -17,7 +17,7 @@ _END = b"\xff" * _INDEX_BYTES
 # Before both ends have proven themselves, frames carry no code.
 _BARE = ("Hello", "Challenge", "Proof")
 # What is followed by stripes the same way: of a copy that is put, and of one that is fetched.
-_BEFORE_STRIPES = (("Put", "Join"), ("Offer", "Joined"))
+_BEFORE_STRIPES = (("PutCopy", "JoinTransfer"), ("CopyOffer", "TransferJoined"))
 
 
 class Tap:
@@ -29,7 +29,7 @@ class Tap:
 
     def __init__(self, target: Callable[[], str], size_bytes: int, *, fetched: bool) -> None:
         self._target = target
-        self._stripes = cut(size_bytes)
+        self._stripes = cut_stripes(size_bytes)
         self._fetched = fetched
         self._seen: Counter[str] = Counter()
         self._at = ("", 0)
@@ -53,14 +53,14 @@ class Tap:
     def arm(self, at: str, nth: int, *, held: bool, strike: Callable[[], None]) -> None:
         """Wait for a message; for one that says that bytes were wrong, see to that."""
         self._at, self._held, self._strike = (at, nth), held, strike
-        self._spoils = at == "Mismatch"
+        self._spoils = at == "HashMismatch"
         self._seen.clear()
         self.struck.clear()
 
     def again(self) -> None:
         """The transfer went by without the message: begin to count anew."""
         self._seen.clear()
-        self._spoils = self._at[0] == "Mismatch"
+        self._spoils = self._at[0] == "HashMismatch"
 
     async def quiet(self) -> None:
         """Wait until nothing is on its way any more."""

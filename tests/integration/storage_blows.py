@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.storage.copying import fill_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import FillCopy, Place
-from everstep_agent.storage.publishing import look
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import FillCopy, StorageLocation
+from everstep_agent.storage.worker.rank_files import fill_copy
+from everstep_agent.storage.worker.step_publication import list_steps
+from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -190,9 +190,9 @@ class StoredJob:
 
     def in_storage(self) -> bytes:
         """Return what latest points to, read as anybody can: whole, and by its hash."""
-        place = Place(str(self.folder / "steps"), "demo")
-        depot = FolderDepot(place.path, place.job)
-        seen = look(depot, None)
+        place = StorageLocation(str(self.folder / "steps"), "demo")
+        depot = FolderBackend(place.path, place.job)
+        seen = list_steps(depot, None)
         assert seen.latest is not None
         key = StepKey(self.generation, self.step)
         assert seen.latest.target == key

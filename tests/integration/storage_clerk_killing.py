@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from everstep_agent.storage import clerk
-from everstep_agent.storage.messages import TO_CLERK, Beat
+from everstep_agent.storage.worker import main
+from everstep_agent.storage.worker.messages import TO_WORKER, BytesMoved
 from everstep_common.frames import Channel, FrameError
 
 
@@ -25,7 +25,7 @@ class KillingChannel(Channel):
         return received
 
     def send(self, message: object) -> None:
-        if isinstance(message, Beat):
+        if isinstance(message, BytesMoved):
             self._strike("at work")
             super().send(message)
             return
@@ -43,9 +43,9 @@ class KillingChannel(Channel):
 
 
 if __name__ == "__main__":
-    channel = KillingChannel(clerk.agents_end(), TO_CLERK)
+    channel = KillingChannel(main.agent_socket(), TO_WORKER)
     channel.order = Path(sys.argv[1])
     try:
-        clerk.main(channel)
+        main.main(channel)
     except (ConnectionError, FrameError, KeyboardInterrupt):
         sys.exit(0)

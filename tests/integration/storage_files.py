@@ -5,11 +5,11 @@ import signal
 import sys
 from collections.abc import Callable
 
-from everstep_agent.storage.depot import Beat
-from everstep_agent.storage.messages import MoveLatest, Place, WriteCopy
-from everstep_agent.storage.records import StepKey, Stored, StoredFile
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import extent_bytes, layout_of
+from everstep_agent.storage.backends.backend import ProgressCallback
+from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.worker.messages import MoveLatest, StorageLocation, WriteCopy
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 # Two tensors with a byte between them that is not zero, and one that safetensors has no type for.
@@ -29,7 +29,7 @@ def order(path: str, generation: int, step: int, rank: int = 0) -> WriteCopy:
     """The request to write it."""
     memory = content(step, rank)
     return WriteCopy(
-        place=Place(path, "demo"),
+        place=StorageLocation(path, "demo"),
         key=StepKey(generation, step),
         rank=rank,
         world_size=1,
@@ -49,15 +49,15 @@ def publication(
         memory = content(key.step)
         files = (StoredFile(0, hash_bytes(memoryview(memory)), len(memory)),)
     return MoveLatest(
-        place=Place(path, "demo"),
+        place=StorageLocation(path, "demo"),
         generation=generation,
-        target=Stored(key, 1, b"", 0) if key else None,
+        target=StoredStep(key, 1, b"", 0) if key else None,
         files=files,
         keep=keep,
     )
 
 
-def interrupted(work: Callable[[Beat], object], at: int, number: signal.Signals) -> int:
+def interrupted(work: Callable[[ProgressCallback], object], at: int, number: signal.Signals) -> int:
     """Do work in a process of its own that gets a signal at its ``at``-th step; return its pid.
 
     A step is a call to the kernel that Python tells of (open, rename, mkdir, unlink, lock, …), and

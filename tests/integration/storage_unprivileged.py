@@ -8,10 +8,10 @@ import os
 import sys
 from pathlib import Path
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import Written
-from everstep_agent.storage.process import JobUser, StorageError
-from everstep_agent.vault.memory import allocate
+from everstep_agent.storage.worker.messages import CopyWritten
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import JobUser, StorageError
+from everstep_agent.vault.memory.region import allocate_region
 from integration.storage_files import content, order
 
 
@@ -21,13 +21,13 @@ def _rights_of(pid: int | None) -> list[str]:
 
 
 async def main(folder: str, uid: int) -> None:
-    clerks = Clerks(folder, JobUser(uid, uid), 20.0, 1)
-    region = allocate(len(content(3)), "everstep-test")
+    clerks = StorageWorkerPool(folder, JobUser(uid, uid), 20.0, 1)
+    region = allocate_region(len(content(3)), "everstep-test")
     with region.writable() as view:
         view[: len(content(3))] = content(3)
     try:
-        await clerks.ask(order(folder, 1, 3), Written, [region.open_read_only()])
-        print(clerks.idle, *_rights_of(clerks.idle), flush=True)
+        await clerks.ask(order(folder, 1, 3), CopyWritten, [region.open_read_only()])
+        print(clerks.idle_pid, *_rights_of(clerks.idle_pid), flush=True)
         if sys.argv[3:] == ["wait"]:
             await asyncio.Event().wait()
     except StorageError as error:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.backoff import Backoff
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_agent.liveness import Liveness
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.outbox import Outbox
@@ -39,7 +39,7 @@ class _Agent:
         backoff = Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
         self.uplink = Uplink(uplink, self.outbox, _STAMP, backoff)
         chosen = settings(folder)
-        surroundings = Surroundings(stored_fds={}, keeper=Kept())
+        surroundings = Environment(stored_fds={}, keeper=Kept())
         self.jobs = NodeJobs(chosen, self, "node-1", surroundings)
         self.node = Node("node-1", self.jobs, Outlet(), chosen)
         peers = Liveness("node-1", self.uplink.say)

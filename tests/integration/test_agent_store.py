@@ -10,7 +10,7 @@ import pytest
 
 from everstep_agent.data_folder import FolderInUseError, only_agent_of, open_store
 from everstep_agent.store import DiskStore, StoreError
-from everstep_agent.store_file import RESERVATION, Changes, load, open_or_replace, write
+from everstep_agent.store_file import RESERVATION, PendingChanges, load, open_or_replace, write
 from everstep_common.clock import boot_ns
 
 # Generous: on a busy machine a commit may take seconds.
@@ -91,11 +91,11 @@ def test_a_full_disk_keeps_what_was_written_and_takes_all_of_a_write_or_nothing(
     tmp_path: Path,
 ) -> None:
     connection = open_or_replace(tmp_path / "agent.sqlite")
-    write(connection, Changes(records={1: b"before"}))
+    write(connection, PendingChanges(records={1: b"before"}))
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(sqlite3.OperationalError, match="full"):
-        write(connection, Changes(records={2: b"y" * 100_000}, notes={"key": "value"}))
+        write(connection, PendingChanges(records={2: b"y" * 100_000}, notes={"key": "value"}))
     remembered = load(connection)
     assert remembered.records == (b"before",)
     assert "key" not in remembered.notes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.secrecy import Secrecy
+from everstep_agent.vault.transfer.certificates import TlsCertificates
 from everstep_common.config import EX_CONFIG, ConfigError
 from everstep_proto.tls import TlsSettings
 from integration.tls_world import authority
@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def _sentence(settings: TlsSettings, node: str = "node-1") -> str:
     with pytest.raises(ConfigError) as refused:
-        Secrecy(settings, node)
+        TlsCertificates(settings, node)
     (problem,) = refused.value.problems
     assert problem.startswith("jobs.bulk_tls: ")
     assert "jobs.bulk_tls = false" in problem
@@ -27,7 +27,7 @@ def _sentence(settings: TlsSettings, node: str = "node-1") -> str:
 
 
 def test_a_good_certificate_is_taken(tmp_path: Path) -> None:
-    Secrecy(authority(tmp_path / "ca").issue("node-1", "agent"), "node-1")
+    TlsCertificates(authority(tmp_path / "ca").issue("node-1", "agent"), "node-1")
 
 
 def test_the_certificate_of_another_node_is_not_taken(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.copying import fill_copy, write_copy
-from everstep_agent.storage.depot import DepotError
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import FillCopy, Place, WriteCopy
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import extent_bytes, layout_of
+from everstep_agent.storage.backends.backend import BackendError
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import FillCopy, StorageLocation, WriteCopy
+from everstep_agent.storage.worker.rank_files import fill_copy, write_copy
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 KEY = StepKey(1, 3)
@@ -24,9 +24,9 @@ def apart(distance: int) -> tuple[tuple[Entry, ...], bytes]:
     return entries, bytes(at % 251 + 1 for at in range(extent_bytes(entries)))
 
 
-def write(depot: FolderDepot, entries: tuple[Entry, ...], memory: bytes) -> WriteCopy:
+def write(depot: FolderBackend, entries: tuple[Entry, ...], memory: bytes) -> WriteCopy:
     wanted = WriteCopy(
-        place=Place(str(depot), "demo"),
+        place=StorageLocation(str(depot), "demo"),
         key=KEY,
         rank=0,
         world_size=1,
@@ -40,7 +40,7 @@ def write(depot: FolderDepot, entries: tuple[Entry, ...], memory: bytes) -> Writ
 
 
 def test_old_bytes_in_every_padding_come_back_with_the_copy(tmp_path: Path) -> None:
-    depot = FolderDepot(str(tmp_path), "demo")
+    depot = FolderBackend(str(tmp_path), "demo")
     entries, memory = apart(PAGE)
     wanted = write(depot, entries, memory)
     found = bytearray(len(memory))
@@ -50,6 +50,6 @@ def test_old_bytes_in_every_padding_come_back_with_the_copy(tmp_path: Path) -> N
 
 
 def test_more_than_paddings_between_the_shards_is_refused(tmp_path: Path) -> None:
-    depot = FolderDepot(str(tmp_path), "demo")
-    with pytest.raises(DepotError, match="not zero lie between the shards"):
+    depot = FolderBackend(str(tmp_path), "demo")
+    with pytest.raises(BackendError, match="not zero lie between the shards"):
         write(depot, *apart(2 * PAGE))

@@ -5,11 +5,11 @@ import os
 import signal
 from pathlib import Path
 
-from everstep_agent.storage.copying import describe, fill_copy, write_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import FillCopy
-from everstep_agent.storage.publishing import find, look, move_latest
-from everstep_agent.storage.records import StepKey
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import FillCopy
+from everstep_agent.storage.worker.rank_files import describe_file, fill_copy, write_copy
+from everstep_agent.storage.worker.step_publication import find_whole_step, list_steps, move_latest
 from integration.storage_files import (
     content,
     ended,
@@ -22,8 +22,8 @@ from integration.storage_files import (
 _LOCK_S = 0.02
 
 
-def _depot(folder: Path) -> FolderDepot:
-    return FolderDepot(str(folder), "demo", _LOCK_S)
+def _depot(folder: Path) -> FolderBackend:
+    return FolderBackend(str(folder), "demo", _LOCK_S)
 
 
 def _write(folder: Path, generation: int, step: int) -> None:
@@ -75,7 +75,7 @@ def test_a_writer_that_is_killed_at_any_point_leaves_a_whole_file_or_none(tmp_pa
         code = ended(pid)
         data = folder / name
         assert not data.exists() or data.read_bytes() == whole
-        description = describe(_depot(folder), key, 0)
+        description = describe_file(_depot(folder), key, 0)
         assert description is None or data.exists()
         if code == 0:
             break
@@ -108,7 +108,7 @@ def test_a_publisher_that_is_killed_at_any_point_leaves_latest_on_a_whole_step(
         )
         _, target = _latest(folder)
         assert target in (old, new)
-        assert find(_depot(folder), target) is not None
+        assert find_whole_step(_depot(folder), target) is not None
         if code == 0:
             break
         _publish(folder, 1, new, old, new)
@@ -148,7 +148,7 @@ def test_a_publisher_that_is_cut_off_stopped_and_wakes_up_at_any_point_changes_n
             os.kill(pid, signal.SIGCONT)
             ended(pid)
         assert _latest(folder) == (2, later)
-        assert {stored.key for stored in look(_depot(folder), None).steps} == {common, later}
+        assert {stored.key for stored in list_steps(_depot(folder), None).steps} == {common, later}
         if not stopped:
             break
     assert at > 20
@@ -173,14 +173,16 @@ def test_a_publisher_that_wakes_up_while_it_removes_steps_leaves_what_is_needed_
         )
         stopped = stopped_or_ended(pid)
         if not stopped:
-            assert find(_depot(folder), needed) is None
+            assert find_whole_step(_depot(folder), needed) is None
             break
-        if find(_depot(folder), needed) is not None:  # else no controller would choose it
+        if (
+            find_whole_step(_depot(folder), needed) is not None
+        ):  # else no controller would choose it
             _publish(folder, 2, needed)
             os.kill(pid, signal.SIGCONT)
             ended(pid)
             assert _latest(folder) == (2, needed)
-            assert find(_depot(folder), needed) is not None
+            assert find_whole_step(_depot(folder), needed) is not None
         else:
             os.kill(pid, signal.SIGKILL)
             ended(pid)
@@ -195,13 +197,13 @@ def test_a_step_with_what_a_user_put_there_is_not_removed(tmp_path: Path) -> Non
         _publish(tmp_path, 1, StepKey(1, step))
     (tmp_path / "demo/gen-1/step-1/notes.txt").write_text("the good one")
     _publish(tmp_path, 1, StepKey(1, 3), StepKey(1, 2), StepKey(1, 3))
-    assert find(_depot(tmp_path), StepKey(1, 1)) is not None
+    assert find_whole_step(_depot(tmp_path), StepKey(1, 1)) is not None
 
 
 def test_a_step_that_loses_a_file_is_no_whole_step_any_more(tmp_path: Path) -> None:
     _write(tmp_path, 1, 1)
     _publish(tmp_path, 1, StepKey(1, 1))
-    assert look(_depot(tmp_path), None).latest is not None
+    assert list_steps(_depot(tmp_path), None).latest is not None
     (tmp_path / "demo/gen-1/step-1/rank-0.safetensors").write_bytes(b"short")
-    seen = look(_depot(tmp_path), None)
+    seen = list_steps(_depot(tmp_path), None)
     assert (seen.latest, seen.steps, seen.newest_generation) == (None, (), 1)

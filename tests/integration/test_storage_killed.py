@@ -11,11 +11,11 @@ from integration.vault_states import state_of
 from integration.vault_world import lived
 
 _MOMENTS = {
-    "Become": ("received", "done", "answered"),
-    "Look": ("received", "done", "answered"),
+    "AssumeUser": ("received", "done", "answered"),
+    "ListSteps": ("received", "done", "answered"),
     "WriteCopy": ("received", "at work", "done", "answered"),
     "MoveLatest": ("received", "done", "answered"),
-    "Describe": ("received", "done", "answered"),
+    "DescribeFile": ("received", "done", "answered"),
     "FillCopy": ("received", "at work", "done", "answered"),
 }
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage import copying
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.publishing import look, move_latest
-from everstep_agent.storage.records import StepKey
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker import rank_files
+from everstep_agent.storage.worker.step_publication import list_steps, move_latest
 from everstep_common.trainer_messages import DataRange, Storage
 from everstep_proto.generated import fleet_pb2
 from integration.storage_files import content, order, publication
@@ -20,9 +20,9 @@ _KEY = StepKey(1, 5)
 _RANGES = (DataRange(3, 4), DataRange(9, 9))
 
 
-def _stored(folder: Path, skipped: tuple[DataRange, ...]) -> FolderDepot:
-    depot = FolderDepot(str(folder), "demo")
-    copying.write_copy(depot, order(str(folder), 1, 5), memoryview(content(5)), lambda _: None)
+def _stored(folder: Path, skipped: tuple[DataRange, ...]) -> FolderBackend:
+    depot = FolderBackend(str(folder), "demo")
+    rank_files.write_copy(depot, order(str(folder), 1, 5), memoryview(content(5)), lambda _: None)
     move_latest(depot, replace(publication(str(folder), 1, _KEY), skipped=skipped))
     return depot
 
@@ -32,7 +32,7 @@ def _manifest(folder: Path) -> Path:
 
 
 def test_the_manifest_and_latest_say_it(tmp_path: Path) -> None:
-    seen = look(_stored(tmp_path, _RANGES), _KEY)
+    seen = list_steps(_stored(tmp_path, _RANGES), _KEY)
     assert [stored.skipped for stored in seen.steps] == [_RANGES]
     assert seen.latest
     assert seen.manifest
@@ -43,7 +43,7 @@ def test_a_step_without_any_is_as_older_agents_write_and_read_it(tmp_path: Path)
     depot = _stored(tmp_path, ())
     for path in (_manifest(tmp_path), tmp_path / "demo/latest"):
         assert "skipped" not in json.loads(path.read_text())
-    seen = look(depot, None)
+    seen = list_steps(depot, None)
     assert [(stored.key, stored.skipped) for stored in seen.steps] == [(_KEY, ())]
     assert seen.latest
     assert seen.latest.target == _KEY
@@ -65,7 +65,7 @@ def test_ranges_that_nobody_wrote_are_no_manifest(
     depot = _stored(tmp_path, _RANGES)
     body = json.loads(_manifest(tmp_path).read_text()) | {"skipped": ranges}
     _manifest(tmp_path).write_text(json.dumps(body))
-    assert look(depot, None).steps == ()
+    assert list_steps(depot, None).steps == ()
 
 
 @lived

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2
@@ -232,7 +232,7 @@ async def test_an_agent_that_was_restarted_brings_the_step_to_storage(tmp_path: 
     kept = Kept()
     chosen = settings(tmp_path)
     async with (
-        running(chosen, world=Surroundings(stored_fds={}, keeper=kept)) as node,
+        running(chosen, world=Environment(stored_fds={}, keeper=kept)) as node,
         storing(node, folder) as rank,
     ):
         (folder / "demo/gen-1").write_bytes(b"in the way")
@@ -241,7 +241,7 @@ async def test_an_agent_that_was_restarted_brings_the_step_to_storage(tmp_path: 
         node.direct(1, 4, persist_steps=[4])
         await _until(lambda: node.jobs.metrics().storage_failures_total)
     (folder / "demo/gen-1").unlink()
-    again = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    again = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=again) as node:
         await stored(node, 4)
     kept.close()

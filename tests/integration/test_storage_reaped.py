@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.death import Death
-from everstep_agent.storage.messages import Look, Place, Seen
-from everstep_agent.storage.process import JobUser
+from everstep_agent.storage.worker.messages import ListSteps, StepListing, StorageLocation
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import ChildExit, JobUser
 from integration.vault_world import TIMEOUT_S, lived
 
 
-async def _idle(folder: Path) -> tuple[Clerks, int]:
+async def _idle(folder: Path) -> tuple[StorageWorkerPool, int]:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
-    clerks = Clerks(str(folder), user, TIMEOUT_S, 2)
-    await clerks.ask(Look(Place(str(folder), "demo")), Seen)
-    assert clerks.idle is not None
-    return clerks, clerks.idle
+    clerks = StorageWorkerPool(str(folder), user, TIMEOUT_S, 2)
+    await clerks.ask(ListSteps(StorageLocation(str(folder), "demo")), StepListing)
+    assert clerks.idle_pid is not None
+    return clerks, clerks.idle_pid
 
 
 def _waiting() -> "subprocess.Popen[bytes]":
@@ -62,9 +61,11 @@ async def test_one_that_is_stopped_does_not_outlive_its_place(tmp_path: Path) ->
 async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellations: int) -> None:
     clerks, pid = await _idle(tmp_path)
     os.kill(pid, signal.SIGSTOP)
-    asker = asyncio.create_task(clerks.ask(Look(Place(str(tmp_path), "demo")), Seen))
+    asker = asyncio.create_task(
+        clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+    )
     await asyncio.sleep(0)  # it has the process by now
-    assert clerks.idle is None
+    assert clerks.idle_pid is None
     for _ in range(cancellations):
         asker.cancel()
         await asyncio.sleep(0)
@@ -77,10 +78,10 @@ async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellati
 @lived
 async def test_one_that_dies_after_everybody_gave_up_is_reaped() -> None:
     child = _waiting()
-    death = Death(child)
-    assert not await death.within(0.01)
+    death = ChildExit(child)
+    assert not await death.wait(0.01)
     assert child.stdin is not None
     child.stdin.close()
     await _reaped(child.pid)
-    assert await death.within(0)
+    assert await death.wait(0)
     assert child.returncode == 1

@@ -16,12 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.processes import alive, identify
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import FillCopy, Filled, Look, Place, Seen, Written
-from everstep_agent.storage.process import JobUser, RefusedError, StorageError
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.ipc.processes import alive, identify
+from everstep_agent.storage.worker.messages import (
+    CopyFilled,
+    CopyWritten,
+    FillCopy,
+    ListSteps,
+    StepListing,
+    StorageLocation,
+)
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import JobUser, StorageError, StorageRefusedError
+from everstep_agent.vault.memory.region import Region, allocate_region
+from everstep_agent.vault.snapshots.hashing import hash_region
 from integration.storage_files import content, order
 from integration.vault_world import TIMEOUT_S, lived
 
@@ -30,8 +37,8 @@ _ME = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
 
 
 @asynccontextmanager
-async def _clerks(path: Path, user: JobUser = _ME) -> AsyncIterator[Clerks]:
-    clerks = Clerks(str(path), user, TIMEOUT_S, 2)
+async def _clerks(path: Path, user: JobUser = _ME) -> AsyncIterator[StorageWorkerPool]:
+    clerks = StorageWorkerPool(str(path), user, TIMEOUT_S, 2)
     try:
         yield clerks
     finally:
@@ -39,20 +46,20 @@ async def _clerks(path: Path, user: JobUser = _ME) -> AsyncIterator[Clerks]:
 
 
 def _memory(step: int) -> Region:
-    region = allocate(len(content(step)), "everstep-test")
+    region = allocate_region(len(content(step)), "everstep-test")
     with region.writable() as view:
         view[: len(content(step))] = content(step)
     return region
 
 
-async def _write(clerks: Clerks, path: Path, step: int = 3) -> int:
+async def _write(clerks: StorageWorkerPool, path: Path, step: int = 3) -> int:
     region = _memory(step)
     fd = region.open_read_only()
     try:
-        return (await clerks.ask(order(str(path), 1, step), Written, [fd])).file_bytes
+        return (await clerks.ask(order(str(path), 1, step), CopyWritten, [fd])).file_bytes
     finally:
         os.close(fd)
-        region.drop()
+        region.release()
 
 
 def _files(folder: Path) -> list[Path]:
@@ -69,14 +76,14 @@ async def test_a_copy_goes_to_a_file_and_back_into_new_memory(tmp_path: Path) ->
         assert await _write(clerks, tmp_path) > 4096
         assert await _write(clerks, tmp_path) == 0  # it is there already
         wanted = order(str(tmp_path), 1, 3)
-        region = allocate(wanted.size_bytes, "everstep-test")
+        region = allocate_region(wanted.size_bytes, "everstep-test")
         request = FillCopy(wanted.place, wanted.key, 0, wanted.root_hash)
-        filled = await clerks.ask(request, Filled, [region.fd])
+        filled = await clerks.ask(request, CopyFilled, [region.fd])
         assert filled.description.entries == wanted.entries
         # Nobody has it mapped for writing any more, and the bytes are the copy's.
         assert region.freeze()
         assert hash_region(region, wanted.size_bytes) == wanted.root_hash
-        region.drop()
+        region.release()
 
 
 @lived
@@ -84,10 +91,10 @@ async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Pa
     async with _clerks(tmp_path) as clerks:
         region = _memory(4)
         fd = region.open_read_only()
-        with pytest.raises(RefusedError, match="changed after it was verified"):
-            await clerks.ask(order(str(tmp_path), 1, 3), Written, [fd])
+        with pytest.raises(StorageRefusedError, match="changed after it was verified"):
+            await clerks.ask(order(str(tmp_path), 1, 3), CopyWritten, [fd])
         os.close(fd)
-        region.drop()
+        region.release()
         assert _files(tmp_path) == []
 
 
@@ -95,13 +102,13 @@ async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Pa
 async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     async with _clerks(tmp_path) as clerks:
         await _write(clerks, tmp_path, 1)
-        idle = clerks.idle
+        idle = clerks.idle_pid
         assert idle is not None
         os.kill(idle, signal.SIGKILL)
         with contextlib.suppress(StorageError):  # unless it is known to be dead already
             await _write(clerks, tmp_path, 2)
         await _write(clerks, tmp_path, 3)
-        assert clerks.idle not in (None, idle)
+        assert clerks.idle_pid not in (None, idle)
 
 
 @needs_root
@@ -112,7 +119,7 @@ async def test_another_users_folder_is_closed_to_the_job(tmp_path: Path) -> None
     folder.mkdir(mode=0o755)
     _open_to_all(tmp_path)
     async with _clerks(folder, JobUser(nobody.pw_uid, nobody.pw_gid)) as clerks:
-        with pytest.raises(RefusedError, match="Permission denied"):
+        with pytest.raises(StorageRefusedError, match="Permission denied"):
             await _write(clerks, folder)
     assert list(folder.iterdir()) == []
 
@@ -141,9 +148,9 @@ async def test_the_process_of_roots_job_has_no_capabilities_either(tmp_path: Pat
     folder.mkdir(mode=0o700)
     os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
     async with _clerks(folder) as clerks:
-        with pytest.raises(RefusedError, match="Permission denied"):
+        with pytest.raises(StorageRefusedError, match="Permission denied"):
             await _write(clerks, folder)
-        idle = clerks.idle
+        idle = clerks.idle_pid
         status = _status(idle)
         for kind in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
             assert f"{kind}:\t0000000000000000" in status
@@ -226,7 +233,7 @@ async def test_a_link_below_the_folder_is_not_followed(
     folder.mkdir()
     trap(folder)
     async with _clerks(folder) as clerks:
-        with pytest.raises(RefusedError, match="is not a folder"):
+        with pytest.raises(StorageRefusedError, match="is not a folder"):
             await _write(clerks, folder)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -263,8 +270,8 @@ async def test_a_trap_where_a_record_should_be_holds_nobody_up(
     trap(tmp_path / "demo" / name)
     async with _clerks(tmp_path) as clerks:
         try:
-            seen = await clerks.ask(Look(Place(str(tmp_path), "demo")), Seen)
-        except RefusedError:
+            seen = await clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+        except StorageRefusedError:
             return
         assert (seen.latest, seen.steps) == (None, ())
 
@@ -273,8 +280,8 @@ async def test_a_trap_where_a_record_should_be_holds_nobody_up(
 @lived
 async def test_a_job_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, job: str) -> None:
     async with _clerks(tmp_path) as clerks:
-        with pytest.raises(RefusedError, match="cannot name a folder"):
-            await clerks.ask(Look(Place(str(tmp_path), job)), Seen)
+        with pytest.raises(StorageRefusedError, match="cannot name a folder"):
+            await clerks.ask(ListSteps(StorageLocation(str(tmp_path), job)), StepListing)
 
 
 def _open_to_all(folder: Path) -> None:
@@ -289,13 +296,13 @@ def _open_to_all(folder: Path) -> None:
 async def test_the_event_loop_goes_on_while_storage_does_not_answer(tmp_path: Path) -> None:
     async with _clerks(tmp_path) as clerks:
         await _write(clerks, tmp_path, 1)
-        idle = clerks.idle
+        idle = clerks.idle_pid
         assert idle is not None
         os.kill(idle, signal.SIGSTOP)  # as good as a hung file system, but it can be killed
-        clerks.silence_s = 0.3
+        clerks.stall_s = 0.3
         with pytest.raises(StorageError, match=r"nothing moved for 0.3 s: process \d+ is in state"):
             await _write(clerks, tmp_path, 2)
-        clerks.silence_s = TIMEOUT_S
+        clerks.stall_s = TIMEOUT_S
         assert clerks.hung == 0
         await _write(clerks, tmp_path, 2)
 
@@ -306,7 +313,7 @@ async def test_nobody_in_particular_opens_no_file(tmp_path: Path, who: JobUser) 
     # To the kernel, -1 is whoever asks: the agent itself, which may be root.
     async with _clerks(tmp_path, who) as clerks:
         with pytest.raises(StorageError, match="whose files"):
-            await clerks.ask(Look(Place(str(tmp_path), "demo")), Seen)
+            await clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
 
 
 @lived
@@ -314,9 +321,11 @@ async def test_a_process_that_was_at_work_when_its_place_was_closed_goes_too(
     tmp_path: Path,
 ) -> None:
     async with _clerks(tmp_path) as clerks:
-        asked = asyncio.create_task(clerks.ask(Look(Place(str(tmp_path), "demo")), Seen))
+        asked = asyncio.create_task(
+            clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+        )
         await asyncio.sleep(0)
         await clerks.close()
         await asked
-        assert clerks.idle is None
+        assert clerks.idle_pid is None
         assert clerks.hung == 0

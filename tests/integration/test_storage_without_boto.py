@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from everstep_agent.storage import clerk
-from everstep_agent.storage.messages import FROM_CLERK, Become, Failed
+from everstep_agent.storage.worker import main
+from everstep_agent.storage.worker.messages import FROM_WORKER, AssumeUser, RequestFailed
 from everstep_common.frames import Channel
 from integration.vault_clients import TIMEOUT_S
 from integration.vault_killed import environ
@@ -22,16 +22,16 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 def test_the_sentence_names_what_is_missing_and_how_to_install_it() -> None:
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-c", _WITHOUT_BOTO, str(Path(clerk.__file__))]
+    command = [sys.executable, "-c", _WITHOUT_BOTO, str(Path(main.__file__))]
     with theirs:
         process = subprocess.Popen(command, stdin=theirs.fileno(), env=environ())
-    channel = Channel(ours, FROM_CLERK)
+    channel = Channel(ours, FROM_WORKER)
     try:
-        me = Become(uid=os.getuid(), gid=os.getgid(), environment={}, bucket=True)
+        me = AssumeUser(uid=os.getuid(), gid=os.getgid(), environment={}, bucket=True)
         channel.send(me)
         answer, _ = channel.receive(TIMEOUT_S)
     finally:
         channel.close()
         assert process.wait(TIMEOUT_S) == 0
     sentence = "storage in a bucket needs boto3 beside the agent: pip install 'everstep[s3]'"
-    assert answer == Failed(sentence)
+    assert answer == RequestFailed(sentence)

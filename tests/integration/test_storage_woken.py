@@ -39,7 +39,7 @@ _STATE = 200_000
 
 def _clerks() -> set[int]:
     below = janitor.descendants([os.getpid()], janitor.parents())
-    return {pid for pid in below if b"clerk.py" in _command_line(pid)}
+    return {pid for pid in below if b"storage/worker/main.py" in _command_line(pid)}
 
 
 def _command_line(pid: int) -> bytes:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.bulk.channel import Channel
-from everstep_agent.vault.bulk.secrecy import Secrecy
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.transport import Transport
 from integration.tls_world import authority
 from integration.vault_world import TIMEOUT_S
 
@@ -28,19 +28,22 @@ _SIZES = st.lists(
 
 
 @pytest.fixture(scope="module")
-def secrecy() -> Iterator[Secrecy]:
+def secrecy() -> Iterator[TlsCertificates]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Secrecy(authority(Path(folder) / "ca").issue("node-1", "agent"), "node-1")
+        yield TlsCertificates(authority(Path(folder) / "ca").issue("node-1", "agent"), "node-1")
 
 
-def _opened(secrecy: Secrecy) -> tuple[Channel, Channel]:
+def _opened(secrecy: TlsCertificates) -> tuple[Transport, Transport]:
     """Two ends that have shaken hands, with blocking sockets."""
     one, other = socket.socketpair()
-    ends: tuple[Channel, Channel] = (secrecy.to("node-1", one), secrecy.of_server(other))
+    ends: tuple[Transport, Transport] = (
+        secrecy.client_transport("node-1", one),
+        secrecy.server_transport(other),
+    )
 
     async def open_both() -> None:
         async with asyncio.timeout(TIMEOUT_S):
-            await asyncio.gather(*(end.open() for end in ends))
+            await asyncio.gather(*(end.handshake() for end in ends))
 
     asyncio.run(open_both())
     for end in ends:
@@ -50,7 +53,7 @@ def _opened(secrecy: Secrecy) -> tuple[Channel, Channel]:
     return ends
 
 
-def _take(end: Channel, sizes: list[int]) -> bytes:
+def _take(end: Transport, sizes: list[int]) -> bytes:
     """Fill blocks of these sizes, one after the other."""
     found = bytearray()
     for size in sizes:
@@ -58,7 +61,7 @@ def _take(end: Channel, sizes: list[int]) -> bytes:
         filled = 0
         while filled < size:
             with memoryview(block) as view, view[filled:] as rest:
-                count = end.take(rest)
+                count = end.receive_into(rest)
             if not count:
                 return bytes(found + block[:filled])
             filled += count
@@ -69,7 +72,7 @@ def _take(end: Channel, sizes: list[int]) -> bytes:
 @settings(max_examples=25, deadline=None)
 @given(given_sizes=_SIZES, taken=_SIZES)
 def test_what_is_given_in_any_pieces_is_taken_in_any_blocks(
-    secrecy: Secrecy, given_sizes: list[int], taken: list[int]
+    secrecy: TlsCertificates, given_sizes: list[int], taken: list[int]
 ) -> None:
     giver, taker = _opened(secrecy)
     content = os.urandom(sum(given_sizes))
@@ -81,7 +84,9 @@ def test_what_is_given_in_any_pieces_is_taken_in_any_blocks(
         took = pool.submit(_take, taker, wanted)
         at = 0
         for size in given_sizes:
-            giver.give(content[at : at + size], more=size % 2 == 0 and at + size < len(content))
+            giver.send_bytes(
+                content[at : at + size], more=size % 2 == 0 and at + size < len(content)
+            )
             at += size
         assert took.result(TIMEOUT_S) == content
     stop.cancel()
@@ -98,25 +103,25 @@ def _cut(sizes: list[int], total: int) -> list[int]:
     return [size for size in (*found, total) if size]
 
 
-def test_memory_is_given_from_any_place_and_never_beyond_its_end(secrecy: Secrecy) -> None:
+def test_memory_is_given_from_any_place_and_never_beyond_its_end(secrecy: TlsCertificates) -> None:
     giver, taker = _opened(secrecy)
-    region = allocate(1 << 20, "test")
+    region = allocate_region(1 << 20, "test")
     content = os.urandom(region.size_bytes)
     os.pwrite(region.fd, content, 0)
     with ThreadPoolExecutor(1) as pool:
         took = pool.submit(_take, taker, [700001, region.size_bytes - 12345])
-        assert giver.give_memory(region, 12345, 700001) == 700001
-        assert giver.give_memory(region, 12345, 2 << 20) == region.size_bytes - 12345
+        assert giver.send_region(region, 12345, 700001) == 700001
+        assert giver.send_region(region, 12345, 2 << 20) == region.size_bytes - 12345
         assert took.result(TIMEOUT_S) == content[12345 : 12345 + 700001] + content[12345:]
-    assert giver.give_memory(region, region.size_bytes, 1) == 0
-    region.drop()
+    assert giver.send_region(region, region.size_bytes, 1) == 0
+    region.release()
     for end in (giver, taker):
         end.socket.close()
 
 
-def test_the_end_of_the_connection_is_no_byte(secrecy: Secrecy) -> None:
+def test_the_end_of_the_connection_is_no_byte(secrecy: TlsCertificates) -> None:
     giver, taker = _opened(secrecy)
-    giver.give(b"last")
+    giver.send_bytes(b"last")
     giver.socket.close()
     assert _take(taker, [4, 4]) == b"last"
     taker.socket.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
@@ -105,7 +105,7 @@ async def test_steps_that_are_told_without_snapshots_count(tmp_path: Path) -> No
 
 @lived
 async def test_a_launcher_is_told_at_once_that_the_controller_is_away(tmp_path: Path) -> None:
-    around = Surroundings(
+    around = Environment(
         stored_fds={}, keeper=Kept(), controller_away=lambda: "waiting for the controller"
     )
     async with running(settings(tmp_path), world=around) as node:

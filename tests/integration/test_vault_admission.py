@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -125,7 +125,7 @@ class _Gauge:
 
 @lived
 async def test_memory_that_is_not_there_is_refused_with_what_would_fit(tmp_path: Path) -> None:
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Gauge(96 * 1024))
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=_Gauge(96 * 1024))
     async with running(settings(tmp_path), world=world) as node, launcher(node) as control:
         node.order(start_generation=plan(1))
         await control.hear()
@@ -188,7 +188,7 @@ async def test_descriptors_that_nobody_knows_are_closed(tmp_path: Path) -> None:
     unknown = os.memfd_create("left", os.MFD_CLOEXEC)
     inode = os.fstat(unknown).st_ino
     kept.store("vault-unknown", unknown)
-    world = Surroundings(stored_fds={"vault-unknown": unknown}, keeper=kept)
+    world = Environment(stored_fds={"vault-unknown": unknown}, keeper=kept)
     async with running(settings(tmp_path), world=world):
         assert inode not in _open_inodes()
     assert not kept.fds

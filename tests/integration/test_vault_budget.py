@@ -4,7 +4,7 @@ import mmap
 import os
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Refused,
@@ -42,7 +42,7 @@ class _Gauge:
 async def test_a_job_whose_snapshots_will_not_fit_is_refused_before_it_starts(
     tmp_path: Path,
 ) -> None:
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Gauge(40 * _MIB))
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=_Gauge(40 * _MIB))
     large = {"snapshot_bytes": 10 * _MIB, "processes_per_node": 2, "nodes_max": 1}
     async with running(settings(tmp_path), world=world) as node:
         control = await Client.connect(node, TO_LAUNCHER)
@@ -61,7 +61,7 @@ async def test_a_job_whose_snapshots_will_not_fit_is_refused_before_it_starts(
 @lived
 async def test_a_job_that_begins_takes_what_a_failed_one_keeps(tmp_path: Path) -> None:
     gauge = _Gauge(40 * _MIB)
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=gauge)
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=gauge)
     chosen = settings(tmp_path, memory_bytes_max=40 * _MIB)
     async with running(chosen, world=world) as node:
         async with launcher(node) as control:

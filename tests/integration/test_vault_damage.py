@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.copies import CopyKey
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_common.trainer_messages import (
     Commit,
     Entry,
@@ -159,11 +159,11 @@ def _rot(node: Node, key: CopyKey) -> None:
     job = node.jobs.known("demo")
     assert job is not None
     replica = job.vault.holdings.replicas[key]
-    region = allocate(replica.region.size_bytes, "rotten")
+    region = allocate_region(replica.region.size_bytes, "rotten")
     with mmap.mmap(region.fd, region.size_bytes) as target:
         target[:] = replica.region.view()[:]
         target[2] ^= 1
-    replica.region.drop()
+    replica.region.release()
     job.vault.holdings.replicas[key] = replace(replica, region=region)
 
 

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import manifests
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.copies import CopyKey
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import layout_of
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.snapshots.manifest import layout_of
+from everstep_agent.vault.transfer.client import get_manifests
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.trainer_messages import (
     Describe,
     Described,
@@ -147,7 +146,7 @@ async def test_what_a_node_needs_is_there_before_its_processes_and_nothing_else(
         await second.outlet.until(lambda: second.outlet.copies())
         assert second.outlet.copies() == {(1, 1, 3, True)}
         held = _vault(second).holdings.replicas[CopyKey(1, 1, 3)]
-        assert held.region.proven == held.facts.root_hash
+        assert held.region.verified_hash == held.manifest.root_hash
 
 
 @lived
@@ -160,10 +159,10 @@ async def test_own_memory_is_verified_before_the_processes_start(tmp_path: Path)
             held = vault.holdings.pin(CopyKey(1, source.rank, 3))
             assert held is not None
             async with asyncio.timeout(TIMEOUT_S):
-                while not held.region.proven:
-                    await vault.site.workers.run(lambda: None)
-            assert held.region.frozen()
-            assert held.region.proven == source.root_hash
+                while not held.region.verified_hash:
+                    await vault.context.threads.run(lambda: None)
+            assert held.region.is_frozen()
+            assert held.region.verified_hash == source.root_hash
             held.release()
 
 
@@ -188,14 +187,14 @@ async def test_what_is_fetched_ahead_is_left_off_when_its_generation_is_stopped(
 @lived
 async def test_manifests_say_what_is_in_copies_that_are_there(tmp_path: Path) -> None:
     async with _two_ranks(tmp_path) as node:
-        remote = Remote(node.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
         wanted = [
-            Expected(CopyKey(1, source.rank, 3), source.size_bytes, source.root_hash)
+            CopyRef(CopyKey(1, source.rank, 3), source.size_bytes, source.root_hash)
             for source in _sources(node)
         ]
-        stranger = Expected(CopyKey(1, 0, 3), 10, b"another hash")
-        gone = Expected(CopyKey(1, 5, 3), 10, b"r")
-        found = await manifests(remote, [wanted[1], gone, stranger], TIMEOUT_S)
+        stranger = CopyRef(CopyKey(1, 0, 3), 10, b"another hash")
+        gone = CopyRef(CopyKey(1, 5, 3), 10, b"r")
+        found = await get_manifests(remote, [wanted[1], gone, stranger], TIMEOUT_S)
         assert found.keys() == {wanted[1].key}
         assert found[wanted[1].key].entries == (Entry("b", 0, 10),)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.processes import identify
-from everstep_agent.long_frames import SMALL_BYTES_MAX
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.processes import identify
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Begin,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from everstep_agent.holder import DescriptorStore
+from everstep_agent.holder import HeldDescriptors
 
 _TIMEOUT_S = 20.0
 _HOLD = "import sys; from everstep_agent.holder import main; sys.exit(main(sys.argv[1:]))"
@@ -137,7 +137,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
 
 
 def test_the_store_closes_what_it_is_not_asked_to_keep() -> None:
-    store = DescriptorStore()
+    store = HeldDescriptors()
     kept, other = os.memfd_create("kept"), os.memfd_create("other")
     store.take(b"FDSTORE=1\nFDNAME=a", [kept])
     store.take(b"READY=1", [other])

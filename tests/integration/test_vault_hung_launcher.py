@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.jobs.processes import alive, identify
+from everstep_agent.ipc.processes import alive, identify
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import TIMEOUT_S, Node, plan, running, settings
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     End,
@@ -140,10 +140,10 @@ async def test_an_agent_that_is_started_again_keeps_it_until_it_is_forgotten(
     tmp_path: Path,
 ) -> None:
     kept = Kept()
-    async with running(settings(tmp_path), world=Surroundings(stored_fds={}, keeper=kept)) as node:
+    async with running(settings(tmp_path), world=Environment(stored_fds={}, keeper=kept)) as node:
         await _failed(node)
         node.order(keep_job=_KEEP)
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     # What ended before would be given back at once.
     async with running(settings(tmp_path, memory_kept_s=0.0), world=world) as node:
         await node.outlet.until(lambda: node.outlet.copies() == _COPIES)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.long_frames import SMALL_BYTES_MAX, Rooms
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX, MessageMemories
 from everstep_common import frames
 from everstep_common.trainer_messages import (
     TO_TRAINER,
@@ -74,10 +74,10 @@ async def is_served(rank: Client, steps: int) -> None:
         assert await rank.ask(commit) == Committed(step)
 
 
-def rooms(node: Node) -> Rooms:
+def rooms(node: Node) -> MessageMemories:
     job = node.jobs.known("demo")
     assert job is not None
-    return job.desk.site.rooms
+    return job.context.site.message_memories
 
 
 async def until(true: Callable[[], bool]) -> None:

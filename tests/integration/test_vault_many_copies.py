@@ -13,11 +13,11 @@ from everstep.saving.memory import Copier
 from everstep.saving.restoring import Restorer
 from everstep.state.arrays import array_view
 from everstep.state.plain import PlainCapture
-from everstep_agent.vault.bulk.client import put
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.transfer.client import put_copy
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.frames import FDS_MAX
 from everstep_common.trainer_messages import Entry, Restore
 from everstep_proto.generated import fleet_pb2
@@ -35,7 +35,7 @@ from integration.vault_world import (
 
 _COPIES = 300
 _ITEMS = 8
-# Of one host no more may knock at once (bulk/door.py).
+# Of one host no more may knock at once (vault/replication/server.py).
 _AT_ONCE = 16
 
 
@@ -59,13 +59,13 @@ async def _put(node: Node, rank: int) -> None:
     state = _state(rank)
     view = array_view(f"w{rank}", state)
     entry = Entry(view.name, 0, state.nbytes, view.format, view.shape)
-    region = allocate(state.nbytes, "test")
+    region = allocate_region(state.nbytes, "test")
     os.pwrite(region.fd, state.tobytes(), 0)
     root_hash = hash_region(region, state.nbytes)
-    facts = CopyFacts(CopyKey(1, rank, 5), state.nbytes, root_hash, (entry,))
-    remote = Remote(node.jobs.bulk_address, "demo", KEY)
-    await put(remote, facts, region, job.vault.site.outgoing)
-    region.drop()
+    facts = CopyManifest(CopyKey(1, rank, 5), state.nbytes, root_hash, (entry,))
+    remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
+    await put_copy(remote, facts, region, job.vault.context.outgoing)
+    region.release()
 
 
 class _Cut(AgentLink):

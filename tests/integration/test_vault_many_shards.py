@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.trainer_messages import (
     Begin,
     Commit,
@@ -79,14 +79,14 @@ async def test_a_manifest_of_20_mebibytes_is_committed_replicated_described_and_
 async def test_a_manifest_that_did_not_change_is_not_sent_again(tmp_path: Path) -> None:
     entries = manifest(1000)
     kept, chosen = Kept(), settings(tmp_path)
-    world = Surroundings(stored_fds={}, keeper=kept)
+    world = Environment(stored_fds={}, keeper=kept)
     async with running(chosen, world=world) as node, launcher(node):
         node.order(start_generation=plan(1))
         async with trainer(node, 1000 * SHARD_BYTES) as rank:
             assert await commit(rank, 1, entries, same=False) == Committed(1)
             assert await commit(rank, 2, entries, same=True) == Committed(2)
             await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=world) as node, launcher(node, running_generation=1):
         await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
         node.order(start_generation=plan(2, (node.source(node, 2),), step=2))

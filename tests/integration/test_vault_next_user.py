@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.joining import take_in
-from everstep_agent.jobs.processes import Peer
-from everstep_agent.vault.bulk.dialing import Remote, connect
-from everstep_agent.vault.bulk.messages import Put, Sorry
+from everstep_agent.jobs.launcher import admit_launcher
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.transfer.messages import PutCopy, Refusal
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_common.trainer_messages import (
     TO_TRAINER,
     Attached,
@@ -44,11 +45,11 @@ _STRANGER = Peer(os.getpid(), os.getuid() + 1, os.getgid() + 1)
 class _Deaf:
     """A launcher that hears nothing."""
 
-    def tell(self, message: object) -> None:
-        """See Launcher."""
+    def send(self, message: object) -> None:
+        """See LauncherPeer."""
 
     def hang_up(self) -> None:
-        """See Launcher."""
+        """See LauncherPeer."""
 
 
 def _children() -> set[str]:
@@ -79,7 +80,7 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
             await control.hear()
         job = _job(node)
         assert job.vault.holdings.size_bytes
-        take_in(job, join_message(), _STRANGER, _Deaf())
+        admit_launcher(job, join_message(), _STRANGER, _Deaf())
         assert job.vault.holdings.size_bytes == 0
         assert job.vault.transfer_key == b""
         await node.outlet.until(lambda: node.outlet.copies() == set())
@@ -94,9 +95,9 @@ async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> No
             await save_and_store(node, rank, 1, b"a secret")
             assert _children() - before  # it waits for the next step
         job = _job(node)
-        take_in(job, join_message(), _STRANGER, _Deaf())
+        admit_launcher(job, join_message(), _STRANGER, _Deaf())
         assert not job.storage.files.configured
-        assert job.facts.storage is None
+        assert job.facts.storage.storage is None
         async with asyncio.timeout(TIMEOUT_S):
             # Nobody asks for the storage of a job any more that has none.
             while _children() - before:  # noqa: ASYNC110 - a process rings no bell
@@ -116,15 +117,15 @@ async def test_a_process_of_the_last_job_gets_nothing_of_the_next_one(tmp_path: 
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             await control.hear()
         job = _job(node)
-        take_in(job, join_message(), _STRANGER, _Deaf())
+        admit_launcher(job, join_message(), _STRANGER, _Deaf())
         node.order(start_generation=plan(1))
         # It is of the right generation and rank, of a job that is over.
         with pytest.raises(ConnectionError):
             await rank.ask(Restore(()))
         rank.close()
         async with asyncio.timeout(TIMEOUT_S):
-            while job.attached:
-                await job.detached.wait()
+            while job.ranks.pids:
+                await job.ranks.detached.wait()
 
 
 @pytest.mark.parametrize(
@@ -153,22 +154,22 @@ async def test_what_a_user_writes_into_latest_ends_no_agent(
 async def test_an_absurd_request_of_a_peer_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node:
         node.direct(1)
-        remote = Remote(node.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
         for absurd in (
-            Put(1, 0, 5, 0, b"", (), 2),
-            Put(1, -1, 5, 1, b"", (Entry("w", 0, 1),), 2),
-            Put(1, 0, -5, 1, b"", (Entry("w", 0, 1),), 2),
-            Put(1, 0, 5, 2**62, b"", (Entry("w", 0, 1),), 2),
+            PutCopy(CopyRef(CopyKey(1, 0, 5), 0, b""), (), 2),
+            PutCopy(CopyRef(CopyKey(1, -1, 5), 1, b""), (Entry("w", 0, 1),), 2),
+            PutCopy(CopyRef(CopyKey(1, 0, -5), 1, b""), (Entry("w", 0, 1),), 2),
+            PutCopy(CopyRef(CopyKey(1, 0, 5), 2**62, b""), (Entry("w", 0, 1),), 2),
             # An agent of an older version: it would take the numbers of stripes for bytes.
-            Put(1, 0, 5, 1, b"", (Entry("w", 0, 1),)),
+            PutCopy(CopyRef(CopyKey(1, 0, 5), 1, b""), (Entry("w", 0, 1),)),
         ):
             wire = await connect(remote, TIMEOUT_S)
             await wire.send(absurd)
-            assert isinstance(await wire.receive(Sorry), Sorry)
+            assert isinstance(await wire.receive(Refusal), Refusal)
             wire.close()
         wire = await connect(remote, TIMEOUT_S)
         await wire.send(Entry("not a request", 0, 0))
-        said = await wire.receive(Sorry)
-        assert isinstance(said, Sorry)
+        said = await wire.receive(Refusal)
+        assert isinstance(said, Refusal)
         assert "does not understand" in said.reason
         wire.close()

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import get, put
-from everstep_agent.vault.bulk.dialing import RefusedError, Remote
-from everstep_agent.vault.bulk.wire import BulkError
-from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.transfer.client import get_copy, put_copy
+from everstep_agent.vault.transfer.connection import BulkError
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent, TransferRefusedError
 from everstep_common.trainer_messages import Begin, Skip, Start
 from integration.vault_world import (
     KEY,
@@ -231,9 +230,9 @@ def test_a_replica_of_an_older_generation_is_refused(tmp_path: Path) -> None:
             held = vault.vault.holdings.pin(CopyKey(1, 0, 1))
             assert held is not None
             second.direct(2)
-            remote = Remote(second.jobs.bulk_address, "demo", KEY)
-            with pytest.raises(RefusedError, match="generation 1 is over"):
-                await put(remote, held.facts, held.region, vault.vault.site.outgoing)
+            remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
+            with pytest.raises(TransferRefusedError, match="generation 1 is over"):
+                await put_copy(remote, held.manifest, held.region, vault.vault.context.outgoing)
             held.release()
 
     asyncio.run(life())
@@ -247,11 +246,11 @@ def test_nobody_stores_or_fetches_without_the_transfer_key(tmp_path: Path) -> No
             job = node.jobs.known("demo")
             assert job is not None
             vault = job.vault
-            facts = vault.holdings.facts()[0][0]
-            wanted = Expected(facts.key, facts.size_bytes, facts.root_hash)
+            facts = vault.holdings.manifests()[0][0]
+            wanted = CopyRef(facts.key, facts.size_bytes, facts.root_hash)
             for name, key in (("demo", b"w" * 32), ("other", KEY)):
-                remote = Remote(node.jobs.bulk_address, name, key)
+                remote = RemoteAgent(node.jobs.bulk_address, name, key)
                 with pytest.raises(BulkError, match="transfer key"):
-                    await get(remote, wanted, vault.arrivals, vault.site.incoming)
+                    await get_copy(remote, wanted, vault.receive_buffers, vault.context.incoming)
 
     asyncio.run(life())

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import xxhash
 
-from everstep_agent.jobs.facts import open_database
-from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.memory import allocate
-from everstep_agent.vault.shelf import Shelf, ShelvedMemory
+from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.store import open_database
+from everstep_agent.vault.memory.region import allocate_region
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
 from everstep_common.trainer_messages import Commit, Entry, Notice, Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_killed import environ, killable
@@ -58,13 +58,13 @@ async def test_copies_that_changed_while_the_agent_was_away_are_dropped_and_name
 ) -> None:
     kept = Kept()
     chosen = settings(tmp_path)
-    before = Surroundings(stored_fds={}, keeper=kept)
+    before = Environment(stored_fds={}, keeper=kept)
     async with running(chosen, world=before) as node, training(node) as rank:
         await rank.save(1, b"one")
         await rank.save(2, b"two")
         await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
         rank.maps[0][1] ^= 1
-    after = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    after = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=after) as node:
         await node.outlet.until(lambda: node.outlet.bad)
         assert "is not what was verified before" in node.outlet.bad[0]
@@ -76,7 +76,7 @@ async def test_copies_that_changed_while_the_agent_was_away_are_dropped_and_name
 async def test_replicas_survive_a_restart_and_are_hashed_again(tmp_path: Path) -> None:
     kept = Kept()
     chosen = settings(tmp_path / "b")
-    world = Surroundings(stored_fds={}, keeper=kept)
+    world = Environment(stored_fds={}, keeper=kept)
     async with (
         running(settings(tmp_path / "a"), "node-1") as first,
         training(first) as rank,
@@ -87,7 +87,7 @@ async def test_replicas_survive_a_restart_and_are_hashed_again(tmp_path: Path) -
         await rank.save(1, b"state after 1")
         await second.outlet.until(lambda: second.outlet.copies())
         source = second.source(second, 1)
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, "node-2", world) as second, launcher(second) as control:
         await second.outlet.until(lambda: second.outlet.copies() == {(1, 0, 1, True)})
         second.order(start_generation=plan(2, (source,), step=1))
@@ -121,7 +121,7 @@ async def test_after_a_restart_the_token_and_the_generation_still_count(tmp_path
 @lived
 async def test_the_memory_of_two_processes_of_one_rank_is_told_apart(tmp_path: Path) -> None:
     kept, chosen = Kept(), settings(tmp_path)
-    world = Surroundings(stored_fds={}, keeper=kept)
+    world = Environment(stored_fds={}, keeper=kept)
     async with running(chosen, world=world) as node, launcher(node) as control:
         node.order(start_generation=plan(1))
         await control.hear()
@@ -138,7 +138,7 @@ async def test_the_memory_of_two_processes_of_one_rank_is_told_apart(tmp_path: P
         async with trainer(node) as second:
             await second.save(4, b"state after 4")
             await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=world) as node, launcher(node, running_generation=1):
         await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
         async with trainer(node) as again:
@@ -152,7 +152,7 @@ async def test_a_copy_that_was_torn_before_the_restart_is_found_by_the_trainers_
     tmp_path: Path,
 ) -> None:
     kept, chosen = Kept(), settings(tmp_path)
-    world = Surroundings(stored_fds={}, keeper=kept)
+    world = Environment(stored_fds={}, keeper=kept)
     async with running(chosen, world=world) as node, training(node) as rank:
         await rank.save(1, b"whole", digest=xxhash.xxh3_128_digest(b"whole"))
         await node.outlet.until(node.outlet.copies)
@@ -161,7 +161,7 @@ async def test_a_copy_that_was_torn_before_the_restart_is_found_by_the_trainers_
     with contextlib.closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as shelf:
         shelf.execute("UPDATE memory SET body = json_set(body, '$.root_hash', '')")
         shelf.commit()
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=world) as node:
         await node.outlet.until(lambda: node.outlet.bad)
         assert "torn while it was copied" in node.outlet.bad[0]
@@ -174,17 +174,17 @@ async def test_a_replica_whose_row_has_no_shards_is_given_up_and_not_the_agent(
     tmp_path: Path,
 ) -> None:
     kept = Kept()
-    async with running(settings(tmp_path), world=Surroundings(stored_fds={}, keeper=kept)) as node:
+    async with running(settings(tmp_path), world=Environment(stored_fds={}, keeper=kept)) as node:
         node.direct(1)
-    region = allocate(4096, "everstep-test")
+    region = allocate_region(4096, "everstep-test")
     kept.store("vault-absurd", region.fd)
-    region.drop()
-    absurd = ShelvedMemory(
+    region.release()
+    absurd = StoredRegion(
         job="demo", generation=1, rank=0, slot=-1, state="verified", step=1, replica=True
     )
     with contextlib.closing(open_database(str(tmp_path / "jobs.sqlite"))) as database:
-        Shelf(database, kept).update("vault-absurd", absurd)
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+        RegionStore(database, kept).update("vault-absurd", absurd)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(settings(tmp_path), world=world) as node:
         await node.outlet.until(lambda: node.outlet.bad)
         assert kept.fds == {}

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.trainer_messages import Start
 from integration.vault_world import (
     Client,
@@ -46,7 +46,7 @@ async def _member(node: Node, rank: int) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def _three(folder: Path, gauge: _Gauge) -> AsyncIterator[tuple[list[Node], list[Client]]]:
     """Members of which the third keeps the replicas of both others."""
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=gauge)
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=gauge)
     async with (
         running(settings(folder / "a"), "node-1") as first,
         running(settings(folder / "b"), "node-2") as second,

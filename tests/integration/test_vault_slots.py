@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.environment import Environment
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy
 from everstep_common.trainer_messages import (
@@ -36,7 +36,7 @@ from integration.vault_world import (
 async def test_with_storage_a_rank_has_a_slot_more_also_after_a_restart(tmp_path: Path) -> None:
     kept, chosen = Kept(), settings(tmp_path)
     stored = Storage(path=str(tmp_path / "stored"))
-    world = Surroundings(stored_fds={}, keeper=kept)
+    world = Environment(stored_fds={}, keeper=kept)
     async with running(chosen, world=world) as node, launcher(node, storage=stored):
         node.order(start_generation=plan(1))
         async with trainer(node) as rank:
@@ -44,7 +44,7 @@ async def test_with_storage_a_rank_has_a_slot_more_also_after_a_restart(tmp_path
             for step in range(4):
                 await rank.save(step, f"state after {step}".encode())
             await node.outlet.until(lambda: len(node.outlet.copies()) == 4)
-    world = Surroundings(stored_fds=kept.hand_over(), keeper=kept)
+    world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=world) as node, launcher(node, running_generation=1):
         await node.outlet.until(lambda: len(node.outlet.copies()) == 4)
         async with trainer(node) as again:
@@ -96,7 +96,7 @@ async def test_training_does_not_wait_for_a_slot_while_the_controller_is_away(
     tmp_path: Path,
 ) -> None:
     chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
-    world = Surroundings(stored_fds={}, controller_away_s=lambda: 0.1)
+    world = Environment(stored_fds={}, controller_away_s=lambda: 0.1)
     async with running(chosen, world=world) as node, training(node) as rank:
         for step in range(3):
             await rank.save(step, b"held")
@@ -110,7 +110,7 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
     away_s = [0.0]
     # Only the end of the stream can end the wait.
     chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
-    world = Surroundings(stored_fds={}, controller_away_s=lambda: away_s[0])
+    world = Environment(stored_fds={}, controller_away_s=lambda: away_s[0])
     async with running(chosen, world=world) as node, training(node) as rank:
         for step in range(3):
             await rank.save(step, b"held")
@@ -151,7 +151,7 @@ async def test_a_trainer_that_blocks_gets_the_slot_that_becomes_free(tmp_path: P
 @lived
 async def test_skips_that_last_are_a_finding_and_saved_snapshots_clear_it(tmp_path: Path) -> None:
     now = [1]
-    world = Surroundings(stored_fds={}, keeper=Kept(), boot_ns=lambda: now[0])
+    world = Environment(stored_fds={}, keeper=Kept(), boot_ns=lambda: now[0])
     async with running(settings(tmp_path), world=world) as node, training(node) as rank:
         for step in range(3):
             await rank.save(step, b"held")
@@ -220,7 +220,7 @@ async def test_the_memory_that_an_ended_job_keeps_is_forgotten_on_order(tmp_path
 @lived
 async def test_the_age_and_the_use_of_slots_are_shown(tmp_path: Path) -> None:
     now = [10**9]
-    world = Surroundings(stored_fds={}, keeper=Kept(), boot_ns=lambda: now[0])
+    world = Environment(stored_fds={}, keeper=Kept(), boot_ns=lambda: now[0])
     async with running(settings(tmp_path), world=world) as node, training(node) as rank:
         await rank.save(1, b"one")
         await rank.save(2, b"two")

@@ -35,9 +35,9 @@ async def _until_ready_is(node: Node, size_bytes: int) -> None:
     """Wait until so much is made: it is counted before it is."""
     job = node.jobs.known("demo")
     assert job is not None
-    arrivals, slots = job.vault.arrivals, job.vault.slots_ahead
+    arrivals, slots = job.vault.receive_buffers, job.vault.preallocated_slots
     async with asyncio.timeout(TIMEOUT_S):
-        while arrivals.waiting_bytes + slots.waiting_bytes != size_bytes:  # noqa: ASYNC110
+        while arrivals.idle_bytes + slots.idle_bytes != size_bytes:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert _memory(node) == size_bytes
 

@@ -8,24 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.arrivals import Expected
-from everstep_agent.vault.bulk.client import MismatchError, get, put
-from everstep_agent.vault.bulk.dialing import Remote, connect
-from everstep_agent.vault.bulk.messages import (
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory.region import Region, allocate_region
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.transfer.client import MismatchError, get_copy, put_copy
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.messages import (
     PROTOCOL,
-    Accept,
-    Join,
-    Joined,
-    Put,
-    Sorry,
+    JoinTransfer,
+    PutCopy,
+    Refusal,
+    SendStripes,
+    TransferJoined,
     transfer_token,
 )
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
-from everstep_agent.vault.bulk.wire import BulkError, Wire
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 from integration.bulk_relay import cut_after, flip_once, relay
@@ -61,19 +60,23 @@ async def _pair(folder: Path, **values: object) -> AsyncIterator[tuple[Node, Nod
         yield first, second
 
 
-def _copy(rank: int = 0, size: int = SIZE) -> tuple[CopyFacts, Region]:
-    region = allocate(size, "test")
+def _copy(rank: int = 0, size: int = SIZE) -> tuple[CopyManifest, Region]:
+    region = allocate_region(size, "test")
     os.pwrite(region.fd, os.urandom(size), 0)
-    facts = CopyFacts(CopyKey(1, rank, 5), size, hash_region(region, size), (Entry("w", 0, size),))
+    facts = CopyManifest(
+        CopyKey(1, rank, 5), size, hash_region(region, size), (Entry("w", 0, size),)
+    )
     return facts, region
 
 
-async def _put(node: Node, address: str, facts: CopyFacts, region: Region) -> None:
+async def _put(node: Node, address: str, facts: CopyManifest, region: Region) -> None:
     async with asyncio.timeout(TIMEOUT_S):
-        await put(Remote(address, "demo", KEY), facts, region, _vault(node).site.outgoing)
+        await put_copy(
+            RemoteAgent(address, "demo", KEY), facts, region, _vault(node).context.outgoing
+        )
 
 
-def _replica(node: Node, facts: CopyFacts) -> bytes:
+def _replica(node: Node, facts: CopyManifest) -> bytes:
     return bytes(_vault(node).holdings.replicas[facts.key].region.view()[: facts.size_bytes])
 
 
@@ -87,8 +90,8 @@ async def test_a_copy_arrives_whole_over_several_connections(tmp_path: Path) -> 
         await _put(first, network.address, facts, region)
         assert network.connections == 3
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
-        assert _vault(second).site.counts.received_bytes == SIZE
-        region.drop()
+        assert _vault(second).context.counters.received_bytes == SIZE
+        region.release()
 
 
 @lived
@@ -98,7 +101,7 @@ async def test_after_a_cut_a_replica_goes_on_where_it_was(tmp_path: Path) -> Non
         relay(second.jobs.bulk_address) as network,
     ):
         facts, region = _copy()
-        counts = _vault(second).site.counts
+        counts = _vault(second).context.counters
         # Of two streams each holds less than a stripe that is not complete.
         network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
         with pytest.raises(ConnectionError):
@@ -107,7 +110,7 @@ async def test_after_a_cut_a_replica_goes_on_where_it_was(tmp_path: Path) -> Non
         # Every stripe came once: what the first attempt brought was not sent again.
         assert counts.received_bytes == SIZE
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -122,19 +125,19 @@ async def test_after_a_cut_a_fetch_goes_on_from_another_holder(tmp_path: Path) -
         for holder in (first, second):
             await _put(third, holder.jobs.bulk_address, facts, region)
         vault = _vault(third)
-        expected = Expected(facts.key, SIZE, facts.root_hash)
+        expected = CopyRef(facts.key, SIZE, facts.root_hash)
         network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
-        remote = Remote(network.address, "demo", KEY)
+        remote = RemoteAgent(network.address, "demo", KEY)
         with pytest.raises(ConnectionError):
-            await get(remote, expected, vault.arrivals, vault.site.incoming)
-        assert vault.arrivals.waiting_bytes >= SIZE
-        remote = Remote(second.jobs.bulk_address, "demo", KEY)
-        _, fetched = await get(remote, expected, vault.arrivals, vault.site.incoming)
-        assert fetched.frozen()
+            await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
+        assert vault.receive_buffers.idle_bytes >= SIZE
+        remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
+        _, fetched = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
+        assert fetched.is_frozen()
         assert bytes(fetched.view()[:SIZE]) == bytes(region.view()[:SIZE])
-        assert vault.arrivals.waiting_bytes == 0
-        fetched.drop()
-        region.drop()
+        assert vault.receive_buffers.idle_bytes == 0
+        fetched.release()
+        region.release()
 
 
 @lived
@@ -154,7 +157,7 @@ async def test_a_restore_goes_on_from_the_only_holder_after_a_cut(tmp_path: Path
         await second.outlet.until(lambda: second.outlet.copies())
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
         assert not second.outlet.bad
-        region.drop()
+        region.release()
 
 
 @lived
@@ -174,7 +177,7 @@ async def test_a_bit_that_flips_on_the_way_is_reported_and_nothing_of_it_is_kept
         assert facts.key not in _vault(second).holdings.replicas
         await _put(first, network.address, facts, region)
         assert _replica(second, facts) == bytes(region.view()[:SIZE])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -187,44 +190,52 @@ async def test_a_peer_that_stalls_is_given_up_and_holds_up_nobody(tmp_path: Path
         for wire in wires:
             with pytest.raises(BulkError, match="closed"):
                 async with asyncio.timeout(TIMEOUT_S):
-                    await wire.receive(Sorry)
+                    await wire.receive(Refusal)
             wire.close()
-        region.drop()
-        other.drop()
+        region.release()
+        other.release()
 
 
-async def _begun(node: Node, facts: CopyFacts, rank: int) -> Wire:
+async def _begun(node: Node, facts: CopyManifest, rank: int) -> BulkConnection:
     """A put of which not a byte comes."""
-    wire = await connect(Remote(node.jobs.bulk_address, "demo", KEY), TIMEOUT_S)
-    await wire.send(Put(1, rank, 5, STRIPE_BYTES, facts.root_hash, (Entry("w", 0, 1),), PROTOCOL))
-    assert isinstance(await wire.receive(Accept, Sorry), Accept)
+    wire = await connect(RemoteAgent(node.jobs.bulk_address, "demo", KEY), TIMEOUT_S)
+    await wire.send(
+        PutCopy(
+            CopyRef(CopyKey(1, rank, 5), STRIPE_BYTES, facts.root_hash),
+            (Entry("w", 0, 1),),
+            PROTOCOL,
+        )
+    )
+    assert isinstance(await wire.receive(SendStripes, Refusal), SendStripes)
     return wire
 
 
 @lived
 async def test_a_token_joins_the_transfer_it_was_made_for_and_only_once(tmp_path: Path) -> None:
     async with _pair(tmp_path) as (_, second):
-        remote = Remote(second.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
         facts, region = _copy()
         wire = await connect(remote, TIMEOUT_S)
-        await wire.send(Put(1, 0, 5, SIZE, facts.root_hash, facts.entries, PROTOCOL))
-        accept = await wire.receive(Accept)
-        assert isinstance(accept, Accept)
+        await wire.send(
+            PutCopy(CopyRef(CopyKey(1, 0, 5), SIZE, facts.root_hash), facts.entries, PROTOCOL)
+        )
+        accept = await wire.receive(SendStripes)
+        assert isinstance(accept, SendStripes)
 
         async def join(key: CopyKey, number: int) -> object:
             one = await connect(remote, TIMEOUT_S)
             token = transfer_token(KEY, "demo", key, (accept.nonce, number))
-            await one.send(Join(accept.nonce, number, token))
-            answer = await one.receive(Joined, Sorry)
+            await one.send(JoinTransfer(accept.nonce, number, token))
+            answer = await one.receive(TransferJoined, Refusal)
             one.close()
             return answer
 
-        assert await join(CopyKey(1, 1, 5), 1) == Sorry("the token is of another transfer")
-        assert await join(CopyKey(2, 0, 5), 1) == Sorry("the token is of another transfer")
-        assert await join(facts.key, 1) == Joined()
-        assert await join(facts.key, 1) != Joined()
+        assert await join(CopyKey(1, 1, 5), 1) == Refusal("the token is of another transfer")
+        assert await join(CopyKey(2, 0, 5), 1) == Refusal("the token is of another transfer")
+        assert await join(facts.key, 1) == TransferJoined()
+        assert await join(facts.key, 1) != TransferJoined()
         wire.close()
-        region.drop()
+        region.release()
 
 
 @lived
@@ -247,8 +258,8 @@ async def test_a_rank_whose_replica_was_cut_on_its_way_is_replicated_nevertheles
         await second.outlet.until(lambda: second.outlet.copies())
         (replica,) = _vault(second).holdings.replicas.values()
         assert bytes(replica.region.view()[:SIZE]) == content
-        assert _vault(second).site.counts.received_bytes == SIZE
-        assert _vault(first).site.counts.replication_failures == 1
+        assert _vault(second).context.counters.received_bytes == SIZE
+        assert _vault(first).context.counters.replication_failures == 1
 
 
 @lived
@@ -259,16 +270,16 @@ async def test_memory_of_a_replica_that_is_not_needed_any_more_takes_the_next_on
         facts, region = _copy()
         await _put(first, second.jobs.bulk_address, facts, region)
         vault = _vault(second)
-        used = vault.site.allocator.used_bytes
+        used = vault.context.allocator.used_bytes
         memory = vault.holdings.replicas[facts.key].region
         second.direct(1, 6)
         assert facts.key not in vault.holdings.replicas
-        newer = CopyFacts(CopyKey(1, 0, 7), SIZE, facts.root_hash, facts.entries)
+        newer = CopyManifest(CopyKey(1, 0, 7), SIZE, facts.root_hash, facts.entries)
         await _put(first, second.jobs.bulk_address, newer, region)
         assert vault.holdings.replicas[newer.key].region is memory
-        assert vault.site.allocator.used_bytes == used
+        assert vault.context.allocator.used_bytes == used
         assert _replica(second, newer) == bytes(region.view()[:SIZE])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -279,6 +290,6 @@ async def test_memory_that_a_process_has_seen_is_never_used_again(tmp_path: Path
         vault = _vault(second)
         os.close(vault.holdings.replicas[facts.key].region.open_read_only())
         second.direct(1, 6)
-        assert vault.arrivals.waiting_bytes == 0
-        assert vault.site.allocator.used_bytes == 0
-        region.drop()
+        assert vault.receive_buffers.idle_bytes == 0
+        assert vault.context.allocator.used_bytes == 0
+        region.release()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from integration.bulk_relay import Relay, cut_after, flip_once, relay
@@ -52,8 +52,8 @@ async def test_a_replica_arrives_whole_inside_tls(
         facts, region = copy()
         await send(first, remote(first, second), facts, region)
         assert replica(second, facts) == bytes(region.view()[:SIZE])
-        assert vault(second).site.counts.received_bytes == SIZE
-        region.drop()
+        assert vault(second).context.counters.received_bytes == SIZE
+        region.release()
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -76,8 +76,8 @@ async def test_only_without_tls_can_a_copy_be_read_on_its_way(tmp_path: Path, *,
         read = [content[at : at + 64] in passed for at in range(0, _LITTLE - 64, _LITTLE // 8)]
         assert read == [not tls] * len(read)
         # Nor which job and which copy it is.
-        assert (b'{"type":"Put"' in passed) is not tls
-        region.drop()
+        assert (b'{"type":"PutCopy"' in passed) is not tls
+        region.release()
 
 
 @lived
@@ -117,9 +117,9 @@ async def test_after_a_cut_a_replica_goes_on_where_it_was(tmp_path: Path) -> Non
             await send(first, to, facts, region)
         await send(first, to, facts, region)
         # Every stripe came once: what the first attempt brought was not sent again.
-        assert vault(second).site.counts.received_bytes == size
+        assert vault(second).context.counters.received_bytes == size
         assert replica(second, facts) == bytes(region.view()[:size])
-        region.drop()
+        region.release()
 
 
 @lived
@@ -141,7 +141,7 @@ async def test_a_bit_that_flips_on_the_way_is_noticed_and_the_copy_sent_again(
         (found,) = vault(second).holdings.replicas.values()
         assert bytes(found.region.view()[:_LITTLE]) == content
         # TLS noticed it before there was a copy that could be called bad.
-        assert vault(first).site.counts.replication_failures >= 1
+        assert vault(first).context.counters.replication_failures >= 1
         assert not second.outlet.bad
 
 
@@ -173,7 +173,7 @@ async def test_a_transfer_that_is_stopped_in_the_middle_ends_and_can_be_repeated
         network.cut()
         await send(first, remote(first, second), facts, region)
         assert replica(second, facts) == bytes(region.view()[:_LITTLE])
-        region.drop()
+        region.release()
 
 
 def _replicate(first: Node, second: Node, network: Relay) -> None:

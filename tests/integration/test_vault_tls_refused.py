@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.vault.bulk.channel import TlsError
+from everstep_agent.vault.transfer.transport import TlsError
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority
 from integration.bulk_relay import relay
@@ -45,7 +45,7 @@ async def _refused(first: Node, second: Node, words: str) -> None:
     (found,) = refusals(first).items()
     assert found[0] == f"peer/{second.name}"
     assert words in found[1]
-    region.drop()
+    region.release()
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -184,7 +184,7 @@ async def test_a_certificate_that_is_replaced_is_shown_to_the_next_connection(
         await send(first, remote(first, second), facts, region)
         assert replica(second, facts) == bytes(region.view()[:_LITTLE])
         assert not refusals(first)
-        region.drop()
+        region.release()
 
 
 @lived
@@ -197,7 +197,7 @@ async def test_half_of_a_new_certificate_leaves_the_one_before_in_use(
         await send(first, remote(first, second), facts, region)
         assert replica(second, facts) == bytes(region.view()[:_LITTLE])
         assert "keeping the certificate that was read before" in caplog.text
-        region.drop()
+        region.release()
 
 
 @lived
@@ -208,4 +208,4 @@ async def test_a_certificate_does_not_stand_in_for_the_key_of_the_job(tmp_path: 
         with pytest.raises(ConnectionError, match="transfer key"):
             await send(first, stranger, facts, region)
         assert not vault(second).holdings.replicas
-        region.drop()
+        region.release()

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.transfers import REFUSED
-from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.bulk.client import put
-from everstep_agent.vault.bulk.dialing import Remote
-from everstep_agent.vault.bulk.stripes import STRIPE_BYTES
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.vault.memory.region import Region, allocate_region
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.transfer.client import put_copy
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
+from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.judging.judgement import Faulty
 from everstep_common.trainer_messages import Entry
 from everstep_proto.tls import TlsSettings
@@ -37,7 +37,7 @@ async def node(
 ) -> AsyncIterator[Node]:
     """A node that knows the job; ``tls`` None: with bulk_tls off."""
     chosen = settings(folder / name, bulk_tls=tls is not None, **values)
-    world = Surroundings(stored_fds={}, keeper=Kept(), tls=tls or TlsSettings())
+    world = Environment(stored_fds={}, keeper=Kept(), tls=tls or TlsSettings())
     async with running(chosen, name, world) as one:
         one.direct(1)
         yield one
@@ -61,26 +61,28 @@ def vault(of: Node) -> JobVault:
     return job.vault
 
 
-def copy(size: int = SIZE) -> tuple[CopyFacts, Region]:
+def copy(size: int = SIZE) -> tuple[CopyManifest, Region]:
     """A copy of random bytes."""
-    region = allocate(size, "test")
+    region = allocate_region(size, "test")
     os.pwrite(region.fd, os.urandom(size), 0)
-    facts = CopyFacts(CopyKey(1, 0, 5), size, hash_region(region, size), (Entry("w", 0, size),))
+    facts = CopyManifest(CopyKey(1, 0, 5), size, hash_region(region, size), (Entry("w", 0, size),))
     return facts, region
 
 
-def remote(here: Node, there: Node, address: str = "") -> Remote:
+def remote(here: Node, there: Node, address: str = "") -> RemoteAgent:
     """What a node calls another one, as its configuration says; perhaps by another way."""
-    return vault(here).site.remote(there.name, address or there.jobs.bulk_address, "demo", KEY)
+    return vault(here).context.remote_agent(
+        there.name, address or there.jobs.bulk_address, "demo", KEY
+    )
 
 
-async def send(here: Node, to: Remote, facts: CopyFacts, region: Region) -> None:
+async def send(here: Node, to: RemoteAgent, facts: CopyManifest, region: Region) -> None:
     """Put a replica on another node."""
     async with asyncio.timeout(TIMEOUT_S):
-        await put(to, facts, region, vault(here).site.outgoing)
+        await put_copy(to, facts, region, vault(here).context.outgoing)
 
 
-def replica(on: Node, facts: CopyFacts) -> bytes:
+def replica(on: Node, facts: CopyManifest) -> bytes:
     """The bytes of a replica that a node holds."""
     return bytes(vault(on).holdings.replicas[facts.key].region.view()[: facts.size_bytes])
 

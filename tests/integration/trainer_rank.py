@@ -5,7 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import everstep
-from everstep_agent.storage.records import Description, description_name, opened
+from everstep_agent.storage.formats.records import (
+    FileDescription,
+    description_name,
+    open_description,
+)
 from integration.storage_world import stored
 from integration.vault_world import Node
 
@@ -51,7 +55,7 @@ async def brought(
     state: Mapping[str, object],
     change: Callable[[int], None],
     steps: int,
-) -> Description:
+) -> FileDescription:
     """Save all steps and have the last one brought to storage; return what lies beside it."""
     controller = asyncio.create_task(free_slots(node))
     last = steps - 1
@@ -63,4 +67,4 @@ async def brought(
     node.direct(1, last, persist_steps=[last])
     await stored(node, last)
     record = folder / f"demo/gen-1/step-{last}" / description_name(0)
-    return opened(record.read_bytes())
+    return open_description(record.read_bytes())

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec
 
+from everstep_agent.jobs.environment import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.surroundings import Surroundings
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -162,11 +162,11 @@ def settings(folder: Path, **values: object) -> JobsSettings:
 
 @asynccontextmanager
 async def running(
-    chosen: JobsSettings, name: str = "node-1", world: Surroundings | None = None
+    chosen: JobsSettings, name: str = "node-1", world: Environment | None = None
 ) -> AsyncIterator[Node]:
     """A node that serves for as long as the context is open."""
     outlet = Outlet()
-    jobs = NodeJobs(chosen, outlet, name, world or Surroundings(stored_fds={}, keeper=Kept()))
+    jobs = NodeJobs(chosen, outlet, name, world or Environment(stored_fds={}, keeper=Kept()))
     task = asyncio.create_task(jobs.run())
     ready = asyncio.create_task(jobs.ready.wait())
     await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)

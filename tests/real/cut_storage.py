@@ -62,7 +62,7 @@ class Stutter:
 def clerks(agent: int) -> list[int]:
     """Return the storage processes of an agent."""
     below = janitor.descendants([agent], janitor.parents())
-    return [pid for pid in below if b"clerk.py" in _line(pid)]
+    return [pid for pid in below if b"storage/worker/main.py" in _line(pid)]
 
 
 def _line(pid: int) -> bytes:

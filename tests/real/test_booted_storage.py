@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.publishing import look
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.worker.step_publication import list_steps
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_fleet
 from real.daemons import eventually
@@ -69,7 +69,7 @@ def _active(box: Box, daemon: str) -> bool:
 
 
 def _latest(home: Path) -> int:
-    seen = look(FolderDepot(str(home / "steps"), "demo"), None)
+    seen = list_steps(FolderBackend(str(home / "steps"), "demo"), None)
     assert seen.latest is not None
     assert seen.latest.target is not None
     return seen.latest.target.step

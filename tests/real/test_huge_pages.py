@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.surroundings import Surroundings
-from everstep_agent.vault.budget import HugePagePool
-from everstep_agent.vault.pages import HugePages
+from everstep_agent.jobs.environment import Environment
+from everstep_agent.vault.memory.gauges import HugePagePool
+from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.trainer_messages import Refused, Reserve
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Kept, Node, lived, running, settings, training
@@ -23,23 +23,23 @@ _PAGES = 16
 # The process of an agent: a hole, and a pool that has no page left to fill it with.
 _HOLE = """
 import ctypes, mmap, sys
-from everstep_agent.vault.hashing import hash_bytes, hash_region
-from everstep_agent.vault.memory import allocate, duplicate
-from everstep_agent.vault.pages import HUGE_PAGE_BYTES, HugePages, free_pages
+from everstep_agent.vault.snapshots.hashing import hash_bytes, hash_region
+from everstep_agent.vault.memory.region import allocate_region, duplicate_region
+from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, HugePages, free_pages
 
-region = allocate(2 * HUGE_PAGE_BYTES, "job", HugePages.EXPLICIT)
+region = allocate_region(2 * HUGE_PAGE_BYTES, "job", HugePages.EXPLICIT)
 assert region.pooled, "no page of the pool"
 view = region.view()
 with mmap.mmap(region.give(), region.size_bytes) as memory:
     memory[:] = b"x" * region.size_bytes
     free_pages(region.fd, HUGE_PAGE_BYTES)
 rest = []
-while (taken := allocate(HUGE_PAGE_BYTES, "others", HugePages.EXPLICIT)).pooled:
+while (taken := allocate_region(HUGE_PAGE_BYTES, "others", HugePages.EXPLICIT)).pooled:
     rest.append(taken)
 expected = bytes(HUGE_PAGE_BYTES) + b"x" * HUGE_PAGE_BYTES
 if sys.argv[1] == "read":
     assert hash_region(region, region.size_bytes) == hash_bytes(memoryview(expected))
-    copy = duplicate(region, region.size_bytes, "copy")
+    copy = duplicate_region(region, region.size_bytes, "copy")
     assert hash_region(copy, region.size_bytes) == hash_bytes(memoryview(expected))
 else:
     print(view[0])
@@ -100,7 +100,7 @@ class _Bytes:
 @lived
 async def test_slots_of_the_pool_ask_for_no_ordinary_memory(tmp_path: Path) -> None:
     chosen, pool = settings(tmp_path, huge_pages=HugePages.EXPLICIT), HugePagePool()
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Bytes(0))
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=_Bytes(0))
     before = pool.available_bytes()
     async with running(chosen, world=world) as node, training(node) as rank:
         # Three slots: out of the pool once, and counted once.
@@ -120,7 +120,7 @@ async def test_slots_of_the_pool_ask_for_no_ordinary_memory(tmp_path: Path) -> N
 async def test_slots_that_the_pool_has_no_room_for_are_owed_by_ordinary_memory(
     tmp_path: Path,
 ) -> None:
-    world = Surroundings(stored_fds={}, keeper=Kept(), gauge=_Bytes(24 * _MIB))
+    world = Environment(stored_fds={}, keeper=Kept(), gauge=_Bytes(24 * _MIB))
     chosen = settings(tmp_path, huge_pages=HugePages.EXPLICIT)
     async with running(chosen, world=world) as node, training(node) as rank:
         # Of 16 huge pages three are slots; 20 MiB are one more slot of huge pages, and two are not.

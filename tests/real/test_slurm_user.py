@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.publishing import look
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.worker.step_publication import list_steps
 from real.ordinary_user import User
 from real.ordinary_user import missing as no_user
 from real.slurm_cluster import missing
@@ -119,7 +119,7 @@ def test_a_signal_that_ends_no_allocation_ends_the_step_with_its_code() -> None:
 
 def _latest(folder: Path) -> int:
     """Return the newest whole step that storage has of the job."""
-    seen = look(FolderDepot(str(folder), _FIRST), None)
+    seen = list_steps(FolderBackend(str(folder), _FIRST), None)
     assert seen.latest is not None
     assert seen.latest.target is not None
     return seen.latest.target.step

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.copying import describe, write_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import Look, Place, Seen, WriteCopy
-from everstep_agent.storage.process import JobUser, StorageError
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import (
+    ListSteps,
+    StepListing,
+    StorageLocation,
+    WriteCopy,
+)
+from everstep_agent.storage.worker.rank_files import describe_file, write_copy
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import JobUser, StorageError
+from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import Entry
 from integration.vault_world import TIMEOUT_S, lived
 from real.sandbox import denied, denies_fuse
@@ -50,7 +55,7 @@ async def test_a_file_system_that_hangs_costs_processes_and_nothing_else(
     hanging: tuple[Path, int],
 ) -> None:
     path, device = hanging
-    clerks = Clerks(str(path), JobUser(os.getuid(), os.getgid()), 0.5, 2)
+    clerks = StorageWorkerPool(str(path), JobUser(os.getuid(), os.getgid()), 0.5, 2)
     loop = asyncio.get_running_loop()
     ticks = 0
 
@@ -62,7 +67,7 @@ async def test_a_file_system_that_hangs_costs_processes_and_nothing_else(
     tick()
     for _ in range(6):
         with pytest.raises(StorageError, match=r"nothing moved|hang in this path"):
-            await clerks.ask(Look(Place(str(path), "demo")), Seen)
+            await clerks.ask(ListSteps(StorageLocation(str(path), "demo")), StepListing)
     # The loop was never held up, and hung processes do not pile up.
     assert ticks > 20
     assert clerks.hung <= 4
@@ -91,7 +96,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def _write(folder: Path, step: int, size: int) -> None:
     memory = memoryview(bytes([step]) * size)
     wanted = WriteCopy(
-        place=Place(str(folder), "demo"),
+        place=StorageLocation(str(folder), "demo"),
         key=StepKey(1, step),
         rank=0,
         world_size=1,
@@ -100,20 +105,20 @@ def _write(folder: Path, step: int, size: int) -> None:
         layout=b"",
         entries=(Entry("w", 0, size, "U8", (size,)),),
     )
-    write_copy(FolderDepot(str(folder), "demo"), wanted, memory, lambda count: None)
+    write_copy(FolderBackend(str(folder), "demo"), wanted, memory, lambda count: None)
 
 
 @pytest.mark.skipif(bool(_NO_TMPFS), reason=_NO_TMPFS)
 def test_a_full_disk_leaves_older_steps_whole_and_nothing_of_the_new_one(small: Path) -> None:
-    depot = FolderDepot(str(small), "demo")
+    depot = FolderBackend(str(small), "demo")
     _write(small, 1, 600_000)
     before = os.statvfs(small).f_bavail
     with pytest.raises(OSError, match="No space left on device"):
         _write(small, 2, 600_000)
     assert os.statvfs(small).f_bavail >= before - 4  # folders of the step
-    assert describe(depot, StepKey(1, 1), 0) is not None
-    assert describe(depot, StepKey(1, 2), 0) is None
+    assert describe_file(depot, StepKey(1, 1), 0) is not None
+    assert describe_file(depot, StepKey(1, 2), 0) is None
     assert list(small.rglob("*.tmp")) == []
     (small / "demo/gen-1/step-1/rank-0.safetensors").unlink()
     _write(small, 2, 600_000)
-    assert describe(depot, StepKey(1, 2), 0) is not None
+    assert describe_file(depot, StepKey(1, 2), 0) is not None

@@ -11,25 +11,25 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from everstep_agent.storage import boto
-from everstep_agent.storage.bucket import BucketDepot
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.depot import Decide, DepotError
-from everstep_agent.storage.messages import (
+from everstep_agent.storage.backends import bucket
+from everstep_agent.storage.backends.backend import BackendError, DecideLatest
+from everstep_agent.storage.backends.bucket import BucketBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import (
+    CopyFilled,
+    CopyWritten,
     FillCopy,
-    Filled,
-    Look,
-    Moved,
+    LatestMoved,
+    ListSteps,
     MoveLatest,
-    Place,
-    Seen,
-    Written,
+    StepListing,
+    StorageLocation,
 )
-from everstep_agent.storage.process import JobUser, RefusedError
-from everstep_agent.storage.publishing import move_latest
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.memory import Region, allocate
+from everstep_agent.storage.worker.step_publication import move_latest
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import JobUser, StorageRefusedError
+from everstep_agent.vault.memory.region import Region, allocate_region
+from everstep_agent.vault.snapshots.hashing import hash_region
 from fakes.ports import reserved_port
 from integration.storage_files import content, order, publication
 from integration.vault_world import TIMEOUT_S, lived
@@ -62,7 +62,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
             for name, value in values.items():
                 monkeypatch.setenv(name, value)
             _until_open(port)
-            boto.client().create_bucket(Bucket="everstep-test")
+            bucket.s3_client().create_bucket(Bucket="everstep-test")
             yield values
         finally:
             server.kill()
@@ -81,9 +81,9 @@ def _until_open(port: int) -> None:
 
 
 @asynccontextmanager
-async def _clerks(environment: dict[str, str]) -> AsyncIterator[Clerks]:
+async def _clerks(environment: dict[str, str]) -> AsyncIterator[StorageWorkerPool]:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()), environment=environment)
-    clerks = Clerks(_PLACE, user, 60.0, 2)
+    clerks = StorageWorkerPool(_PLACE, user, 60.0, 2)
     try:
         yield clerks
     finally:
@@ -91,24 +91,26 @@ async def _clerks(environment: dict[str, str]) -> AsyncIterator[Clerks]:
 
 
 def _memory(step: int) -> Region:
-    region = allocate(len(content(step)), "everstep-test")
+    region = allocate_region(len(content(step)), "everstep-test")
     with region.writable() as view:
         view[: len(content(step))] = content(step)
     return region
 
 
-async def _write(clerks: Clerks, generation: int, step: int) -> None:
+async def _write(clerks: StorageWorkerPool, generation: int, step: int) -> None:
     region = _memory(step)
     fd = region.open_read_only()
     try:
-        await clerks.ask(order(_PLACE, generation, step), Written, [fd])
+        await clerks.ask(order(_PLACE, generation, step), CopyWritten, [fd])
     finally:
         os.close(fd)
-        region.drop()
+        region.release()
 
 
-async def _publish(clerks: Clerks, generation: int, key: StepKey | None, *keep: StepKey) -> Moved:
-    return await clerks.ask(publication(_PLACE, generation, key, keep), Moved)
+async def _publish(
+    clerks: StorageWorkerPool, generation: int, key: StepKey | None, *keep: StepKey
+) -> LatestMoved:
+    return await clerks.ask(publication(_PLACE, generation, key, keep), LatestMoved)
 
 
 @lived
@@ -116,18 +118,20 @@ async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> 
     async with _clerks(environment) as clerks:
         await _write(clerks, 1, 3)
         await _publish(clerks, 1, StepKey(1, 3))
-        seen = await clerks.ask(Look(Place(_PLACE, "demo"), StepKey(1, 3)), Seen)
+        seen = await clerks.ask(
+            ListSteps(StorageLocation(_PLACE, "demo"), StepKey(1, 3)), StepListing
+        )
         assert seen.latest is not None
         assert seen.latest.target == StepKey(1, 3)
         assert [stored.key for stored in seen.steps] == [StepKey(1, 3)]
         wanted = order(_PLACE, 1, 3)
-        region = allocate(wanted.size_bytes, "everstep-test")
+        region = allocate_region(wanted.size_bytes, "everstep-test")
         await clerks.ask(
-            FillCopy(wanted.place, wanted.key, 0, wanted.root_hash), Filled, [region.fd]
+            FillCopy(wanted.place, wanted.key, 0, wanted.root_hash), CopyFilled, [region.fd]
         )
         assert region.freeze()
         assert hash_region(region, wanted.size_bytes) == wanted.root_hash
-        region.drop()
+        region.release()
 
 
 @lived
@@ -140,23 +144,23 @@ async def test_steps_that_are_not_kept_go_and_an_older_generation_is_refused(
             await _publish(clerks, 1, StepKey(1, step))
         moved = await _publish(clerks, 2, StepKey(1, 2), StepKey(1, 1), StepKey(1, 2))
         assert moved.removed == (StepKey(1, 3),)
-        with pytest.raises(RefusedError, match="generation 2 has taken over from 1"):
+        with pytest.raises(StorageRefusedError, match="generation 2 has taken over from 1"):
             await _publish(clerks, 1, StepKey(1, 2))
-        seen = await clerks.ask(Look(Place(_PLACE, "demo")), Seen)
+        seen = await clerks.ask(ListSteps(StorageLocation(_PLACE, "demo")), StepListing)
         assert [stored.key for stored in seen.steps] == [StepKey(1, 1), StepKey(1, 2)]
         assert seen.newest_generation == 2
 
 
-class _Slow(BucketDepot):
+class _Slow(BucketBackend):
     """An older publisher that the newer one overtakes between its look and its write."""
 
     overtaken: list[MoveLatest]
 
-    def move_latest(self, generation: int, decide: Decide) -> None:
+    def move_latest(self, generation: int, decide: DecideLatest) -> None:
         def late(now: bytes | None, newest: int) -> bytes | None:
             decided = decide(now, newest)
             while self.overtaken:
-                move_latest(boto.open_bucket(_PLACE, "demo"), self.overtaken.pop())
+                move_latest(bucket.open_bucket(_PLACE, "demo"), self.overtaken.pop())
             return decided
 
         super().move_latest(generation, late)
@@ -174,20 +178,20 @@ def test_a_publisher_that_is_overtaken_before_it_writes_changes_nothing(
                 await _publish(clerks, 1, StepKey(1, 1))
 
     asyncio.run(steps())
-    store = boto.Boto(boto.client())
+    store = bucket.Boto3Store(bucket.s3_client())
     fence = publication(_PLACE, 2, StepKey(1, 1) if fenced_with_a_step else None)
     slow = _Slow(store, _PLACE, "demo")
     slow.overtaken = [fence]
-    with pytest.raises(DepotError, match="generation 2 has taken over from 1"):
+    with pytest.raises(BackendError, match="generation 2 has taken over from 1"):
         move_latest(slow, publication(_PLACE, 1, StepKey(1, 2)))
-    content_now = boto.open_bucket(_PLACE, "demo").latest()
+    content_now = bucket.open_bucket(_PLACE, "demo").read_latest()
     assert content_now is not None
     assert b'"generation":2' in content_now.split(b'"target"')[0]
 
 
 def _uploads() -> list[object]:
     """What a bucket keeps of files that were never finished."""
-    listed = boto.client().list_multipart_uploads(Bucket="everstep-test")
+    listed = bucket.s3_client().list_multipart_uploads(Bucket="everstep-test")
     uploads = listed.get("Uploads", [])
     assert isinstance(uploads, list)
     return uploads
@@ -197,17 +201,17 @@ def _interrupted(by: Callable[[], object]) -> Iterator[memoryview]:
     """A copy of which one part arrives, and that turns out to be bad then."""
     yield memoryview(bytes(_PART_BYTES))
     by()
-    raise DepotError("it changed after it was verified")
+    raise BackendError("it changed after it was verified")
 
 
 def _store(pieces: Iterable[memoryview]) -> None:
-    depot = boto.open_bucket(_PLACE, "demo")
-    depot.write(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
+    depot = bucket.open_bucket(_PLACE, "demo")
+    depot.write_file(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
 
 
 @pytest.mark.usefixtures("environment")
 def test_a_file_that_fails_in_the_middle_leaves_no_part_in_the_bucket() -> None:
-    with pytest.raises(DepotError, match=r"changed after it was verified$"):
+    with pytest.raises(BackendError, match=r"changed after it was verified$"):
         _store(_interrupted(lambda: None))
     assert _uploads() == []
 
@@ -218,29 +222,29 @@ def test_what_went_wrong_first_is_said_though_tidying_up_fails_too() -> None:
         (upload,) = _uploads()
         assert isinstance(upload, dict)
         named = {"Bucket": "everstep-test", "Key": upload["Key"], "UploadId": upload["UploadId"]}
-        boto.client().abort_multipart_upload(**named)
+        bucket.s3_client().abort_multipart_upload(**named)
 
-    with pytest.raises(DepotError, match=r"changed after .* still in the bucket: .*NoSuchUpload"):
+    with pytest.raises(BackendError, match=r"changed after .* still in the bucket: .*NoSuchUpload"):
         _store(_interrupted(abort))
 
 
 @pytest.mark.usefixtures("environment")
 def test_what_a_killed_writer_left_goes_when_the_file_is_written_again() -> None:
-    depot = boto.open_bucket(_PLACE, "demo")
+    depot = bucket.open_bucket(_PLACE, "demo")
     key = {"Bucket": "everstep-test", "Key": f"runs/one/demo/gen-1/step-1/{_NAME}"}
     for _ in range(2):
-        boto.client().create_multipart_upload(**key)
+        bucket.s3_client().create_multipart_upload(**key)
     other = key | {"Key": key["Key"] + "x"}
-    boto.client().create_multipart_upload(**other)
+    bucket.s3_client().create_multipart_upload(**other)
     _store([memoryview(bytes(_PART_BYTES))])
     assert [upload["Key"] for upload in _uploads() if isinstance(upload, dict)] == [other["Key"]]
-    assert depot.size(StepKey(1, 1), _NAME) == _PART_BYTES
+    assert depot.file_size(StepKey(1, 1), _NAME) == _PART_BYTES
 
 
 @lived
 async def test_a_bucket_that_is_not_there_is_said_so(environment: dict[str, str]) -> None:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()), environment=environment)
-    clerks = Clerks("s3://everstep-none/x", user, TIMEOUT_S, 1)
-    with pytest.raises(RefusedError, match="NoSuchBucket"):
-        await clerks.ask(Look(Place("s3://everstep-none/x", "demo")), Seen)
+    clerks = StorageWorkerPool("s3://everstep-none/x", user, TIMEOUT_S, 1)
+    with pytest.raises(StorageRefusedError, match="NoSuchBucket"):
+        await clerks.ask(ListSteps(StorageLocation("s3://everstep-none/x", "demo")), StepListing)
     await clerks.close()

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from everstep_agent.storage.copying import write_copy
-from everstep_agent.storage.folder import FolderDepot
-from everstep_agent.storage.messages import Place, WriteCopy
-from everstep_agent.storage.records import StepKey
-from everstep_agent.vault.hashing import hash_bytes
-from everstep_agent.vault.manifests import extent_bytes, layout_of
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.worker.messages import StorageLocation, WriteCopy
+from everstep_agent.storage.worker.rank_files import write_copy
+from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.trainer_messages import Entry
 
 pytestmark = [
@@ -50,7 +50,7 @@ def _write(folder: Path, rank: int, shards: list[tuple[Entry, torch.Tensor]]) ->
         memory += content + bytes(-len(content) % 8)
     size = extent_bytes(tuple(entries))
     wanted = WriteCopy(
-        place=Place(str(folder), "demo"),
+        place=StorageLocation(str(folder), "demo"),
         key=_KEY,
         rank=rank,
         world_size=_WORLD,
@@ -59,7 +59,7 @@ def _write(folder: Path, rank: int, shards: list[tuple[Entry, torch.Tensor]]) ->
         layout=layout_of(entries),
         entries=tuple(entries),
     )
-    depot = FolderDepot(str(folder), "demo")
+    depot = FolderBackend(str(folder), "demo")
     write_copy(depot, wanted, memoryview(memory), lambda count: None)
     return folder / "demo/gen-1/step-7"
 

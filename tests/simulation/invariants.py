@@ -5,7 +5,7 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_sim.cluster import Cluster
 
 
@@ -64,6 +64,7 @@ class Invariants:
             alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
             alive.pop(dead, None)
             assert (
-                choose(truth, Question(job.lineage.branch, alive, expected=True)).step is not None
+                choose_step(truth, Question(job.lineage.branch, alive, expected=True)).step
+                is not None
             )
             self.common_steps_checked += 1

@@ -14,7 +14,7 @@ from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.rendering import as_json
 from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import Desk
-from everstep_agent.jobs.runtime_folder import removed_after
+from everstep_agent.ipc.listeners import removed_after
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.report import HealthReport, decode, encode
-from everstep_agent.jobs.processes import peer_of
-from everstep_agent.jobs.runtime_folder import listening_unix
+from everstep_agent.ipc.listeners import listening_unix
+from everstep_agent.ipc.peer import peer_of
 from everstep_common.codec import from_json
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 
 from everstep_agent.injections.stopping import go_on
-from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.probes.line_process import PidfdExits
 
 _EXIT_S = 5.0

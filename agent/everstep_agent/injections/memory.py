@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.judging.findings import FindingKey
 

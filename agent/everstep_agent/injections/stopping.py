@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
-from everstep_agent.jobs.processes import ProcessIdentity, identify, send_signal
+from everstep_agent.ipc.processes import ProcessIdentity, identify, send_signal
 
 logger = logging.getLogger(__name__)
 

@@ -1,35 +1,35 @@
-"""One job on this node: follows the controller's orders, and says what becomes of them."""
+"""One job on this node: follows the controller's orders, and reports what becomes of them."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from functools import partial
 
-from everstep_agent.jobs.alone import Alone, Hands
-from everstep_agent.jobs.alone_rules import OwnFacts
-from everstep_agent.jobs.desk import Desk
-from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.freshness import Freshness
-from everstep_agent.jobs.lessons import Lessons
+from everstep_agent.jobs.autonomous_restart import AutonomousRestart, JobControl
+from everstep_agent.jobs.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.context import JobContext
+from everstep_agent.jobs.facts import Ending, JobFacts
+from everstep_agent.jobs.job_record import JobRecord
+from everstep_agent.jobs.lifecycle import Effect
 from everstep_agent.jobs.local_processes import LocalProcesses
-from everstep_agent.jobs.parties import Launcher, Rank
+from everstep_agent.jobs.peers import ConnectedRanks, LauncherLink
+from everstep_agent.jobs.plan import Plan
+from everstep_agent.jobs.progress import Freshness
 from everstep_agent.jobs.progress_flow import ProgressFlow
-from everstep_agent.jobs.records import start_messages
+from everstep_agent.jobs.records import plan_to_wire, start_messages
 from everstep_agent.jobs.report import Reporter, vault_report
-from everstep_agent.jobs.storing import Storing
-from everstep_agent.jobs.waiting import Waiting
-from everstep_agent.vault.bell import Bell
-from everstep_agent.vault.cadence import Cadence
-from everstep_agent.vault.copies import Carried
-from everstep_agent.vault.directions import (
+from everstep_agent.jobs.spare import LessonRelay, SpareDuty
+from everstep_agent.jobs.stopping import GenerationStopper, RunningParts
+from everstep_agent.jobs.storage_lifecycle import StorageLifecycle
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.replicator import Replicator
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.snapshots.copies import InitialCopies
+from everstep_agent.vault.wire import (
     cadence_from_wire,
     carried_from_wire,
     hold_from_wire,
     recoverable_from_wire,
     target_from_wire,
 )
-from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.replicator import Replicator
-from everstep_agent.vault.restoring.restore import Restorer
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -37,212 +37,225 @@ logger = logging.getLogger(__name__)
 
 
 class NodeJob:
-    """What holds a job together here: facts, vault, launcher, processes."""
+    """What holds a job together here: its record, vault, launcher and processes."""
 
-    def __init__(self, facts: JobFacts, desk: Desk) -> None:
-        self.facts = facts
-        self.desk = desk
-        gather_s = desk.settings.report_gather_s
-        self.reporter = Reporter(desk.outlet, gather_s, self._state_of_things)
-        self.lessons = Lessons(facts, self.reporter.soon)
-        self.vault = JobVault(desk.site, facts.job, desk.spawn, self._vault_changed)
-        self.alone = Alone(facts, self.vault, desk, Hands(self._tell, self._stop, self._begin))
-        self.restorer = Restorer(self.vault)
-        self.waiting = Waiting(facts, self.vault, self.restorer, lambda: self.launcher is not None)
-        self.processes = LocalProcesses(facts, desk)
-        # Sees to it that a generation ends, whatever its launcher does.
-        self.insist: Callable[[int], None] = lambda _: None
-        self.launcher: Launcher | None = None
-        # What the launcher asked for when it joined.
-        self.request: messages.Join | None = None
-        # What it has waiting for the next generation.
-        self.standbys: messages.Standbys | None = None
-        self.progress = ProgressFlow(facts.plan, desk.outlet, self._settled)
+    def __init__(self, facts: JobFacts, context: JobContext) -> None:
+        self.context = context
+        self.record = record = JobRecord(facts, context.store)
+        self.link = link = LauncherLink()
+        self.ranks = ConnectedRanks()
         self.freshness = Freshness()
-        # Watches a launcher that is away.
-        self.absence: asyncio.Task[None] | None = None
-        # Why its launcher is not counted on any more, if so.
-        self.reproach = ""
-        # Process that is connected for a generation and rank.
-        self.attached: dict[tuple[int, int], int] = {}
-        self.detached = Bell()
-        # Training processes that are connected, and of which job of this name they are.
-        self.ranks: set[Rank] = set()
+        # Which job of this name the connected processes are of.
         self.life = 0
-        self.storage = Storing(facts, self.vault, desk)
-        self._adopt_facts()
-        replicator = Replicator(self.vault, desk.spawn, desk.jitter)
-        self.replication = desk.spawn(replicator.run(), f"replicator {facts.job}")
+        self.reporter = Reporter(
+            context.outlet, context.settings.report_gather_s, self._vault_report
+        )
+        self.lessons = LessonRelay(record, link, self.reporter.report_soon)
+        self.vault = vault = JobVault(context.site, facts.job, context.spawn, self._on_vault_change)
+        control = JobControl(self._stop_processes, self._begin_own)
+        self.restart = AutonomousRestart(record, link, vault, context, control)
+        self.restorer = Restorer(vault)
+        self.spare = SpareDuty(record, link, vault, self.restorer)
+        self.processes = LocalProcesses(record, context)
+        self.progress = ProgressFlow(context.outlet, self._on_first_step)
+        parts = RunningParts(record, link, self.ranks, self.processes, self.progress, vault)
+        self.stopper = GenerationStopper(parts, context, self.report, self.restart.restart_in_place)
+        self.storage = StorageLifecycle(record, link, vault, context)
+        # The plan as the vault reads it.
+        self.restore_plan = fleet_pb2.StartGeneration()
+        self._adopt(facts)
+        replicator = Replicator(vault, context.spawn, context.jitter)
+        self._replication = context.spawn(replicator.run(), f"replicator {facts.job}")
 
-    def _adopt_facts(self) -> None:
-        facts, vault = self.facts, self.vault
-        vault.uid, vault.transfer_key = facts.owner, facts.transfer_key
+    @property
+    def facts(self) -> JobFacts:
+        """Return what is known of the job at this moment."""
+        return self.record.facts
+
+    def _adopt(self, facts: JobFacts) -> None:
+        vault, plan = self.vault, facts.plan
+        vault.uid, vault.transfer_key = facts.owner.uid, facts.owner.transfer_key
         # Settled again only when all that outlived the restart has been hashed: see settle().
-        vault.stopped = facts.stopped
-        plan = facts.plan
+        vault.stopped = facts.stops.completed
         if plan.generation:
-            vault.begin_generation(plan.generation, self._carried(plan.sources))
             self._expect(plan)
+            vault.begin_generation(plan.generation, self._carried(self.restore_plan))
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
 
-    def _carried(self, sources: Iterable[fleet_pb2.ShardSource]) -> Carried:
-        return carried_from_wire(sources, self.desk.site.node)
+    def _carried(
+        self, named: fleet_pb2.StartGeneration | fleet_pb2.VaultDirective
+    ) -> InitialCopies:
+        return carried_from_wire(named.sources, self.context.site.node)
 
-    def _expect(self, plan: fleet_pb2.StartGeneration) -> None:
+    def _expect(self, plan: Plan) -> None:
+        self.restore_plan = plan_to_wire(plan)
         self.processes.expect(plan)
         self.storage.files.world_size = self.reporter.ranks = plan.world_size
-        self.progress.close()
-        self.progress = ProgressFlow(plan, self.desk.outlet, self._settled)
-
-    def save(self) -> None:
-        """Keep the facts over a restart of the agent."""
-        self.desk.store.save(self.facts)
+        self.progress.begin(plan)
 
     # --- what the controller orders ------------------------------------------------------------
 
-    def start(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
+    def start(self, plan: Plan, reason: str) -> None:
         """Start a generation; one that is not newer than what was started or stopped is ignored."""
         facts = self.facts
-        if (facts.ended or facts.past) and plan.generation <= facts.plan.generation:
-            self.forget_past()
-        if plan.generation <= max(facts.plan.generation, facts.stopped):
-            return
-        if facts.past and not plan.restore:
-            # It begins anew: nobody will ask for what is kept of the job before it.
-            self.vault.close()
-        facts.own = OwnFacts(planned=plan.generation)
-        self._begin(plan, reason)
+        over = facts.ended or facts.superseded
+        if over and plan.generation <= facts.plan.generation:
+            self.forget_previous()
+            facts = self.facts
+        if plan.generation > max(facts.plan.generation, facts.stops.completed):
+            self._begin(plan, reason, Autonomy(planned=plan.generation))
 
-    def _begin(self, plan: fleet_pb2.StartGeneration, reason: str) -> None:
+    def _begin_own(self, plan: Plan, reason: str) -> None:
+        self._begin(plan, reason, self.facts.autonomy)
+
+    def _begin(self, plan: Plan, reason: str, autonomy: Autonomy) -> None:
+        continues = self.facts.continues
+        effects = self.record.begin(plan, autonomy)
+        if Effect.FREE_OLD_SNAPSHOTS in effects and not plan.restore:
+            self.vault.close()
+        if Effect.BEGIN_GENERATION not in effects:
+            return
         facts = self.facts
-        again = bool(facts.start) and not facts.past
-        if again:
-            # The generation that it was promised for is over: this one has what there is.
-            facts.promised = None
-        self.vault.after_promises = not again and facts.promised is None
-        facts.start, facts.phases, facts.processes = plan.SerializeToString(), (), ()
-        facts.abandoned = ()
-        facts.transfer_key = plan.transfer_key or facts.transfer_key
-        self.vault.transfer_key = facts.transfer_key
-        facts.ended = facts.past = facts.wanted = False
-        facts.owner_token_sha256 = facts.token_sha256 or facts.owner_token_sha256
+        self.vault.after_promises = not continues and facts.promised is None
+        self.vault.transfer_key = facts.owner.transfer_key
         self._expect(plan)
-        self.vault.begin_generation(plan.generation, self._carried(plan.sources))
-        self.save()
-        self.waiting.over()
-        self.restorer.prefetch(plan)
+        self.vault.begin_generation(plan.generation, self._carried(self.restore_plan))
+        self.spare.end()
+        self.restorer.prefetch(self.restore_plan)
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
-        if self.launcher:
-            for message in start_messages(plan, reason, self.request):
-                self.launcher.tell(message)
+        for message in start_messages(plan, reason, self.link.request):
+            self.link.send(message)
+        if Effect.STOP_PROCESSES in effects:
+            self._stop_processes(facts.stop_due, "its stop was ordered before it came")
 
     def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
         """The job is over here: free its memory, or keep it for a while when it failed."""
-        self.facts.ended, self.facts.succeeded = True, order.succeeded
-        self.facts.unsaved = order.unsaved
-        self.facts.end_reason = reason
-        self.facts.past = self.facts.wanted = False
-        self.facts.promised = None
-        self.facts.stopped = max(self.facts.stopped, self.vault.fence)
-        self.vault.stopped = self.facts.stopped
-        self.save()
-        self.storage.when_done(lambda: self._conclude(reason), self.notice)
+        ending = Ending(succeeded=order.succeeded, unsaved=order.unsaved, reason=reason)
+        effects = self.record.end(ending, self.vault.fence)
+        self.vault.stopped = self.facts.stops.completed
+        if Effect.CONCLUDE in effects:
+            self.storage.when_done(partial(self._conclude, ending))
 
-    def _conclude(self, reason: str) -> None:
-        if self.launcher:
-            self.launcher.tell(messages.End(self.facts.succeeded, reason))
-        if not self.facts.leaves_state:
+    def _conclude(self, ending: Ending) -> None:
+        if self.facts.active:  # the next job of the name has begun meanwhile
+            return
+        self.link.send(messages.End(ending.succeeded, ending.reason))
+        if not ending.leaves_state:
             self.vault.close()
-
-    def _stop(self, generation: int, reason: str) -> None:
-        self._tell(messages.Stop(generation, 0.0, reason))
-        self.insist(generation)
-
-    def _settled(self, generation: int) -> None:
-        self._tell(messages.Settled(generation))
-
-    def notice(self, text: str) -> None:
-        """Tell the launcher's user a sentence."""
-        self._tell(messages.Notice(text))
-
-    def _tell(self, message: object) -> bool:
-        if self.launcher is None:
-            return False
-        self.launcher.tell(message)
-        return True
 
     def direct(self, directive: fleet_pb2.VaultDirective) -> None:
         """Do as the directive says; one of an older generation is ignored."""
         if directive.generation < self.vault.fence:
             return
-        self.waiting.heard_again()
-        self.facts.directive = directive.SerializeToString()
-        if directive.transfer_key:
-            self.facts.transfer_key = directive.transfer_key
-        rule = cadence_from_wire(directive)
-        self.facts.cadence = self.facts.cadence.told(directive.generation, rule)
-        self.save()
+        self.spare.stop_fetching()
+        self.record.direct(
+            directive.SerializeToString(),
+            directive.generation,
+            cadence_from_wire(directive),
+            directive.transfer_key,
+        )
         self._direct(directive)
 
     def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
-        self.vault.transfer_key = self.facts.transfer_key
-        recoverable = self.storage.files.direct(directive, recoverable_from_wire(directive))
-        self.vault.cadence = self.facts.cadence
-        self.vault.hold = hold_from_wire(directive)
-        self.vault.direct(recoverable, target_from_wire(directive))
+        vault = self.vault
+        vault.transfer_key = self.facts.owner.transfer_key
+        recoverable = self.storage.files.apply_directive(
+            directive, recoverable_from_wire(directive)
+        )
+        vault.cadence, vault.step_hold = self.facts.cadence, hold_from_wire(directive)
+        vault.apply_directive(recoverable, target_from_wire(directive))
         if directive.sources:
-            self.vault.begin_generation(directive.generation, self._carried(directive.sources))
-        self.freshness.told(recoverable, self.desk.boot_ns())
+            vault.begin_generation(directive.generation, self._carried(directive))
+        self.freshness.record_recoverable(recoverable, self.context.boot_ns())
 
-    # --- what becomes of its launcher ------------------------------------------------------------
+    def identify(self, job_id: int) -> None:
+        """Take the controller's word for which job of its name it is, and tell the launcher."""
+        if job_id:
+            self.record.identify(job_id)
+        self.tell_identity()
 
-    def stand_by(self, standbys: messages.Standbys | None) -> None:
-        """Tell what the launcher has waiting here; None: nothing is known to."""
-        if standbys != self.standbys:
-            self.standbys = standbys
-            self.reporter.soon()
+    # --- its launcher ----------------------------------------------------------------------------
 
-    @property
-    def over(self) -> bool:
-        """Return whether the job has ended here, or never began."""
-        return self.facts.ended or not (self.facts.start or self.facts.directive)
+    def notify(self, sentence: str) -> None:
+        """Tell the launcher's user a sentence."""
+        self.link.send(messages.Notice(sentence))
 
-    def refuse(self, reason: str) -> None:
-        """Send the launcher away."""
-        if self.launcher:
-            self.launcher.tell(messages.Refused(reason))
+    def tell_identity(self) -> None:
+        """Tell the launcher which job it is of, if that is known and it understands it."""
+        request, job_id = self.link.request, self.facts.job_id
+        if request is not None and request.job_id is not None and job_id:
+            self.link.send(messages.Identified(job_id))
 
-    def close(self) -> None:
-        """Forget the job."""
-        self.replication.cancel()
-        self.alone.close()
-        self.storage.close()
-        self.progress.close()
-        self.vault.close()
-        self.report()
-        self.desk.store.forget(self.facts.job)
+    def record_standbys(self, standbys: messages.Standbys | None) -> None:
+        """The launcher has these waiting here; None: nothing is known to."""
+        if standbys != self.link.standbys:
+            self.link.standbys = standbys
+            self.reporter.report_soon()
 
-    def report(self) -> None:
-        """Tell the controller all copies."""
-        self.reporter.report()
+    def dismiss_launcher(self) -> None:
+        """The launcher went as it was told: whoever comes next may be another user."""
+        self.link.peer = None
+        self.record.dismiss_launcher()
+        self.record_standbys(None)
+        if self.facts.idle:
+            self.vacate_place()
 
-    def _state_of_things(self) -> fleet_pb2.VaultReport:
-        return vault_report(self.vault, self.standbys, self.lessons.to_tell())
+    def vacate_place(self) -> None:
+        """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
+        self.record.vacate_place()
+        self.spare.end()
+        self.record_standbys(None)
+        self.vault.release_idle_memory()
 
-    def _vault_changed(self) -> None:
-        self.alone.free_soon()
-        self.reporter.soon()
-
-    def forget_past(self) -> None:
+    def forget_previous(self) -> None:
         """The name is used again for another job, whose generations count from the start."""
-        self.vault.forget()
+        self.vault.reset()
+        self.storage.files.persist_state.reset()
         self.lessons.forget()
         # A process of the one before, perhaps another user's, knows a generation of this one.
         self.life += 1
-        for rank in self.ranks:
-            rank.hang_up()
-        facts = self.facts
-        facts.start, facts.directive, facts.stopped, facts.stop_ordered = b"", b"", 0, 0
-        facts.cadence, facts.own = Cadence(), OwnFacts()
-        facts.transfer_key = self.vault.transfer_key = b""
+        self.ranks.hang_up()
+        self.record.forget_previous()
+        self.vault.transfer_key = b""
+
+    # --- what is reported ------------------------------------------------------------------------
+
+    def report(self) -> None:
+        """Report all copies now."""
+        self.reporter.report()
+
+    def on_node(self) -> fleet_pb2.JobOnNode:
+        """Return what Hello tells: how far the job is here, and whether its launcher is."""
+        facts, here = self.facts, self.link.connected
+        return fleet_pb2.JobOnNode(
+            job=facts.job,
+            generation=max(self.vault.fence, facts.stops.completed),
+            launcher=here,
+            planned_generation=facts.autonomy.planned,
+            job_id=facts.job_id if here else 0,
+        )
+
+    def _vault_report(self) -> fleet_pb2.VaultReport:
+        persisted = self.storage.files.persist_state
+        return vault_report(self.vault, persisted, self.link.standbys, self.lessons.reported())
+
+    def _on_vault_change(self) -> None:
+        self.restart.free_soon()
+        self.reporter.report_soon()
+
+    def _on_first_step(self, generation: int) -> None:
+        self.link.send(messages.Settled(generation))
+
+    def _stop_processes(self, generation: int, reason: str) -> None:
+        self.stopper.stop_processes(generation, 0.0, reason)
+
+    def close(self) -> None:
+        """Forget the job."""
+        self._replication.cancel()
+        self.restart.close()
+        self.storage.close()
+        self.progress.flush()
+        self.vault.close()
+        self.report()
+        self.context.store.forget(self.facts.job)

@@ -1,69 +1,75 @@
-"""The processes of a job's newest generation here, and how far all of them have come."""
+"""Local processes of a job's newest generation, and how far all of them have come."""
 
-from everstep_agent.jobs.desk import Desk
-from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.phases import PhaseCount
-from everstep_agent.jobs.pid_namespaces import named_processes, number_for
-from everstep_agent.jobs.processes import ProcessIdentity, alive
+from everstep_agent.ipc.pid_namespaces import named_processes, number_for
+from everstep_agent.ipc.processes import ProcessIdentity, alive
+from everstep_agent.jobs.context import JobContext
+from everstep_agent.jobs.job_record import JobRecord
+from everstep_agent.jobs.plan import Plan
+from everstep_agent.jobs.progress import PhaseCount
 from everstep_agent.jobs.records import phase_record
 from everstep_common.trainer_messages import Started
 from everstep_proto.generated import fleet_pb2
 
 
 class LocalProcesses:
-    """Launcher and ranks, as the facts have them."""
+    """Launcher and ranks, as the record has them."""
 
-    def __init__(self, facts: JobFacts, desk: Desk) -> None:
-        self._facts = facts
-        self._desk = desk
+    def __init__(self, record: JobRecord, context: JobContext) -> None:
+        self._record = record
+        self._context = context
         self._phases = PhaseCount(0)
 
-    def expect(self, plan: fleet_pb2.StartGeneration) -> None:
+    def expect(self, plan: Plan) -> None:
         """Count the phases of another generation, or of one that ran before the agent began."""
-        self._phases = PhaseCount(plan.processes, set(self._facts.phases))
+        self._phases = PhaseCount(plan.processes, set(self._record.facts.processes.phases))
 
-    def started(self, message: Started) -> None:
+    def record_started(self, message: Started) -> None:
         """All local processes run."""
-        facts, plan = self._facts, self._facts.plan
+        place, plan = self._record.facts.place, self._record.plan
         if message.generation != plan.generation:
             return
-        if facts.launcher is not None:
+        if place.process is not None:
             numbers = [named.pid for named in message.processes[: plan.processes]]
-            for process in named_processes(numbers, facts.launcher, facts.uid):
+            for process in named_processes(numbers, place.process, place.uid):
                 self.watch(process)
-        self.reach(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
+        self.reach_phase(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
 
     def watch(self, process: ProcessIdentity) -> None:
         """Count a process among those that must be dead before the generation is."""
-        if process not in self._facts.processes:
-            self._facts.processes = (*filter(alive, self._facts.processes), process)
-            self._desk.store.save(self._facts)
+        known = self._record.facts.processes.running
+        if process not in known:
+            self._record.count_processes((*filter(alive, known), process))
 
-    def reach(self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int) -> None:
-        """A rank (None: all of them) reached a phase; told once all local ranks have."""
-        reached_ns = self._phases.reach(phase, rank, min(at_boot_ns, self._desk.boot_ns()))
+    def reach_phase(
+        self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int
+    ) -> None:
+        """A rank (None: all of them) reached a phase; it is reported once all local ranks have."""
+        reached_ns = self._phases.reach(phase, rank, min(at_boot_ns, self._context.boot_ns()))
         if reached_ns is None:
             return
-        self._facts.phases += (phase,)
-        self._desk.store.save(self._facts)
-        self._desk.outlet.record(phase_record(self._facts, phase, reached_ns))
+        self._record.reach_phase(phase)
+        self._context.outlet.record(phase_record(self._record.facts, phase, reached_ns))
 
-    def give_up(self, numbers: tuple[int, ...]) -> None:
+    def abandon(self, numbers: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end, as their launcher counts them."""
-        facts = self._facts
-        facts.abandoned = numbers
-        known = {one: number_for(facts.launcher, one.pid) for one in facts.processes}
-        held = tuple(one for one in facts.processes if known[one] in numbers)
-        facts.processes = tuple(one for one in facts.processes if one not in held)
-        facts.held = (*filter(alive, facts.held), *held)
-        self._desk.store.save(facts)
+        facts = self._record.facts
+        held = [
+            one
+            for one in facts.processes.running
+            if number_for(facts.place.process, one.pid) in numbers
+        ]
+        known = filter(alive, facts.processes.held)
+        self._record.abandon_processes(numbers, (*known, *held))
 
     def held(self) -> list[int]:
         """Return the ranks that were given up and are not gone yet."""
-        return [process.pid for process in self._facts.held if alive(process)]
+        return [process.pid for process in self._record.facts.processes.held if alive(process)]
 
-    def running(self) -> bool:
+    def alive(self) -> list[ProcessIdentity]:
+        """Return the ranks that run."""
+        return [process for process in self._record.facts.processes.running if alive(process)]
+
+    def any_alive(self) -> bool:
         """Return whether the launcher or a process of the job is still there."""
-        launcher = self._facts.launcher
-        known = self._facts.processes + ((launcher,) if launcher else ())
-        return any(alive(process) for process in known)
+        launcher = self._record.facts.place.process
+        return bool(self.alive()) or (launcher is not None and alive(launcher))

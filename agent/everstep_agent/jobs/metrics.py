@@ -1,12 +1,12 @@
-"""What the metrics page shows of jobs and snapshots: numbers only; ``*_total`` counts."""
+"""Metrics of jobs and snapshots: numbers only; ``*_total`` counts."""
 
 import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from everstep_agent.jobs.desk import Desk
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.vault.slots import SlotState
+from everstep_agent.vault.snapshots.slots import SlotState
 
 
 def _metric(help: str) -> int:
@@ -77,29 +77,31 @@ class JobsMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What neither a job nor the desk knows."""
+class ServerCounts:
+    """What neither a job nor the context knows."""
 
     connections: int
     evictions: int
 
 
-def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsMetrics:
+def jobs_metrics(
+    jobs: Collection[NodeJob], context: JobContext, others: ServerCounts
+) -> JobsMetrics:
     """Return the numbers of this moment."""
     holdings = [job.vault.holdings for job in jobs]
-    facts = [fact for held in holdings for fact in held.facts()]
+    facts = [fact for held in holdings for fact in held.manifests()]
     slots = [slot for held in holdings for memory in held.ranks for slot in memory.table.slots]
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
-    counts, now_ns = desk.site.counts, desk.boot_ns()
-    waiting = [job.standbys for job in jobs if job.standbys is not None]
+    counts, now_ns = context.site.counters, context.boot_ns()
+    waiting = [job.link.standbys for job in jobs if job.link.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
         standbys_making=sum(one.making for one in waiting),
         standby_memory_bytes=sum(one.memory_bytes for one in waiting),
         vault_slot_bytes=slot_bytes,
         vault_replica_bytes=replica_bytes,
-        vault_fetched_bytes=max(0, desk.site.allocator.used_bytes - slot_bytes - replica_bytes),
+        vault_fetched_bytes=max(0, context.site.allocator.used_bytes - slot_bytes - replica_bytes),
         vault_slots=len(slots),
         vault_slots_in_use=sum(slot.state is not SlotState.EMPTY for slot in slots),
         vault_evictions_total=others.evictions,
@@ -107,9 +109,9 @@ def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsM
         vault_recoverable_behind_steps=max((f.steps_behind() for f in running), default=0),
         vault_torn_copies_total=counts.torn,
         jobs=len(jobs),
-        launchers=sum(job.launcher is not None for job in jobs),
+        launchers=sum(job.link.connected for job in jobs),
         job_connections=others.connections,
-        vault_memory_bytes=desk.site.allocator.used_bytes,
+        vault_memory_bytes=context.site.allocator.used_bytes,
         vault_copies=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),
         vault_commits_total=counts.committed,
@@ -121,14 +123,14 @@ def jobs_metrics(jobs: Collection[NodeJob], desk: Desk, others: Counts) -> JobsM
         vault_replication_failures_total=counts.replication_failures,
         vault_early_copies_total=counts.early_copies,
         vault_early_bytes_total=counts.early_bytes,
-        vault_early_left_off_total=counts.early_left_off,
+        vault_early_left_off_total=counts.early_discarded,
         storage_files_total=counts.stored,
         storage_bytes_total=counts.stored_bytes,
         storage_seconds_total=counts.stored_s,
-        storage_failures_total=counts.storing_failures,
+        storage_failures_total=counts.store_failures,
         storage_processes_hung=sum(job.storage.files.hung for job in jobs),
         storage_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
-        launchers_overruled_total=desk.tally.launchers_overruled,
+        launchers_overruled_total=context.stop_counts.launchers_overruled,
     )
 
 

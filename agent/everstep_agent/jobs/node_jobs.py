@@ -1,32 +1,34 @@
 """The jobs of a node: everything that the rest of the agent needs to know of this package."""
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from everstep_agent.jobs.desk import Desk, Household, open_desk
-from everstep_agent.jobs.ending import overrule, settle, stop, watch_absence
-from everstep_agent.jobs.facts import JobFacts, open_database
-from everstep_agent.jobs.hello import job_on_node
-from everstep_agent.jobs.identity import is_meant, learn
+from everstep_agent.detectors.held import HELD, judge_held
+from everstep_agent.detectors.jobs import SKIPPED
+from everstep_agent.detectors.storing import FAILING, judge_storage
+from everstep_agent.ipc.listeners import listen_tcp, listening_unix
+from everstep_agent.jobs.admission import is_meant
+from everstep_agent.jobs.context import ContextParts, JobContext, open_context
+from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.joining import join_again
-from everstep_agent.jobs.judging import judge_jobs
-from everstep_agent.jobs.kept import EndedJobs
-from everstep_agent.jobs.metrics import Counts, JobsMetrics, jobs_metrics, no_metrics
-from everstep_agent.jobs.promises import JobPromises
-from everstep_agent.jobs.runtime_folder import RuntimeFolder, listen_tcp, listening_unix
+from everstep_agent.jobs.launcher import report_joining_again
+from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
+from everstep_agent.jobs.records import left_record, plan_from_wire
+from everstep_agent.jobs.retention import EndedJobs, JobPromises
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.surroundings import Surroundings
+from everstep_agent.jobs.store import RuntimeFolder, open_database
 from everstep_agent.outlet import Outlet
-from everstep_agent.vault.adoption import adopt, take_over
-from everstep_agent.vault.bulk.server import BulkServer
+from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.server import BulkServer
 from everstep_common import systemd
+from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
-from everstep_common.judging.judgement import Judgement
+from everstep_common.judging.judgement import Healthy, Judgement
 from everstep_proto.generated import fleet_pb2
 
 
@@ -38,18 +40,18 @@ class NodeJobs:
         settings: JobsSettings,
         outlet: Outlet,
         node: str,
-        surroundings: Surroundings | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self.bulk_address = ""
         self._settings = settings
         self._outlet = outlet
         self._node = node
-        self._world = surroundings or Surroundings()
+        self._world = environment or Environment()
         self._jobs: dict[str, NodeJob] = {}
         self._ended = EndedJobs(self._jobs, settings.memory_kept_s, self.forget_if_over)
         self._group = asyncio.TaskGroup()
-        self._desk: Desk | None = None
+        self._context: JobContext | None = None
         self._server: JobServer | None = None
 
     async def run(self) -> None:
@@ -59,7 +61,7 @@ class NodeJobs:
             stack.callback(folder.close)
             database = open_database(folder.database())
             stack.callback(database.close)
-            household = Household(
+            parts = ContextParts(
                 self._settings,
                 self._outlet,
                 self._node,
@@ -69,10 +71,10 @@ class NodeJobs:
                 JobPromises(self._jobs),
                 stack,
             )
-            desk = self._desk = open_desk(household, database)
+            context = self._context = open_context(parts, database)
             async with self._group:
-                self._adopt(desk)
-                await self._serve(desk, stack)
+                self._adopt(context)
+                await self._serve(context, stack)
 
     # --- what the controller says; only after ``ready`` ------------------------------------------
 
@@ -80,10 +82,10 @@ class NodeJobs:
         """Do what the controller orders; its term has been checked."""
         body = order.WhichOneof("body")
         if body == "start_generation":
-            start = order.start_generation
-            job = self.known_or_new(start.job)
-            learn(job, start.job_id)
-            job.start(start, order.reason)
+            plan = plan_from_wire(order.start_generation)
+            job = self.known_or_new(plan.job)
+            job.identify(plan.job_id)
+            job.start(plan, order.reason)
         elif body == "stop_generation":
             self._stop(order.stop_generation, order.reason)
         elif body == "end_job":
@@ -105,47 +107,47 @@ class NodeJobs:
         """Have memory ready for a job whose launcher waits here."""
         job = self._jobs.get(wanted.job)
         if job is not None:
-            job.waiting.wait(wanted)
+            job.spare.order(wanted)
 
     def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
         """Have the launcher that waits here know what ranks of its job load."""
         job = self._jobs.get(told.job)
         if job is not None:
-            job.lessons.heard(told.lesson, job.launcher, job.request)
+            job.lessons.receive(told.lesson)
 
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""
         for job in self._jobs.values():
             if forgotten:
-                join_again(job)
+                report_joining_again(job)
             job.report()
 
     def on_away(self) -> None:
         """The controller is away: who waits for its word looks again."""
         for job in self._jobs.values():
-            job.vault.changed()
+            job.vault.notify_change()
 
     # --- what the agent shows --------------------------------------------------------------------
 
     def jobs(self) -> list[fleet_pb2.JobOnNode]:
         """Return what Hello tells of each job."""
-        return [job_on_node(job) for job in self._jobs.values()]
+        return [job.on_node() for job in self._jobs.values()]
 
     def training_pids(self) -> list[int]:
         """Return the training processes that are attached now."""
-        return [pid for job in self._jobs.values() for pid in job.attached.values()]
+        return [pid for job in self._jobs.values() for pid in job.ranks.pids]
 
     def metrics(self) -> JobsMetrics:
         """Return the numbers of this moment."""
-        if self._desk is None:
+        if self._context is None:
             return no_metrics()
         connections = self._server.connections.total() if self._server else 0
-        counts = Counts(connections, self._ended.evictions)
-        return jobs_metrics(self._jobs.values(), self._desk, counts)
+        counts = ServerCounts(connections, self._ended.evictions)
+        return jobs_metrics(self._jobs.values(), self._context, counts)
 
     def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
         """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
-        return judge_jobs(self._jobs, self._desk, open_keys) if self._desk else []
+        return judge_jobs(self._jobs, self._context, open_keys) if self._context else []
 
     # --- the jobs by name (server.Jobs) ----------------------------------------------------------
 
@@ -159,15 +161,16 @@ class NodeJobs:
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
         """See Jobs."""
-        job.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
+        job.link.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
 
     def forget_if_over(self, job: NodeJob) -> None:
         """See Jobs."""
-        empty = not job.vault.holdings.facts()
-        if job.launcher is None and job.facts.launcher is None and job.over and empty:
+        empty = not job.vault.holdings.manifests()
+        here = job.link.connected or job.facts.place.process is not None
+        if job.facts.idle and empty and not here:
             job.close()
             self._jobs.pop(job.facts.job, None)
-            job.desk.skips.forget(job.facts.job)
+            job.context.skips.forget(job.facts.job)
 
     def controller_away(self) -> str:
         """See Jobs."""
@@ -178,35 +181,39 @@ class NodeJobs:
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         return self._group.create_task(work, name=name)
 
-    def _adopt(self, desk: Desk) -> None:
+    def _adopt(self, context: JobContext) -> None:
         fds = self._world.stored_fds
-        found = take_over(systemd.stored_fds() if fds is None else fds, desk.site.shelf)
-        for facts in desk.store.load():
+        found = recover_regions(
+            systemd.stored_fds() if fds is None else fds, context.site.region_store
+        )
+        for facts in context.store.load():
             job = self._add(facts)
-            if facts.launcher is not None:
+            if facts.place.process is not None:
                 self.watch_absent(job, told=False)
             if facts.ended:
                 self._ended.reap_later(job)
-            self._insist(job, max(facts.stop_ordered, facts.own.stopping), 0.0)
-        adopt(found, self._vault, desk.site.shelf)
+            job.stopper.enforce(facts.stop_due, 0.0)
+        adopt_regions(found, self._vault, context.site.region_store)
         for job in self._jobs.values():
-            desk.spawn(settle(job, job.facts.stopped), f"settle {job.facts.job}")
+            settled = job.stopper.settle(job.facts.stops.completed)
+            context.spawn(settled, f"settle {job.facts.job}")
 
-    async def _serve(self, desk: Desk, stack: ExitStack) -> None:
+    async def _serve(self, context: JobContext, stack: ExitStack) -> None:
         settings = self._settings
         bulk = stack.enter_context(listen_tcp(settings.bulk_host, settings.bulk_port))
         host = settings.bulk_advertise_host or settings.bulk_host
         self.bulk_address = f"{host}:{bulk.getsockname()[1]}"
         listener = stack.enter_context(listening_unix(settings.socket_path))
-        self._server = JobServer(desk, self)
-        desk.spawn(BulkServer(desk.site, self._vault, desk.spawn).serve(bulk), "bulk listener")
-        desk.spawn(self._server.serve(listener), "job socket")
+        self._server = JobServer(context, self)
+        context.spawn(
+            BulkServer(context.site, self._vault, context.spawn).serve(bulk), "bulk listener"
+        )
+        context.spawn(self._server.serve(listener), "job socket")
         self.ready.set()
 
     def _add(self, facts: JobFacts) -> NodeJob:
-        assert self._desk is not None, "the jobs of a node are served by run()"
-        job = self._jobs[facts.job] = NodeJob(facts, self._desk)
-        job.insist = lambda generation: self._insist(job, generation, 0.0)
+        assert self._context is not None, "the jobs of a node are served by run()"
+        job = self._jobs[facts.job] = NodeJob(facts, self._context)
         return job
 
     def _vault(self, job: str) -> JobVault | None:
@@ -223,23 +230,40 @@ class NodeJobs:
 
     def _stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
         job = self.known_or_new(order.job)
-        stop(job, order, reason)
-        self._insist(job, order.generation, order.grace_ns / 1e9)
-
-    def _insist(self, job: NodeJob, generation: int, grace_s: float) -> None:
-        if job.facts.stopped < generation:
-            patience_s = grace_s + self._settings.stop_patience_s
-            self._spawn(overrule(job, generation, patience_s), f"stop {job.facts.job}")
+        job.stopper.order(order.generation, order.grace_ns / 1e9, reason)
 
     async def _watch(self, job: NodeJob, *, told: bool) -> None:
-        await watch_absence(job, self._settings.reconnect_grace_s, told=told)
+        reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
+        job.vacate_place()
+        if not told:
+            self._outlet.record(left_record(job.facts, reason, by_user=False))
         self.forget_if_over(job)
 
     def _refuse(self, job: str, reason: str) -> None:
         if refused := self._jobs.get(job):
-            refused.refuse(reason)
+            refused.link.send(messages.Refused(reason))
 
     def _hold(self, hold: fleet_pb2.HoldLauncher, reason: str) -> None:
         if job := self._jobs.get(hold.job):
-            learn(job, hold.job_id)
-            job.notice(reason)
+            job.identify(hold.job_id)
+            job.notify(reason)
+
+
+def judge_jobs(
+    jobs: Mapping[str, NodeJob], context: JobContext, open_keys: Collection[FindingKey]
+) -> list[Judgement]:
+    """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
+    gone: list[Judgement] = [
+        Healthy(key, "the job is not on this node any more")
+        for key in open_keys
+        if key.condition in (SKIPPED, FAILING, HELD) and key.component.split("/")[1] not in jobs
+    ]
+    held = {name: job.processes.held() for name, job in jobs.items()}
+    files = ((name, job.storage.files) for name, job in jobs.items())
+    return [
+        *gone,
+        *judge_held(held, open_keys),
+        *(judge_storage(name, one.trouble) for name, one in files if one.configured),
+        *context.site.refusals.judge(open_keys),
+        *context.skips.judge(context.boot_ns()),
+    ]

@@ -1,8 +1,9 @@
-"""Combines what the local ranks say of their steps into what the node says. Pure."""
+"""Progress of a generation on one node: steps, phases and freshness over all local ranks. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.trainer_messages import Progress
 
 # A rank that hangs while others go on must not make the agent grow.
@@ -77,3 +78,59 @@ def _runs(steps: dict[int, tuple[int, int]]) -> Iterator[StepRun]:
         stalls.append(steps[step][1])
     if first is not None:
         yield StepRun(first, tuple(ends), tuple(stalls))
+
+
+@dataclass(slots=True)
+class PhaseCount:
+    """The phases of one generation on this node; each is told once."""
+
+    ranks: int
+    told: set[int] = field(default_factory=set)
+    _reached: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    def reach(self, phase: int, rank: int | None, at_boot_ns: int) -> int | None:
+        """Note that a rank, or with None all of them, reached a phase.
+
+        Returns when the last one did, the first time that all have.
+        """
+        if phase in self.told:
+            return None
+        ranks = self._reached.setdefault(phase, {})
+        if rank is not None:
+            ranks.setdefault(rank, at_boot_ns)
+            if len(ranks) < self.ranks:
+                return None
+        self.told.add(phase)
+        return max([at_boot_ns, *ranks.values()])
+
+
+class Freshness:
+    """The recoverable step of one job against its newest one; ``now_ns`` is any steady clock."""
+
+    def __init__(self) -> None:
+        self._recoverable = Recoverable()
+        self._since_ns = 0
+        self._newest = -1
+
+    def record_recoverable(self, recoverable: Recoverable, now_ns: int) -> None:
+        """The controller said what is recoverable."""
+        before = self._recoverable
+        if (recoverable.generation, recoverable.step) != (before.generation, before.step):
+            self._recoverable, self._since_ns = recoverable, now_ns
+        if recoverable.generation > before.generation:
+            self._newest = -1
+
+    def record_step(self, step: int) -> None:
+        """A rank completed a step."""
+        self._newest = max(self._newest, step)
+
+    def age_s(self, now_ns: int) -> float:
+        """Return for how long the step has been the newest that is recoverable; 0 without one."""
+        if self._recoverable.step is None:
+            return 0.0
+        return max(0, now_ns - self._since_ns) / 1e9
+
+    def steps_behind(self) -> int:
+        """Return how many completed steps a restore would repeat; all while there is none."""
+        step = self._recoverable.step
+        return max(0, self._newest - (-1 if step is None else step))

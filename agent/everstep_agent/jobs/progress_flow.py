@@ -1,8 +1,9 @@
-"""Sends a generation's progress at once, but not more often than five times a second."""
+"""Progress flow: a generation's progress is sent at once, but at most five times a second."""
 
 import asyncio
 from collections.abc import Callable
 
+from everstep_agent.jobs.plan import Plan
 from everstep_agent.jobs.progress import ProgressCombiner
 from everstep_agent.outlet import Outlet
 from everstep_common.trainer_messages import Progress
@@ -12,49 +13,52 @@ INTERVAL_S = 0.2
 
 
 class ProgressFlow:
-    """The progress of one generation on this node."""
+    """The progress of a job's newest generation on this node."""
 
-    def __init__(
-        self,
-        plan: fleet_pb2.StartGeneration,
-        outlet: Outlet,
-        settled: Callable[[int], None],
-    ) -> None:
-        """``settled`` is told the generation when all ranks here have completed a step."""
-        self._job, self._generation = plan.job, plan.generation
+    def __init__(self, outlet: Outlet, on_first_step: Callable[[int], None]) -> None:
+        """``on_first_step`` hears the generation when all ranks here have completed a step."""
         self._outlet = outlet
-        self._settled: Callable[[int], None] | None = settled
+        self._on_first_step = on_first_step
+        self._timer: asyncio.TimerHandle | None = None
+        self._expect(Plan())
+
+    def begin(self, plan: Plan) -> None:
+        """Another generation begins; what is complete of the one before is sent."""
+        self.flush()
+        self._expect(plan)
+
+    def _expect(self, plan: Plan) -> None:
+        self._plan = plan
         self._combiner = ProgressCombiner(plan.processes)
-        self._ranks = range(plan.first_rank, plan.first_rank + plan.processes)
         self._skipped: dict[int, int] = {}
         # What is told was seen in the output of one rank, and holds for all.
         self._of_job = False
+        self._first_step_told = False
         self._next_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
 
-    def skipped(self, rank: int) -> None:
+    def count_skip(self, rank: int) -> None:
         """A rank got no slot for a step."""
         self._skipped[rank] = self._skipped.get(rank, 0) + 1
 
-    def last(self, generation: int, rank: int) -> int | None:
+    def last_step(self, generation: int, rank: int) -> int | None:
         """Return the newest step of a rank, if this is the flow of its generation."""
-        return self._combiner.last(rank) if generation == self._generation else None
+        return self._combiner.last(rank) if generation == self._plan.generation else None
 
-    def add(self, rank: int, progress: Progress) -> None:
+    def add_step(self, rank: int, progress: Progress) -> None:
         """A rank completed a step."""
         self._of_job = False
         self._combiner.add(rank, progress)
         self._send_soon()
 
-    def seen(self, progress: Progress) -> None:
+    def add_seen_step(self, progress: Progress) -> None:
         """The output of some rank says that the job has completed a step."""
         self._of_job = True
-        for rank in self._ranks:
+        for rank in self._plan.ranks:
             self._combiner.add(rank, progress)
         self._send_soon()
 
-    def close(self) -> None:
-        """Send what is complete; nothing comes any more."""
+    def flush(self) -> None:
+        """Send what is complete now."""
         if self._timer is not None:
             self._timer.cancel()
             self._send()
@@ -73,8 +77,8 @@ class ProgressFlow:
         self._next_s = asyncio.get_running_loop().time() + INTERVAL_S
         for run in self._combiner.take():
             body = fleet_pb2.Progress(
-                job=self._job,
-                generation=self._generation,
+                job=self._plan.job,
+                generation=self._plan.generation,
                 first_step=run.first_step,
                 end_boot_ns=run.end_boot_ns,
                 stall_ns=run.stall_ns,
@@ -83,6 +87,6 @@ class ProgressFlow:
                 of_job=self._of_job,
             )
             self._outlet.record(fleet_pb2.Record(progress=body))
-            settled, self._settled = self._settled, None
-            if settled:
-                settled(self._generation)
+            if not self._first_step_told:
+                self._first_step_told = True
+                self._on_first_step(self._plan.generation)

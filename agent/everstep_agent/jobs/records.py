@@ -1,13 +1,15 @@
-"""What a launcher said as the controller journals it, and a plan as a launcher hears it."""
+"""Records: what a launcher said, as the controller journals it; plans, as a launcher hears them."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from everstep_agent.jobs.alone_rules import origin
+from google.protobuf.message import DecodeError
+
 from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.storage.messages import Seen
+from everstep_agent.jobs.plan import Plan, PlannedSource, StoredState
+from everstep_agent.storage.formats.records import LatestPointer
 from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
-from everstep_agent.storage.records import Latest
+from everstep_agent.storage.worker.messages import StepListing
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 
@@ -18,9 +20,59 @@ _ABANDONED_MAX = 64
 _PROGRAM_MAX = 200
 # A century: whoever wants less often than that wants never.
 _LONG_S = 3e9
+# Fields of a plan that are the same value on the wire.
+_SAME = tuple(one.name for one in fields(Plan) if one.name not in ("sources", "stored", "skipped"))
+_SAME_OF_SOURCE = tuple(one.name for one in fields(PlannedSource))
+_SAME_OF_STORED = tuple(one.name for one in fields(StoredState) if one.name != "skipped")
 
 
-def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Start:
+def plan_from_bytes(encoded: bytes) -> Plan:
+    """Return a plan as it was kept. Raises ValueError."""
+    try:
+        return plan_from_wire(fleet_pb2.StartGeneration.FromString(encoded))
+    except DecodeError as error:
+        raise ValueError(f"the plan is not one: {error}") from error
+
+
+def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
+    """Return a plan as the controller sent it."""
+    stored = plan.stored
+    return Plan(
+        **{name: getattr(plan, name) for name in _SAME},
+        sources=tuple(
+            PlannedSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
+            for one in plan.sources
+        ),
+        stored=StoredState(
+            **{name: getattr(stored, name) for name in _SAME_OF_STORED},
+            skipped=ranges_from_wire(stored.skipped),
+        )
+        if plan.HasField("stored")
+        else None,
+        skipped=ranges_from_wire(plan.skipped),
+    )
+
+
+def plan_to_wire(plan: Plan) -> fleet_pb2.StartGeneration:
+    """Return a plan as it is kept, and as the vault reads it."""
+    stored = plan.stored
+    return fleet_pb2.StartGeneration(
+        **{name: getattr(plan, name) for name in _SAME},
+        sources=[
+            fleet_pb2.ShardSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
+            for one in plan.sources
+        ],
+        stored=fleet_pb2.StoredStep(
+            **{name: getattr(stored, name) for name in _SAME_OF_STORED},
+            skipped=ranges_to_wire(stored.skipped),
+        )
+        if stored is not None
+        else None,
+        skipped=ranges_to_wire(plan.skipped),
+    )
+
+
+def start_message(plan: Plan, reason: str) -> messages.Start:
     """Return what a launcher must know of a plan."""
     return messages.Start(
         generation=plan.generation,
@@ -36,34 +88,32 @@ def start_message(plan: fleet_pb2.StartGeneration, reason: str) -> messages.Star
     )
 
 
-def start_messages(
-    plan: fleet_pb2.StartGeneration, reason: str, request: messages.Join | None
-) -> Iterator[object]:
+def start_messages(plan: Plan, reason: str, request: messages.Join | None) -> Iterator[object]:
     """Yield what a launcher is told so that it starts; one of an older version takes only Start."""
     if plan.renew and request is not None and request.learns:
         yield messages.Renew()
     yield start_message(plan, reason)
 
 
-def skipped(plan: fleet_pb2.StartGeneration) -> messages.Skipped:
+def skipped_message(plan: Plan) -> messages.Skipped:
     """Return the data that a generation leaves out, as its ranks hear it."""
-    return messages.Skipped(ranges_from_wire(plan.skipped))
+    return messages.Skipped(plan.skipped)
 
 
 def joined_record(
-    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined; ``seen`` is in its storage."""
     body = fleet_pb2.LauncherJoined(
         job=facts.job,
-        token_sha256=facts.token_sha256,
-        uid=facts.uid,
+        token_sha256=facts.place.token_sha256,
+        uid=facts.place.uid,
         nodes_min=request.nodes_min,
         nodes_max=request.nodes_max,
         processes_per_node=request.processes_per_node,
         reform=request.reform,
         restarts_max=request.restarts_max,
-        free_port=facts.free_port,
+        free_port=facts.place.free_port,
         running_generation=request.running_generation,
         snapshot_every_min=max(0, request.snapshot_every_min),
         snapshot_every_max=max(0, request.snapshot_every_max),
@@ -71,7 +121,7 @@ def joined_record(
         latest=_latest(seen.latest) if seen and seen.latest else None,
         stored_generation=seen.newest_generation if seen else 0,
         fresh=request.fresh,
-        skipped=facts.plan.skipped if request.running_generation else (),
+        skipped=ranges_to_wire(facts.plan.skipped) if request.running_generation else (),
         job_id=facts.job_id,
         replica_nodes=request.replica_nodes,
         program=request.program[:_PROGRAM_MAX],
@@ -89,7 +139,7 @@ def _storage(storage: messages.Storage) -> fleet_pb2.Storage:
     )
 
 
-def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
+def _latest(latest: LatestPointer) -> fleet_pb2.StoredStep | None:
     if latest.target is None:
         return None
     return fleet_pb2.StoredStep(
@@ -103,11 +153,11 @@ def _latest(latest: Latest) -> fleet_pb2.StoredStep | None:
 
 
 def joined_again_record(
-    request: messages.Join, facts: JobFacts, seen: Seen | None = None
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined before, with what it has been given since."""
     generation = facts.plan.generation
-    running = generation if generation > facts.stopped else 0
+    running = generation if facts.active else 0
     return joined_record(replace(request, running_generation=running), facts, seen)
 
 
@@ -130,14 +180,14 @@ def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_p
         job=facts.job,
         generation=generation,
         at_boot_ns=at_boot_ns,
-        free_port=facts.free_port,
-        abandoned=facts.abandoned[:_ABANDONED_MAX],
+        free_port=facts.place.free_port,
+        abandoned=facts.processes.abandoned[:_ABANDONED_MAX],
     )
     return fleet_pb2.Record(generation_stopped=body)
 
 
 def restarted_record(
-    plan: fleet_pb2.StartGeneration, after: int, reason: str, at_boot_ns: tuple[int, int]
+    plan: Plan, after: int, reason: str, at_boot_ns: tuple[int, int]
 ) -> fleet_pb2.Record:
     """Return the record of a generation that was begun here; when that was decided, and done."""
     body = fleet_pb2.RestartedHere(
@@ -146,7 +196,7 @@ def restarted_record(
         generation=plan.generation,
         restore=plan.restore,
         restore_step=plan.restore_step,
-        restore_generation=origin(plan),
+        restore_generation=plan.restored_generation,
         decided_boot_ns=at_boot_ns[0],
         at_boot_ns=at_boot_ns[1],
         reason=reason,

@@ -1,13 +1,14 @@
-"""What the controller is told of a job's copies."""
+"""Vault report: what the controller is told of a job's copies."""
 
 import asyncio
 from collections.abc import Callable
 
 from everstep_agent.outlet import Outlet
+from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.publisher import stored_to_wire
-from everstep_agent.vault.copies import CopyFacts
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import Layout
+from everstep_agent.vault.snapshots.copies import CopyManifest
+from everstep_agent.vault.snapshots.manifest import Layout
 from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
 
@@ -22,24 +23,27 @@ _WHY_MAX = 500
 
 
 def vault_report(
-    vault: JobVault, standbys: Standbys | None = None, lesson: fleet_pb2.Lesson | None = None
+    vault: JobVault,
+    persisted: PersistState,
+    standbys: Standbys | None = None,
+    lesson: fleet_pb2.Lesson | None = None,
 ) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
     copies = copies_of(vault)
     copies += [
-        _copy(facts, vault.layouts.of(facts), on_disk=True)
-        for facts in vault.wishes.on_disk.values()
+        _copy(manifest, vault.layouts.layout_of(manifest), on_disk=True)
+        for manifest in persisted.on_disk.values()
     ]
     return fleet_pb2.VaultReport(
         job=vault.job,
         settled_generation=vault.settled,
         bad_copies=bad,
         copies=copies,
-        stored=[stored_to_wire(stored) for stored in vault.wishes.stored],
+        stored=[stored_to_wire(stored) for stored in persisted.stored],
         persist_failures=[
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
-            for key, reason in vault.wishes.failures.items()
+            for key, reason in persisted.failures.items()
         ],
         standbys=None if standbys is None else _standbys(standbys),
         lesson=lesson,
@@ -59,13 +63,13 @@ def _standbys(standbys: Standbys) -> fleet_pb2.Standbys:
 def copies_of(vault: JobVault) -> list[fleet_pb2.Copy]:
     """Return everything verified that is here in memory."""
     return [
-        _copy(facts, vault.layouts.of(facts), replica=replica)
-        for facts, replica in vault.holdings.facts()
+        _copy(facts, vault.layouts.layout_of(facts), replica=replica)
+        for facts, replica in vault.holdings.manifests()
     ]
 
 
 def _copy(
-    facts: CopyFacts, layout: Layout, *, replica: bool = False, on_disk: bool = False
+    facts: CopyManifest, layout: Layout, *, replica: bool = False, on_disk: bool = False
 ) -> fleet_pb2.Copy:
     return fleet_pb2.Copy(
         generation=facts.key.generation,
@@ -100,7 +104,7 @@ class Reporter:
         """Tell all copies now, news or not."""
         self._tell(self._held())
 
-    def soon(self) -> None:
+    def report_soon(self) -> None:
         """Tell them in a moment, if there is news by then."""
         if self._gathering is None:
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The Unix socket of the agent: lets launchers and trainers in, or says why not."""
+"""Job server: the Unix socket that lets launchers and trainers in, or says why not."""
 
 import asyncio
 import logging
@@ -6,19 +6,23 @@ import socket
 from collections import Counter
 from typing import Protocol
 
-from everstep_agent.jobs.admission import begun, forecast_of, memory_refusal
-from everstep_agent.jobs.connection import Connection
-from everstep_agent.jobs.desk import Desk
-from everstep_agent.jobs.facts import attach_refusal, join_refusal
-from everstep_agent.jobs.identity import late_refusal
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.peer import peer_of
+from everstep_agent.ipc.processes import alive
+from everstep_agent.jobs.admission import (
+    attach_refusal,
+    forecast_of,
+    has_memory,
+    join_refusal,
+    late_refusal,
+    memory_refusal,
+)
+from everstep_agent.jobs.context import JobContext
 from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.joining import take_in
-from everstep_agent.jobs.launcher_session import LauncherSession
-from everstep_agent.jobs.leaving import release_launcher
-from everstep_agent.jobs.processes import alive, peer_of
+from everstep_agent.jobs.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.records import left_record
-from everstep_agent.jobs.trainer_session import TrainerSession
-from everstep_agent.long_frames import SMALL_BYTES_MAX
+from everstep_agent.jobs.trainer import TrainerSession
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError
 
@@ -58,8 +62,8 @@ class Jobs(Protocol):
 class JobServer:
     """Accepts connections; what they mean is in the sessions."""
 
-    def __init__(self, desk: Desk, jobs: Jobs) -> None:
-        self._desk = desk
+    def __init__(self, context: JobContext, jobs: Jobs) -> None:
+        self._context = context
         self._jobs = jobs
         self.connections: Counter[int] = Counter()
 
@@ -78,13 +82,13 @@ class JobServer:
             except OSError:  # it is gone already
                 accepted.close()
                 continue
-            self._desk.spawn(self._serve(connection), "job connection")
+            self._context.spawn(self._serve(connection), "job connection")
 
     async def _serve(self, connection: Connection) -> None:
         uid = connection.peer.uid
         self.connections[uid] += 1
         try:
-            if self.connections[uid] > self._desk.settings.connections_per_user_max:
+            if self.connections[uid] > self._context.settings.connections_per_user_max:
                 reason = "this user has too many connections to the agent; end some processes"
                 await connection.send(messages.Refused(reason))
                 return
@@ -113,21 +117,17 @@ class JobServer:
             await connection.send(messages.Refused(reason or "this job is not known"))
             return
         # A stopped process of an older generation may still be connected: it is in nobody's way.
-        place = (attach.generation, attach.rank)
-        holder = job.attached.get(place)
+        holder = job.ranks.holder(attach.generation, attach.rank)
         if holder is not None:
             reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
             await connection.send(messages.Refused(reason))
             return
-        job.attached[place] = connection.peer.pid
-        job.ranks.add(connection)
-        connection.queue(self._desk.site.rooms, attach.job)
+        job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
+        connection.use_memory(self._context.site.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
         finally:
-            del job.attached[place]
-            job.ranks.discard(connection)
-            job.detached.ring()
+            job.ranks.detach(attach.generation, attach.rank)
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
         known = self._jobs.known(join.job)
@@ -137,20 +137,20 @@ class JobServer:
             reason = late_refusal(known.facts, join)
             reason = reason or known.storage.busy_for_another(peer.uid)
             reason = reason or await _other_launcher(known, peer.pid)
-        begins = not begun(known, join, peer.uid)
+        begins = not has_memory(known, join, peer.uid)
         if begins:
-            reason = reason or await memory_refusal(self._desk, known, join, peer.uid)
+            reason = reason or await memory_refusal(self._context, known, join, peer.uid)
         if reason:
             await connection.send(messages.Refused(reason))
             return
         job = self._jobs.known_or_new(join.job)
         if begins:
             # With no turn of the loop since it was found to fit, so nobody can come between.
-            job.facts.promised = forecast_of(self._desk, join)
+            job.record.promise_memory(forecast_of(self._context, join))
         session = LauncherSession(connection, job)
-        take_in(job, join, peer, session)
+        admit_launcher(job, join, peer, session)
         if away := self._jobs.controller_away():
-            session.tell(messages.Notice(away))
+            session.send(messages.Notice(away))
         try:
             await session.run()
         except OSError:  # not when the agent itself ends: its successor will see who is there
@@ -161,11 +161,13 @@ class JobServer:
         if session.dismissed:
             self._jobs.forget_if_over(job)
             return
-        job.launcher = None
+        job.link.peer = None
         if job.facts.ended:
             if not session.leaving:
-                self._desk.outlet.record(left_record(job.facts, "its job is over", by_user=False))
-            release_launcher(job)
+                self._context.outlet.record(
+                    left_record(job.facts, "its job is over", by_user=False)
+                )
+            job.dismiss_launcher()
             self._jobs.forget_if_over(job)
             return
         self._jobs.watch_absent(job, told=session.leaving)
@@ -173,13 +175,13 @@ class JobServer:
 
 async def _other_launcher(job: NodeJob, pid: int) -> str | None:
     """Return why another launcher stands in the way, after waiting for one that just died."""
-    before = job.facts.launcher
-    if job.launcher is not None and before is not None:
+    before = job.facts.place.process
+    if job.link.connected and before is not None:
         return (
             f"job {job.facts.job} has a launcher on this node already, process {before.pid}; "
             "stop it first, or choose another name with --job"
         )
-    absence, job.absence = job.absence, None
+    absence, job.link.absence = job.link.absence, None
     if absence is None or absence.done():
         return None
     if before is not None and before.pid == pid:
@@ -187,7 +189,7 @@ async def _other_launcher(job: NodeJob, pid: int) -> str | None:
         await asyncio.wait([absence])
         return None
     if before is not None and alive(before):
-        job.absence = absence
+        job.link.absence = absence
         return (
             f"the launcher of job {job.facts.job} on this node, process {before.pid}, is about to "
             "reconnect; stop it first"

@@ -1,13 +1,13 @@
-"""What an operator may set about jobs and their snapshots: the table ``[jobs]`` of the agent."""
+"""Settings of jobs and their snapshots: the table ``[jobs]`` of the agent's configuration."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_agent.listening import is_wildcard
-from everstep_agent.long_frames import ROOM_BYTES_MIN
-from everstep_agent.vault.pages import HugePages
+from everstep_agent.ipc.listeners import is_wildcard
+from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN
+from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.config import setting
 
 
@@ -98,7 +98,7 @@ class JobsSettings:
         256, help="Connections of one user at once: eight ranks and a launcher each for many jobs."
     )
     long_frames_bytes_max: int = setting(
-        ROOM_BYTES_MIN,
+        MESSAGE_MEMORY_BYTES_MIN,
         unit="bytes",
         help="Memory for messages above 256 KiB, which are lists of very many shards: for those "
         "that come, and as much for those that go. What a message is read into takes about three "
@@ -227,8 +227,8 @@ class JobsSettings:
             )
             if getattr(self, key) <= 0
         ]
-        if self.long_frames_bytes_max < ROOM_BYTES_MIN:
-            found.append(f"jobs.long_frames_bytes_max: must be at least {ROOM_BYTES_MIN}")
+        if self.long_frames_bytes_max < MESSAGE_MEMORY_BYTES_MIN:
+            found.append(f"jobs.long_frames_bytes_max: must be at least {MESSAGE_MEMORY_BYTES_MIN}")
         found += [
             f"jobs.{key}: must not be below 0"
             for key in ("transfer_streams", "transfer_bytes_per_s_min", "report_gather_s")

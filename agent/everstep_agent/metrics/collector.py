@@ -9,8 +9,8 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.ipc.listeners import cannot_listen
 from everstep_agent.jobs.metrics import JobsMetrics
-from everstep_agent.listening import cannot_listen
 from everstep_agent.metrics.accelerators import accelerator_metrics
 from everstep_agent.metrics.gpus import gpu_metrics
 from everstep_agent.metrics.host import host_metrics

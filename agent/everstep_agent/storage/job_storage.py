@@ -6,16 +6,17 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import Look, Place, Seen
-from everstep_agent.storage.persister import Persister, Shelfmark
-from everstep_agent.storage.process import JobUser, StorageError
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.persist_state import PersistState
+from everstep_agent.storage.persister import Persister, StorageTarget
 from everstep_agent.storage.publisher import Publisher
-from everstep_agent.storage.records import StepKey
-from everstep_agent.storage.tier import StorageTier
-from everstep_agent.vault.copies import Recoverable
+from everstep_agent.storage.storage_tier import StorageTier
+from everstep_agent.storage.worker.messages import ListSteps, StepListing, StorageLocation
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import JobUser, StorageError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.ongoing import Spawn
+from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.trainer_messages import Storage
 from everstep_proto.generated import fleet_pb2
 
@@ -28,11 +29,11 @@ _LOOK_AGAIN_S_MAX = 40.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StorageDeadlines:
     """How long storage may take: ``silence_s`` without a byte, ``look_s`` to say what is there."""
 
-    silence_s: float
-    look_s: float
+    stall_s: float
+    list_s: float
     at_once: int
 
 
@@ -40,46 +41,49 @@ class JobStorage:
     """Nothing here waits for a file system: that is left to processes, which can be given up."""
 
     def __init__(
-        self, vault: JobVault, spawn: Spawn, jitter: random.Random, patience: Patience
+        self, vault: JobVault, spawn: Spawn, jitter: random.Random, patience: StorageDeadlines
     ) -> None:
-        self.wishes = vault.wishes
-        self.persister = Persister(vault, spawn, jitter)
-        self.publisher = Publisher(vault, spawn)
-        self.seen: Seen | None = None
+        self.persist_state = PersistState()
+        self.persister = Persister(vault, self.persist_state, spawn, jitter)
+        self.publisher = Publisher(vault, self.persist_state, spawn)
+        self.listing: StepListing | None = None
         self.world_size = 0
         self._vault = vault
         self._spawn = spawn
-        self._patience = patience
+        self._deadlines = patience
         self._jitter = jitter
-        self._mark: Shelfmark | None = None
+        self._target: StorageTarget | None = None
         # Why the folder could not be looked at; empty when it could.
-        self.blind = ""
+        self.unseen_reason = ""
 
     def open(self, storage: Storage, user: JobUser) -> None:
         """Use this place from now on, with this user's rights."""
-        place = Place(storage.path, self._vault.job)
-        mark = self._mark
-        if mark is None or (mark.place, mark.clerks.user) != (place, user):
-            if mark is not None and mark.place != place:
-                self.wishes.elsewhere()
-            self.shut()
-            patience = self._patience
-            clerks = Clerks(storage.path, user, patience.silence_s, patience.at_once)
-            self._mark = Shelfmark(place, clerks, self.world_size)
-            self._vault.files = StorageTier(self._mark, self._vault.site.allocator)
-        self._vault.bell.ring()
+        place = StorageLocation(storage.path, self._vault.job)
+        storage_target = self._target
+        if storage_target is None or (storage_target.location, storage_target.workers.user) != (
+            place,
+            user,
+        ):
+            if storage_target is not None and storage_target.location != place:
+                self.persist_state.change_location()
+            self.close()
+            patience = self._deadlines
+            workers = StorageWorkerPool(storage.path, user, patience.stall_s, patience.at_once)
+            self._target = StorageTarget(place, workers, self.world_size)
+            self._vault.files = StorageTier(self._target, self._vault.context.allocator)
+        self._vault.change_signal.notify()
 
-    def shut(self) -> None:
+    def close(self) -> None:
         """Use no place any more."""
-        mark, self._mark = self._mark, None
-        self._vault.files, self.seen, self.blind = None, None, ""
-        if mark is not None:
-            self._spawn(mark.clerks.close(), f"close storage of {self._vault.job}")
+        storage_target, self._target = self._target, None
+        self._vault.files, self.listing, self.unseen_reason = None, None, ""
+        if storage_target is not None:
+            self._spawn(storage_target.workers.close(), f"close storage of {self._vault.job}")
 
     @property
     def configured(self) -> bool:
         """Return whether the job has a place for its steps."""
-        return self._mark is not None
+        return self._target is not None
 
     @property
     def pending(self) -> bool:
@@ -89,7 +93,7 @@ class JobStorage:
     @property
     def trouble(self) -> str:
         """Return why the job's steps do not get there; empty while they do."""
-        blind = self.blind if self.persister.stored_at_s is None else ""
+        blind = self.unseen_reason if self.persister.stored_at_s is None else ""
         return self.persister.trouble or self.publisher.trouble or blind
 
     @property
@@ -101,30 +105,32 @@ class JobStorage:
     @property
     def hung(self) -> int:
         """Return how many processes hang in its file system."""
-        return self._mark.clerks.hung if self._mark else 0
+        return self._target.workers.hung if self._target else 0
 
-    def direct(self, directive: fleet_pb2.VaultDirective, recoverable: Recoverable) -> Recoverable:
+    def apply_directive(
+        self, directive: fleet_pb2.VaultDirective, recoverable: Recoverable
+    ) -> Recoverable:
         """Take the controller's word; return what may be freed while it is being done."""
         steps = tuple(StepKey(directive.generation, step) for step in directive.persist_steps)
         publish = directive.publish if directive.HasField("publish") else None
-        self.publisher.direct(publish)
-        self.wishes.direct(steps, frozenset(directive.persist_replicas))
-        return self.wishes.keeping(recoverable)
+        self.publisher.set_target(publish)
+        self.persist_state.apply_directive(steps, frozenset(directive.persist_replicas))
+        return self.persist_state.retaining(recoverable)
 
     async def run(self) -> None:
         """Look at every change, until cancelled."""
         try:
             while True:
-                mark = self._marked()
-                if mark is not None:
-                    self.persister.advance(mark)
-                    self.publisher.advance(mark)
-                await self._vault.bell.wait()
+                storage_target = self._current_target()
+                if storage_target is not None:
+                    self.persister.start_due(storage_target)
+                    self.publisher.start_due(storage_target)
+                await self._vault.change_signal.wait()
         finally:
-            if self._mark is not None:
-                await self._mark.clerks.close()
+            if self._target is not None:
+                await self._target.workers.close()
 
-    async def keep_looking(self, waits: Callable[[], bool]) -> None:
+    async def poll_steps(self, waits: Callable[[], bool]) -> None:
         """Look again while nothing could be seen, for a server may come back, and while it waits.
 
         A node that only waits hears of no step that others store, and may be the last that can
@@ -133,52 +139,65 @@ class JobStorage:
         delay_s = _LOOK_AGAIN_S
         while True:
             await asyncio.sleep(delay_s * self._jitter.uniform(0.75, 1.25))
-            before = self.wishes.stored
-            if self.blind or waits():
-                await self.look()
-            news = self.wishes.stored != before
+            before = self.persist_state.stored
+            if self.unseen_reason or waits():
+                await self.refresh_steps()
+            news = self.persist_state.stored != before
             delay_s = _LOOK_AGAIN_S if news else min(2 * delay_s, _LOOK_AGAIN_S_MAX)
 
-    async def look(self) -> None:
+    async def refresh_steps(self) -> None:
         """Find out which whole steps are there; what cannot be seen in time is not there."""
-        mark = self._marked()
-        if mark is None:
+        storage_target = self._current_target()
+        if storage_target is None:
             return
         try:
-            async with asyncio.timeout(self._patience.look_s):
-                before, self.seen = self.seen, await mark.clerks.ask(Look(mark.place), Seen)
+            async with asyncio.timeout(self._deadlines.list_s):
+                before, self.listing = (
+                    self.listing,
+                    await storage_target.workers.ask(
+                        ListSteps(storage_target.location), StepListing
+                    ),
+                )
         except (StorageError, TimeoutError) as error:
-            self.blind = str(error) or f"no answer within {self._patience.look_s:g} s"
-            logger.warning("job %s: %s: %s", self._vault.job, mark.place.path, self.blind)
+            self.unseen_reason = str(error) or f"no answer within {self._deadlines.list_s:g} s"
+            logger.warning(
+                "job %s: %s: %s", self._vault.job, storage_target.location.path, self.unseen_reason
+            )
             return
-        self.blind = ""
-        if (lost := self.seen.lost) is not None and (before is None or before.lost != lost):
-            self._vault.bad(f"shared storage: {lost}, to which latest points, is not whole")
-        self.wishes.stored = self.seen.steps
-        self._vault.changed()
+        self.unseen_reason = ""
+        if (lost := self.listing.lost_latest) is not None and (
+            before is None or before.lost_latest != lost
+        ):
+            self._vault.report_bad_copy(
+                f"shared storage: {lost}, to which latest points, is not whole"
+            )
+        self.persist_state.stored = self.listing.steps
+        self._vault.notify_change()
 
-    async def finish(self, limit_s: float, tell: Callable[[str], None]) -> None:
+    async def drain(self, limit_s: float, tell: Callable[[str], None]) -> None:
         """Wait until everything is there, at most so long; say now and then what is waited for."""
         end = asyncio.get_running_loop().time() + limit_s
         while self.pending and (left_s := end - asyncio.get_running_loop().time()) > 0:
             tell("bringing the newest step to storage, as --persist asks")
-            await self._settled(min(left_s, _PROGRESS_S))
+            await self._wait_settled(min(left_s, _PROGRESS_S))
         if self.pending:
             tell(f"the newest step did not reach storage within {limit_s:g} s")
 
-    async def rest(self) -> None:
+    async def release_workers(self) -> None:
         """Keep no process waiting for more: its memory may be kept for long after a job's end."""
-        if self._mark is not None:
-            await self._mark.clerks.close()
+        if self._target is not None:
+            await self._target.workers.close()
 
-    async def _settled(self, timeout_s: float) -> None:
+    async def _wait_settled(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 while self.pending:
-                    await self._vault.bell.wait()
+                    await self._vault.change_signal.wait()
         except TimeoutError:
             return
 
-    def _marked(self) -> Shelfmark | None:
-        mark = self._mark
-        return mark and Shelfmark(mark.place, mark.clerks, self.world_size)
+    def _current_target(self) -> StorageTarget | None:
+        storage_target = self._target
+        return storage_target and StorageTarget(
+            storage_target.location, storage_target.workers, self.world_size
+        )

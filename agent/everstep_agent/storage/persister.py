@@ -6,16 +6,15 @@ import os
 import random
 from dataclasses import dataclass
 
-from everstep_agent.slices import slowly
-from everstep_agent.storage.clerks import Clerks
-from everstep_agent.storage.messages import Place, WriteCopy, Written
-from everstep_agent.storage.process import RefusedError, StorageError
-from everstep_agent.storage.wishes import step_of
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.held import Held
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.storage.persist_state import PersistState, step_of
+from everstep_agent.storage.worker.messages import CopyWritten, StorageLocation, WriteCopy
+from everstep_agent.storage.worker_pool import StorageWorkerPool
+from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.ongoing import Spawn
-from everstep_agent.vault.recheck import recheck
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.holdings import PinnedCopy
 
 logger = logging.getLogger(__name__)
 # A full disk is not empty again in a second, and a step that waits holds a slot.
@@ -23,20 +22,22 @@ _BACKOFF_S = (1.0, 5.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Shelfmark:
+class StorageTarget:
     """Where a job's files go, who writes them, and how many ranks make a step."""
 
-    place: Place
-    clerks: Clerks
+    location: StorageLocation
+    workers: StorageWorkerPool
     world_size: int
 
 
 class Persister:
     """Keeps one file per local rank being written while there is one that the controller wants."""
 
-    def __init__(self, vault: JobVault, spawn: Spawn, jitter: random.Random) -> None:
+    def __init__(
+        self, vault: JobVault, state: PersistState, spawn: Spawn, jitter: random.Random
+    ) -> None:
         self._vault = vault
-        self._wishes = vault.wishes
+        self._state = state
         self._spawn = spawn
         self._jitter = jitter
         self._busy: set[int] = set()
@@ -49,95 +50,101 @@ class Persister:
         """Return whether something that is here is still to be written."""
         return bool(self._busy or self._due())
 
-    def advance(self, mark: Shelfmark) -> None:
+    def start_due(self, storage_target: StorageTarget) -> None:
         """Begin what is due."""
         for key in self._due():
             if key.rank not in self._busy:
                 self._busy.add(key.rank)
-                self._spawn(self._store(key, mark), f"store {self._vault.job} {key}")
+                self._spawn(self._store(key, storage_target), f"store {self._vault.job} {key}")
 
     def _due(self) -> list[CopyKey]:
         """Return the oldest copy of each rank that is wanted and not there."""
         first: dict[int, CopyKey] = {}
-        for facts, replica in self._vault.holdings.facts():
-            key = facts.key
-            if self._wishes.wants(key, replica=replica):
+        for manifest, replica in self._vault.holdings.manifests():
+            key = manifest.key
+            if self._state.should_persist(key, replica=replica):
                 first[key.rank] = min(key, first.get(key.rank, key))
         return sorted(first.values(), key=lambda key: (key.generation, key.step, key.rank))
 
-    async def _store(self, key: CopyKey, mark: Shelfmark) -> None:
+    async def _store(self, key: CopyKey, storage_target: StorageTarget) -> None:
         attempt = 0
         try:
-            while (held := self._pin(key)) is not None:
+            while (pinned := self._pin(key)) is not None:
                 try:
-                    await self._attempt(held, mark)
+                    await self._attempt(pinned, storage_target)
                     return
                 except StorageError as error:
-                    if self._failed(key, error) or not await self._good(held, error):
+                    if self._record_failure(key, error) or not await self._is_still_good(
+                        pinned, error
+                    ):
                         return
                 finally:
-                    held.release()
-                    self._free()
+                    pinned.release()
+                    self._free_slots()
                 await self._pause(attempt)
                 attempt += 1
         finally:
             self._busy.discard(key.rank)
-            self._vault.bell.ring()
+            self._vault.change_signal.notify()
 
-    def _pin(self, key: CopyKey) -> Held | None:
-        held = self._vault.holdings.pin(key)
-        if held is not None and not self._wishes.wants(key, replica=held.replica):
-            held.release()
+    def _pin(self, key: CopyKey) -> PinnedCopy | None:
+        pinned = self._vault.holdings.pin(key)
+        if pinned is not None and not self._state.should_persist(key, replica=pinned.replica):
+            pinned.release()
             return None
-        return held
+        return pinned
 
-    async def _good(self, held: Held, error: StorageError) -> bool:
+    async def _is_still_good(self, pinned: PinnedCopy, error: StorageError) -> bool:
         """Return whether the copy is still what was verified; a bad one is reported and dropped."""
-        return not isinstance(error, RefusedError) or await recheck(self._vault, held)
+        return not isinstance(
+            error, StorageRefusedError
+        ) or await self._vault.verifier.verify_again(pinned)
 
-    async def _attempt(self, held: Held, mark: Shelfmark) -> None:
+    async def _attempt(self, pinned: PinnedCopy, storage_target: StorageTarget) -> None:
         began = asyncio.get_running_loop().time()
-        layout = (await slowly(self._vault.layouts.learn(held.facts))).whole
-        memory = held.region.open_read_only()
+        layout = (await run_in_slices(self._vault.layouts.learn_layout(pinned.manifest))).whole
+        memory = pinned.region.open_read_only()
         try:
-            written = await mark.clerks.ask(_request(held.facts, mark, layout), Written, [memory])
+            written = await storage_target.workers.ask(
+                _request(pinned.manifest, storage_target, layout), CopyWritten, [memory]
+            )
         finally:
             os.close(memory)
         now = asyncio.get_running_loop().time()
-        counts = self._vault.site.counts
+        counts = self._vault.context.counters
         counts.stored += 1
         counts.stored_bytes += written.file_bytes
         counts.stored_s += now - began
         self.trouble, self.stored_at_s = "", now
-        self._wishes.wrote(held.facts)
-        logger.info("job %s: %s is in storage", self._vault.job, held.facts.key)
+        self._state.mark_persisted(pinned.manifest)
+        logger.info("job %s: %s is in storage", self._vault.job, pinned.manifest.key)
 
-    def _failed(self, key: CopyKey, error: StorageError) -> bool:
+    def _record_failure(self, key: CopyKey, error: StorageError) -> bool:
         """Count a failure; return whether the step is given up."""
-        self._vault.site.counts.storing_failures += 1
+        self._vault.context.counters.store_failures += 1
         self.trouble = f"{key}: {error}"
         logger.warning("job %s: %s could not be stored: %s", self._vault.job, key, error)
-        return self._wishes.failed(key, f"rank {key.rank}: {error}")
+        return self._state.mark_failed(key, f"rank {key.rank}: {error}")
 
-    def _free(self) -> None:
+    def _free_slots(self) -> None:
         vault = self._vault
-        vault.recoverable = self._wishes.keeping(vault.recoverable)
-        vault.holdings.sweep(vault.recoverable)
-        vault.changed()
+        vault.recoverable = self._state.retaining(vault.recoverable)
+        vault.holdings.free_unneeded(vault.recoverable)
+        vault.notify_change()
 
     async def _pause(self, attempt: int) -> None:
         delay_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
         await asyncio.sleep(delay_s * self._jitter.uniform(0.75, 1.25))
 
 
-def _request(facts: CopyFacts, mark: Shelfmark, layout: bytes) -> WriteCopy:
+def _request(manifest: CopyManifest, storage_target: StorageTarget, layout: bytes) -> WriteCopy:
     return WriteCopy(
-        place=mark.place,
-        key=step_of(facts.key),
-        rank=facts.key.rank,
-        world_size=mark.world_size,
-        size_bytes=facts.size_bytes,
-        root_hash=facts.root_hash,
+        place=storage_target.location,
+        key=step_of(manifest.key),
+        rank=manifest.key.rank,
+        world_size=storage_target.world_size,
+        size_bytes=manifest.size_bytes,
+        root_hash=manifest.root_hash,
         layout=layout,
-        entries=facts.entries,
+        entries=manifest.entries,
     )

@@ -4,12 +4,13 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from everstep_agent.storage.messages import Look, Moved, MoveLatest, Seen
-from everstep_agent.storage.persister import Shelfmark
-from everstep_agent.storage.process import RefusedError, StorageError
-from everstep_agent.storage.records import StepKey, Stored, StoredFile
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.persist_state import PersistState
+from everstep_agent.storage.persister import StorageTarget
+from everstep_agent.storage.worker.messages import LatestMoved, ListSteps, MoveLatest, StepListing
+from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.ongoing import Spawn
 from everstep_common.trainer_messages import DataRange
 from everstep_proto.generated import fleet_pb2
 
@@ -21,9 +22,9 @@ _ATTEMPTS_MAX = 5
 class Publisher:
     """Does the newest Publish once, and tells what is whole after it."""
 
-    def __init__(self, vault: JobVault, spawn: Spawn) -> None:
+    def __init__(self, vault: JobVault, state: PersistState, spawn: Spawn) -> None:
         self._vault = vault
-        self._wishes = vault.wishes
+        self._state = state
         self._spawn = spawn
         self._wanted: fleet_pb2.Publish | None = None
         self._done: fleet_pb2.Publish | None = None
@@ -35,51 +36,55 @@ class Publisher:
         """Return whether ``latest`` still has to be moved."""
         return self._wanted is not None and self._wanted != self._done
 
-    def direct(self, publish: fleet_pb2.Publish | None) -> None:
+    def set_target(self, publish: fleet_pb2.Publish | None) -> None:
         """Take the controller's word."""
         self._wanted = publish
 
-    def advance(self, mark: Shelfmark) -> None:
+    def start_due(self, storage_target: StorageTarget) -> None:
         """Begin what is due; one after another."""
         if self.pending and (self._task is None or self._task.done()):
-            self._task = self._spawn(self._publish(mark), f"publish {self._vault.job}")
+            self._task = self._spawn(self._publish(storage_target), f"publish {self._vault.job}")
 
-    async def _publish(self, mark: Shelfmark) -> None:
+    async def _publish(self, storage_target: StorageTarget) -> None:
         attempts = 0
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
-                moved = await mark.clerks.ask(_request(wanted, mark), Moved)
-                seen = await mark.clerks.ask(Look(mark.place), Seen)
+                moved = await storage_target.workers.ask(
+                    _request(wanted, storage_target), LatestMoved
+                )
+                seen = await storage_target.workers.ask(
+                    ListSteps(storage_target.location), StepListing
+                )
             except StorageError as error:
                 attempts += 1
-                self._failed(wanted, error)
-                if isinstance(error, RefusedError) or attempts == _ATTEMPTS_MAX:
+                self._record_failure(wanted, error)
+                if isinstance(error, StorageRefusedError) or attempts == _ATTEMPTS_MAX:
                     self._done = wanted
                 else:
                     await asyncio.sleep(_RETRY_S)
                 continue
             logger.info("job %s: storage: %s", self._vault.job, moved.reason)
-            self._wishes.stored, self.trouble = seen.steps, ""
+            self._state.stored, self.trouble = seen.steps, ""
             self._done = wanted
-            self._vault.changed()
+            self._vault.notify_change()
 
-    def _failed(self, wanted: fleet_pb2.Publish, error: StorageError) -> None:
+    def _record_failure(self, wanted: fleet_pb2.Publish, error: StorageError) -> None:
         self.trouble = str(error)
         logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
         if wanted.HasField("target"):
             key = StepKey(wanted.target.generation, wanted.target.step)
-            self._wishes.failures[key] = str(error)
-        self._vault.changed()
+            self._state.failures[key] = str(error)
+        self._vault.notify_change()
 
 
-def _request(wanted: fleet_pb2.Publish, mark: Shelfmark) -> MoveLatest:
+def _request(wanted: fleet_pb2.Publish, storage_target: StorageTarget) -> MoveLatest:
     target = stored_from_wire(wanted.target) if wanted.HasField("target") else None
     files = tuple(
         StoredFile(file.rank, file.root_hash, file.size_bytes, file.layout) for file in wanted.files
     )
     keep = tuple(StepKey(step.generation, step.step) for step in wanted.keep)
     return MoveLatest(
-        place=mark.place,
+        place=storage_target.location,
         generation=wanted.generation,
         target=target,
         files=files,
@@ -98,13 +103,13 @@ def ranges_to_wire(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
     return [fleet_pb2.DataRange(first=one.first, last=one.last) for one in ranges]
 
 
-def stored_from_wire(step: fleet_pb2.StoredStep) -> Stored:
+def stored_from_wire(step: fleet_pb2.StoredStep) -> StoredStep:
     """Return a step as the controller names it; its hash is empty before there is a manifest."""
     key = StepKey(step.generation, step.step)
-    return Stored(key, step.world_size, step.manifest_hash, step.size_bytes)
+    return StoredStep(key, step.world_size, step.manifest_hash, step.size_bytes)
 
 
-def stored_to_wire(stored: Stored) -> fleet_pb2.StoredStep:
+def stored_to_wire(stored: StoredStep) -> fleet_pb2.StoredStep:
     """Return a step as it is reported."""
     return fleet_pb2.StoredStep(
         generation=stored.key.generation,

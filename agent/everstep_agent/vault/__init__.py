@@ -1,1 +1,1 @@
-"""The vault: a job's snapshots in memory that the agent owns."""
+"""Snapshots of training jobs in this node's memory: kept, replicated, restored."""

@@ -6,25 +6,25 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from everstep_agent.vault.copies import CopyFacts, CopyKey
-from everstep_agent.vault.hashing import hash_region
-from everstep_agent.vault.held import RankMemory, Replica
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.manifests import extent_bytes
-from everstep_agent.vault.memory import Region
-from everstep_agent.vault.shelf import Shelf, ShelvedMemory
-from everstep_agent.vault.slots import Slot, SlotState, SlotTable
+from everstep_agent.vault.memory.region import Region
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
+from everstep_agent.vault.snapshots.hashing import hash_region
+from everstep_agent.vault.snapshots.holdings import RankMemory, Replica
+from everstep_agent.vault.snapshots.manifest import extent_bytes
+from everstep_agent.vault.snapshots.slots import SlotState, SlotTable, SnapshotSlot
 
 logger = logging.getLogger(__name__)
 
-Found = dict[str, tuple[ShelvedMemory, Region]]
+Found = dict[str, tuple[StoredRegion, Region]]
 
 
-def take_over(fds: Mapping[str, int], shelf: Shelf) -> Found:
+def recover_regions(fds: Mapping[str, int], region_store: RegionStore) -> Found:
     """Return the regions that are both kept and known; close and forget the others."""
-    known, found = shelf.load(), Found()
+    known, found = region_store.load(), Found()
     for name in known.keys() - fds.keys():
-        shelf.remove(name)
+        region_store.remove(name)
     for name, fd in fds.items():
         if not name.startswith("vault-"):
             continue
@@ -36,11 +36,13 @@ def take_over(fds: Mapping[str, int], shelf: Shelf) -> Found:
         except OSError as error:
             logger.warning("kept descriptor %s is given up: %s", name, error)
             os.close(fd)
-            shelf.remove(name)
+            region_store.remove(name)
     return found
 
 
-def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf) -> None:
+def adopt_regions(
+    found: Found, vault_of: Callable[[str], JobVault | None], region_store: RegionStore
+) -> None:
     """Give every job its memory back: slots at once, replicas after they have been hashed."""
     jobs: dict[str, Found] = defaultdict(dict)
     for name, (memory, region) in found.items():
@@ -51,21 +53,21 @@ def adopt(found: Found, vault_of: Callable[[str], JobVault | None], shelf: Shelf
             _adopt_job(vault, kept)
             continue
         for name, (_, region) in kept.items():
-            region.drop()
-            shelf.remove(name)
+            region.release()
+            region_store.remove(name)
 
 
 def _adopt_job(vault: JobVault, kept: Found) -> None:
     groups: dict[tuple[int, ...], Found] = defaultdict(dict)
     for name, (memory, region) in kept.items():
-        vault.site.allocator.account(vault.asker, region)
-        region.given = bool(memory.holder)
+        vault.context.allocator.account_region(vault.requester, region)
+        region.lent_writable = bool(memory.writer_pid)
         if memory.replica:
             replica = _adopt_replica(vault, name, memory, region)
-            vault.ongoing.hashes(replica, memory.generation)
+            vault.tasks.start_hashing(replica, memory.generation)
         else:
             # Two processes of one rank may have had memory of one size: the first one's, retired.
-            made = (memory.lot, memory.holder, region.size_bytes)
+            made = (memory.allocation, memory.writer_pid, region.size_bytes)
             group = (memory.generation, memory.rank, *made)
             groups[group][name] = (memory, region)
     for slots in groups.values():
@@ -81,23 +83,25 @@ def _adopt_slots(vault: JobVault, group: Found) -> None:
         first.rank,
         region.size_bytes,
         sorted(slots.values(), key=lambda slot: slot.index),
-        vault.site.next_epoch,
+        vault.context.next_epoch,
     )
     regions = {memory.slot: region for memory, region in group.values()}
     names = {memory.slot: name for name, (memory, _) in group.items()}
     adopted = RankMemory(vault.job, table, regions, names)
-    adopted.holder, adopted.lot = first.holder, first.lot
-    adopted.slots_made = first.slots or len(slots)
+    adopted.writer_pid, adopted.allocation = first.writer_pid, first.allocation
+    adopted.slots_made = first.slots_made or len(slots)
     vault.holdings.ranks.append(adopted)
     for slot in list(table.slots):
-        adopted.remember(slot, vault.site.shelf)
+        adopted.save_slot(slot, vault.context.region_store)
     over = first.generation < vault.fence or first.generation <= vault.stopped
-    before = vault.current(first.generation, first.rank)
-    if over or len(slots) < (first.slots or vault.site.slots_per_rank):
-        adopted.retire(vault.site.shelf)
+    before = vault.current_memory(first.generation, first.rank)
+    if over or len(slots) < (first.slots_made or vault.context.slots_per_rank):
+        adopted.retire(vault.context.region_store)
     elif before is not None and before is not adopted:
-        older = min(before, adopted, key=lambda memory: (memory.lot, memory.table.slot_bytes))
-        older.retire(vault.site.shelf)
+        older = min(
+            before, adopted, key=lambda memory: (memory.allocation, memory.table.slot_bytes)
+        )
+        older.retire(vault.context.region_store)
 
 
 def _verify_again(vault: JobVault) -> None:
@@ -111,16 +115,16 @@ def _verify_again(vault: JobVault) -> None:
     ]
     for _, memory, slot in sorted(committed, key=lambda found: found[0]):
         rank = (memory.table.generation, memory.table.rank)
-        memory.verifying = order.setdefault(rank, memory.verifying)
-        vault.verify(memory, slot)
+        memory.verify_lock = order.setdefault(rank, memory.verify_lock)
+        vault.start_verification(memory, slot)
 
 
-def _slot(memory: ShelvedMemory) -> Slot:
+def _slot(memory: StoredRegion) -> SnapshotSlot:
     """Return a slot as far as it may be believed: the hash of what was committed is unproven."""
     committed = memory.state in (SlotState.COMMITTED.value, SlotState.VERIFIED.value)
     if not committed or not memory.entries:
-        return Slot(memory.slot)
-    return Slot(
+        return SnapshotSlot(memory.slot)
+    return SnapshotSlot(
         memory.slot,
         SlotState.COMMITTED,
         memory.epoch,
@@ -131,19 +135,21 @@ def _slot(memory: ShelvedMemory) -> Slot:
     )
 
 
-async def _adopt_replica(vault: JobVault, name: str, memory: ShelvedMemory, region: Region) -> None:
+async def _adopt_replica(vault: JobVault, name: str, memory: StoredRegion, region: Region) -> None:
     key = CopyKey(memory.generation, memory.rank, memory.step)
     try:
         size = extent_bytes(memory.entries)
-        root_hash = await vault.site.workers.run(lambda: hash_region(region, size))
+        root_hash = await vault.context.threads.run(lambda: hash_region(region, size))
     except (OSError, ValueError) as error:
         size, root_hash = 0, b""
         logger.warning("replica of %s cannot be read: %s", key, error)
     if root_hash and root_hash == memory.root_hash:
-        facts = CopyFacts(key, size, root_hash, memory.entries)
-        vault.holdings.add_replica(Replica(facts, region, name))
-        vault.changed()
+        manifest = CopyManifest(key, size, root_hash, memory.entries)
+        vault.holdings.add_replica(Replica(manifest, region, name))
+        vault.notify_change()
         return
-    region.drop()
-    vault.site.shelf.remove(name)
-    vault.bad(f"the replica of {key} on {vault.site.node} is not what was verified before")
+    region.release()
+    vault.context.region_store.remove(name)
+    vault.report_bad_copy(
+        f"the replica of {key} on {vault.context.node} is not what was verified before"
+    )

@@ -27,7 +27,7 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class BookChanges:
     """What is news after a look, and whether an event that is open was seen again."""
 
     raised: tuple[BookEntry, ...] = ()
@@ -68,12 +68,17 @@ class FindingBook:
         """Return what is open, by its keys."""
         return tuple(self._open)
 
+    @property
+    def idle(self) -> bool:
+        """Return whether nothing is open, and nothing on its way to be."""
+        return not self._open and not self._streaks
+
     def fatal_findings(self) -> tuple[Finding, ...]:
         """Return the open findings with which the node cannot train."""
         found = (known.finding for known in self._open.values())
         return tuple(finding for finding in found if finding.severity is Severity.FATAL)
 
-    def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> Changes:
+    def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> BookChanges:
         """Enter one look's judgements; return what changed."""
         raised: list[BookEntry] = []
         cleared: list[Cleared] = []
@@ -86,7 +91,7 @@ class FindingBook:
             # Hundreds a second on a healthy node, where there is nothing to look up.
             elif isinstance(judgement, Healthy) and (self._open or self._streaks):
                 cleared += self._healthy(judgement)
-        return Changes(tuple(raised), tuple(cleared), again)
+        return BookChanges(tuple(raised), tuple(cleared), again)
 
     def judge_quiet_events(self, now: Moment) -> list[Judgement]:
         """Return which events were not seen again for as long as their condition asks."""

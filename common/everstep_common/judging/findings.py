@@ -32,6 +32,14 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Measurement:
+    """A number that decided about a finding; its name ends with its unit, and it is finite."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class FindingKey:
     """What makes two findings the same: the component and the condition it is in."""
 

@@ -81,6 +81,8 @@ def _story(finding: admin_pb2.FindingLine) -> Text:
         story.append(f"\ndo: {finding.suggested_action.replace('_', ' ')}", "yellow")
     if finding.rule:
         story.append(f"\nrule: {finding.rule}", "dim")
+    if finding.owner == "controller" and finding.node != "controller":
+        story.append("\nfound by the controller, which compared the nodes", "dim")
     if finding.mode == "observe":
         story.append("\nobserved only: automation does nothing about it", "dim")
     if finding.injected:

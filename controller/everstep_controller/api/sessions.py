@@ -31,6 +31,8 @@ class Session:
         self.outbox = outbox
         self.clock = clock
         self.peers: tuple[str, ...] | None = None
+        # On the controller's timeline.
+        self.opened_ns = 0
         self._messages: deque[fleet_pb2.ControllerMessage] = deque()
         self._acknowledge = 0
         self._acknowledged = 0

@@ -2,14 +2,13 @@
 
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers, StorageTable
 from everstep_controller.core.vault.snapshot_table import (
-    SnapshotNumbers,
     SnapshotStep,
     SnapshotTable,
-    StorageTable,
     TierCopies,
+    tier_of,
 )
-from everstep_controller.core.vault.snapshot_view import tier_of
 from everstep_proto.generated import admin_pb2
 
 

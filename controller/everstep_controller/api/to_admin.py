@@ -137,6 +137,7 @@ def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.Findin
         since_ns=held.since_ns,
         injected=finding.injected,
         mode=mode_of(state, finding.condition, finding.mode).value,
+        owner=held.owner.value,
     )
 
 

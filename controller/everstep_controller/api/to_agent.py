@@ -7,7 +7,7 @@ from everstep_controller.core import actions
 from everstep_controller.core.model.lineage import DataRange, ShardSource, StoredStep
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.persisting import Publish, StoredFile
+from everstep_controller.core.vault.persistence import Publish, StoredFile
 from everstep_proto.generated import fleet_pb2
 
 
@@ -153,9 +153,9 @@ def directive(
             processes=what.spare.processes,
             term=term,
         )
-        if what.ahead is not None:
-            spare.ahead.extend(map(_source, what.ahead.sources))
-            spare.first_rank, spare.transfer_key = what.ahead.first_rank, transfer_key
+        if what.prefetch is not None:
+            spare.ahead.extend(map(_source, what.prefetch.sources))
+            spare.first_rank, spare.transfer_key = what.prefetch.first_rank, transfer_key
         return fleet_pb2.ControllerMessage(spare_memory=spare)
     wire = fleet_pb2.VaultDirective(
         job=what.job,

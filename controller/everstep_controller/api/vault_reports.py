@@ -8,14 +8,16 @@ from everstep_controller.api.record_context import TEXT_MAX
 from everstep_controller.core.model.lineage import DataRange, StoredStep
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Report, Standbys
+from everstep_controller.core.vault.messages import Standbys, VaultReport
 from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
 
 _RANGES_MAX = 1000
 
 
-def vault_report(node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, Copy]) -> Report:
+def vault_report(
+    node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, Copy]
+) -> VaultReport:
     """Return what a node reports as a whole list. Raises WireError.
 
     A copy is told by the bytes of its message: the many that were in the report before are
@@ -26,7 +28,7 @@ def vault_report(node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, C
     return _report(wire, copies)
 
 
-def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | None) -> Report:
+def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | None) -> VaultReport:
     """Return what a node reports as a change of the list ``told``, which it is applied to.
 
     Raises WireError, and changes nothing then.
@@ -45,9 +47,9 @@ def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | No
 
 def _report(
     wire: fleet_pb2.VaultReport, copies: dict[bytes, Copy], news: News | None = None
-) -> Report:
+) -> VaultReport:
     name(wire.job, "job")
-    return Report(
+    return VaultReport(
         copies,
         wire.settled_generation,
         stored=tuple(stored_step(step) for step in wire.stored),

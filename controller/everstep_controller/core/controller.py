@@ -1,6 +1,7 @@
 """The controller's own events: pauses of automation, and recovery of a journal from the agents."""
 
-from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, outstanding
@@ -9,13 +10,24 @@ from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health
 from everstep_controller.core.turn import Turn
 
+EVENT_REJECTED = Condition(
+    name="EventRejected",
+    component="controller/core",
+    meaning="an event made the core fail; it is left out for good, and automation pauses for the "
+    "node and the job that it concerned",
+    source="any error in the core",
+    clears_when="the controller is started again, with a version that is mended perhaps",
+    mode=Mode.ADVISE,
+)
+
 
 def event_rejected(turn: Turn, event: events.EventRejected) -> None:
     """Pause automation for what an event concerned that made the core fail."""
     message = f"event {event.sequence} ({event.kind}) made the core fail: {event.error}"
     finding = Finding(
-        component="controller/core",
-        condition="EventRejected",
+        component=EVENT_REJECTED.component,
+        condition=EVENT_REJECTED.name,
+        mode=EVENT_REJECTED.mode,
         severity=Severity.DEGRADED,
         message=message,
         evidence=f"{event.node or '-'} {event.job or '-'}",

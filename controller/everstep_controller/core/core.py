@@ -201,6 +201,7 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.PeerJudged: liveness.peer_judged,
     events.FindingRaised: findings.finding_raised,
     events.FindingCleared: findings.finding_cleared,
+    events.VerdictChanged: findings.verdict_changed,
     events.CheckFinished: checks.record_check,
     events.OperatorIsolated: operators.operator_isolated,
     events.OperatorReleased: operators.operator_released,

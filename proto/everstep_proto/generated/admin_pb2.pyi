@@ -477,6 +477,7 @@ class FindingLine(_message.Message):
     SINCE_NS_FIELD_NUMBER: _builtins.int
     INJECTED_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Node it is about; "controller" for the controller itself."""
     component: _builtins.str
@@ -499,6 +500,8 @@ class FindingLine(_message.Message):
     """Made by a fault injection."""
     mode: _builtins.str
     """How far automation goes about it: "observe", "advise" or "enforce"."""
+    owner: _builtins.str
+    """Who found it, and alone can say that it is over: "agent" or "controller"."""
     def __init__(
         self,
         *,
@@ -513,10 +516,11 @@ class FindingLine(_message.Message):
         since_ns: _builtins.int = ...,
         injected: _builtins.bool = ...,
         mode: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "node", b"node", "rule", b"rule", "severity", b"severity", "since_ns", b"since_ns", "suggested_action", b"suggested_action"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "node", b"node", "owner", b"owner", "rule", b"rule", "severity", b"severity", "since_ns", b"since_ns", "suggested_action", b"suggested_action"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,7 @@ from everstep_agent.injections.kernel_lines import InjectedLog
 from everstep_agent.injections.memory import Answer, InjectionMemory, Unended
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.jobs.processes import ProcessIdentity
+from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.probes.kernel_log import KernelBatch, Position
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook

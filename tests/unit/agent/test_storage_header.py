@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import deserialize
 
-from everstep_agent.storage.header import file_layout, in_file_order
+from everstep_agent.storage.formats.safetensors_header import in_file_order, lay_out_file
 from everstep_common.trainer_messages import Entry
 
 _SIZES = {"F64": 8, "F32": 4, "BF16": 2, "I8": 1, "BOOL": 1, "U16": 2}
 
 
 def _file(entries: list[Entry], copy: bytes) -> bytes:
-    layout = file_layout(entries, {"everstep": "test"})
+    layout = lay_out_file(entries, {"everstep": "test"})
     content = layout.head + b"".join(
         copy[piece.copy_offset : piece.copy_offset + piece.size_bytes] for piece in layout.pieces
     )
@@ -69,7 +69,7 @@ def test_the_library_reads_every_shard_back(entries: list[Entry]) -> None:
 def test_every_tensor_is_aligned_to_its_own_type() -> None:
     entries = [Entry("odd", 0, 3, "U8", (3,)), Entry("wide", 8, 16, "F64", (2,))]
     assert [entry.name for entry in in_file_order(entries)] == ["wide", "odd"]
-    assert len(file_layout(entries, {}).head) % 4096 == 0
+    assert len(lay_out_file(entries, {}).head) % 4096 == 0
 
 
 def test_a_part_has_the_name_of_its_tensor_and_says_where_it_begins() -> None:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.storage.pointer import Move, move, removable
-from everstep_agent.storage.records import Latest, StepKey, Stored, step_folder
+from everstep_agent.storage.formats.latest_pointer import PointerMove, decide_move, removable_steps
+from everstep_agent.storage.formats.records import LatestPointer, StepKey, StoredStep, step_folder
 
 
-def _stored(generation: int, step: int) -> Stored:
-    return Stored(StepKey(generation, step), 2, b"hash of %d" % step, 100)
+def _stored(generation: int, step: int) -> StoredStep:
+    return StoredStep(StepKey(generation, step), 2, b"hash of %d" % step, 100)
 
 
-def _latest(by: int, generation: int, step: int) -> Latest:
-    moved = move(None, by, by, _stored(generation, step)).content
+def _latest(by: int, generation: int, step: int) -> LatestPointer:
+    moved = decide_move(None, by, by, _stored(generation, step)).content
     assert moved is not None
     return moved
 
@@ -26,46 +26,46 @@ def test_the_first_step_is_pointed_to() -> None:
 
 
 def test_an_older_generation_is_refused_whatever_its_step() -> None:
-    moved = move(_latest(2, 1, 5), 2, 1, _stored(1, 900))
-    assert moved == Move(None, "generation 2 has taken over from 1", refused=True)
+    moved = decide_move(_latest(2, 1, 5), 2, 1, _stored(1, 900))
+    assert moved == PointerMove(None, "generation 2 has taken over from 1", refused=True)
 
 
 def test_a_generation_that_only_has_a_folder_fences_too() -> None:
-    assert move(None, 3, 2, _stored(2, 9)).refused
+    assert decide_move(None, 3, 2, _stored(2, 9)).refused
 
 
 def test_a_new_generation_goes_back_to_the_step_it_begins_from() -> None:
-    moved = move(_latest(1, 1, 100), 2, 2, _stored(1, 90))
+    moved = decide_move(_latest(1, 1, 100), 2, 2, _stored(1, 90))
     assert moved.content is not None
     assert (moved.content.generation, moved.content.target) == (2, StepKey(1, 90))
 
 
 def test_a_generation_without_a_step_leaves_the_step_and_fences() -> None:
     now = _latest(1, 1, 100)
-    fenced = move(now, 2, 2, None).content
+    fenced = decide_move(now, 2, 2, None).content
     assert fenced == replace(now, generation=2)
-    assert move(fenced, 2, 1, _stored(1, 200)).refused
+    assert decide_move(fenced, 2, 1, _stored(1, 200)).refused
 
 
 def test_a_first_generation_without_a_step_fences_too() -> None:
-    fenced = move(None, 1, 1, None).content
-    assert fenced == Latest(generation=1)
-    moved = move(fenced, 1, 1, _stored(1, 5)).content
+    fenced = decide_move(None, 1, 1, None).content
+    assert fenced == LatestPointer(generation=1)
+    moved = decide_move(fenced, 1, 1, _stored(1, 5)).content
     assert moved is not None
     assert moved.target == StepKey(1, 5)
 
 
 def test_within_a_generation_it_goes_forward_only() -> None:
-    assert move(_latest(2, 2, 7), 2, 2, _stored(2, 6)).content is None
-    assert not move(_latest(2, 2, 7), 2, 2, _stored(2, 6)).refused
+    assert decide_move(_latest(2, 2, 7), 2, 2, _stored(2, 6)).content is None
+    assert not decide_move(_latest(2, 2, 7), 2, 2, _stored(2, 6)).refused
 
 
 def test_doing_it_again_changes_nothing() -> None:
-    assert move(_latest(2, 2, 7), 2, 2, _stored(2, 7)).content is None
+    assert decide_move(_latest(2, 2, 7), 2, 2, _stored(2, 7)).content is None
 
 
 def test_a_target_of_a_later_generation_than_the_speaker_is_refused() -> None:
-    assert move(None, 1, 1, _stored(2, 1)).refused
+    assert decide_move(None, 1, 1, _stored(2, 1)).refused
 
 
 _KEYS = st.builds(StepKey, st.integers(1, 4), st.integers(0, 5))
@@ -76,7 +76,7 @@ def test_what_is_kept_pointed_to_or_being_written_is_never_removed(
     found: list[StepKey], keep: list[StepKey], target: StepKey, later: int, whole: int
 ) -> None:
     latest = _latest(target.generation + later, target.generation, target.step)
-    gone = removable(found, keep, keep[:whole], latest)
+    gone = removable_steps(found, keep, keep[:whole], latest)
     assert set(gone) <= set(found) - set(keep) - {target}
     for key in gone:
         assert key.generation < latest.generation or key < target
@@ -87,4 +87,7 @@ def test_what_is_kept_pointed_to_or_being_written_is_never_removed(
 def test_steps_of_an_abandoned_branch_go() -> None:
     keep = [StepKey(1, 80), StepKey(1, 90)]
     found = [*keep, StepKey(1, 70), StepKey(1, 100), StepKey(2, 95)]
-    assert removable(found, keep, keep, _latest(2, 1, 90)) == [StepKey(1, 70), StepKey(1, 100)]
+    assert removable_steps(found, keep, keep, _latest(2, 1, 90)) == [
+        StepKey(1, 70),
+        StepKey(1, 100),
+    ]

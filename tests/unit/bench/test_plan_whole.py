@@ -6,7 +6,7 @@ from scale_fleet import RANKS_PER_NODE
 
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sourcing import sources
+from everstep_controller.core.vault.sources import group_sources
 
 _LOST = "n40"
 
@@ -58,7 +58,7 @@ def test_each_member_is_told_of_what_its_ranks_had_and_of_nothing_that_is_lost(
     whole, before, starts = planned
     domains = {name: node.domain for name, node in whole.bench.core.state.nodes.items()}
     target = replica_targets(before, domains)[_LOST]
-    told = sources(whole.job)
+    told = group_sources(whole.job)
     assert {source.node for source in told.of("n63")} == {target}
     for start in starts:
         ranks = range(start.first_rank, start.first_rank + RANKS_PER_NODE)

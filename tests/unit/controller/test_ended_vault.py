@@ -7,10 +7,9 @@ from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import Directive, Report
-from everstep_controller.core.vault.snapshot_numbers import snapshot_numbers
-from everstep_controller.core.vault.snapshot_table import StepState
-from everstep_controller.core.vault.snapshot_view import snapshot_steps
+from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.snapshot_numbers import StepState, count_snapshots
+from everstep_controller.core.vault.snapshot_table import snapshot_steps
 from everstep_controller.vault_service import VaultService
 
 
@@ -52,7 +51,7 @@ class World:
             for step in steps
         ]
         self.service.report(
-            "train", node, Report({repr(copy).encode(): copy for copy in copies}, generation)
+            "train", node, VaultReport({repr(copy).encode(): copy for copy in copies}, generation)
         )
 
     def teach(self, node: str, job: str, lesson: Lesson) -> bool:
@@ -115,7 +114,7 @@ def test_another_job_of_the_name_begins_without_the_first_ones_numbers() -> None
     assert view is not None
     # It is still in the memory of the nodes, and never restored.
     assert [(line.step, line.state) for line in snapshot_steps(view)] == [(4, StepState.ABANDONED)]
-    assert snapshot_numbers(view).restore_step is None
+    assert count_snapshots(view).restore_step is None
     world.hold("a", 1, generation=2)
     assert {node for node, directive in world.directed if directive.generation == 2} == {"a", "b"}
 

@@ -2,10 +2,11 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.own_findings import own_findings
+from everstep_controller.own_findings import ShellTrouble, own_findings
 
 BEGAN = {
     ("controller", "JournalFull"): 1,
+    ("controller", "JudgeFailed"): 6,
     ("controller", "RecoveryBegun"): 2,
     ("controller", "ControllerHalted"): 3,
     ("n", "AutomationPaused"): 4,
@@ -19,7 +20,7 @@ def since(subject: str, reason: str) -> int:
 
 def told(state: State, full: JournalFull | None = None) -> dict[str, int]:
     """Return condition, from when; all are of the controller and say how they are cleared."""
-    found = list(own_findings(state, full, since))
+    found = list(own_findings(state, ShellTrouble(full), since))
     assert all(held.finding.component.startswith("controller/") for held in found)
     assert all(held.finding.rule for held in found)
     return {held.finding.condition: held.since_ns for held in found}
@@ -53,3 +54,11 @@ def test_a_poisoned_event_is_one_beside_the_pause_of_its_node() -> None:
     core = Core()
     core.handle(EventRejected(3, "FindingRaised", "KeyError: 1", "n", ""), 7)
     assert told(core.state) == {"EventRejected": 7, "AutomationPaused": 4}
+
+
+def test_a_judge_that_fails_is_one() -> None:
+    trouble = ShellTrouble(judge_failures={"ClockSkewJudge": "ValueError(7)"})
+    (held,) = own_findings(State(), trouble, since)
+    assert (held.finding.condition, held.since_ns) == ("JudgeFailed", 6)
+    assert held.finding.component == "controller/judge/ClockSkewJudge"
+    assert "ValueError(7)" in held.finding.evidence

@@ -114,10 +114,10 @@ def test_the_catalogue_takes_a_change_whether_or_not_it_still_has_the_list() -> 
     for forgets in (False, True):
         catalogue = Catalogue()
         told = vault_report("a", _report(_copy(0), _copy(1)), {}).copies
-        catalogue.take("a", told, 0)
+        catalogue.record_copies("a", told, 0)
         if forgets:
             catalogue.forget("a")
         report = changed("a", _change(_copy(2), gone=(_copy(0),)), told)
-        catalogue.take("a", report.copies, 0, report.news)
+        catalogue.record_copies("a", report.copies, 0, report.news)
         assert _ranks(catalogue.copies()) == [1, 2]
         assert catalogue.parts((1, 5), (), files=True).ranks == {1, 2}

@@ -14,7 +14,14 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import Cause, Incident, JobRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
-from everstep_controller.core.vault.cadence import Cost, best, bounds, cost, decide, formula
+from everstep_controller.core.vault.cadence import (
+    SnapshotCost,
+    best_interval,
+    decide_cadence,
+    interval_bounds,
+    measure_cost,
+    young_interval,
+)
 from unit.core.vault_story import S, job
 
 MS = S // 1000
@@ -27,13 +34,13 @@ def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
     record.ledger.begin_steps(0, warmup=False)
     for number in range(steps):
         record.ledger.commit_step(number, (number + 1) * (step_ns + stall_ns), stall_ns)
-        record.snapshot_costs.take(record.cadence, number, stall_ns)
+        record.snapshot_costs.record(record.cadence, number, stall_ns)
     record.lineage.last_step = steps - 1
     return record
 
 
 def _decide(record: JobRecord, before: Cadence | None = None, at_s: int = 600) -> Cadence:
-    return decide(before or Cadence(), record, Settings(), at_s * S)
+    return decide_cadence(before or Cadence(), record, Settings(), at_s * S)
 
 
 def test_every_step_is_snapshotted_while_that_costs_next_to_nothing() -> None:
@@ -43,7 +50,7 @@ def test_every_step_is_snapshotted_while_that_costs_next_to_nothing() -> None:
 def test_what_costs_much_is_done_as_often_as_it_loses_least() -> None:
     record = _trained(200, S, 200 * MS)
     decided = _decide(record)
-    known = cost(record, 600 * S)
+    known = measure_cost(record, 600 * S)
     ideal = math.sqrt(2 * 0.2 * known.between_faults_ns / S)
     assert decided.every == min(60, round(ideal)) > 1
     assert "200.0 ms of a step of 1000 ms" in decided.reason
@@ -75,18 +82,18 @@ def test_the_jobs_word_counts_at_once_within_the_operators() -> None:
     record.spec = replace(record.spec, snapshot_every_min=5, snapshot_every_max=5)
     assert _decide(record).every == 5
     strict = Settings(snapshot_every_max=3)
-    assert bounds(record, strict) == (5, 5)
+    assert interval_bounds(record, strict) == (5, 5)
     record.spec = replace(record.spec, snapshot_every_min=0)
-    assert bounds(record, strict) == (1, 3)
+    assert interval_bounds(record, strict) == (1, 3)
 
 
 def test_faults_of_the_job_make_snapshots_more_frequent_and_operators_do_not() -> None:
     record = _trained(200, S, 200 * MS)
-    quiet = cost(record, 86_400 * S).between_faults_ns
+    quiet = measure_cost(record, 86_400 * S).between_faults_ns
     record.recovery.incidents = [Incident(str(i), 0, Cause.OPERATOR, "a", "", 1) for i in range(5)]
-    assert cost(record, 86_400 * S).between_faults_ns == quiet
+    assert measure_cost(record, 86_400 * S).between_faults_ns == quiet
     record.recovery.incidents += [Incident(str(i), 0, Cause.NODE, "a", "", 1) for i in range(5)]
-    assert cost(record, 86_400 * S).between_faults_ns == quiet / 6
+    assert measure_cost(record, 86_400 * S).between_faults_ns == quiet / 6
 
 
 def test_a_cost_that_nobody_measured_changes_nothing() -> None:
@@ -98,7 +105,7 @@ def test_a_cost_that_nobody_measured_changes_nothing() -> None:
 def _costs(cadence: Cadence, stalls: list[int]) -> SnapshotCosts:
     found = SnapshotCosts()
     for step, stall_ns in enumerate(stalls):
-        found.take(cadence, step, stall_ns)
+        found.record(cadence, step, stall_ns)
     return found
 
 
@@ -149,14 +156,14 @@ class _Job:
             stall_ns = self._stall(record.cadence.every) if named else 2_000
             self._now_ns += self._step_ns + stall_ns
             record.ledger.commit_step(step, self._now_ns, stall_ns)
-            record.snapshot_costs.take(record.cadence, step, stall_ns)
+            record.snapshot_costs.record(record.cadence, step, stall_ns)
             record.lineage.last_step = step
             if self._now_ns - self._looked_ns >= S:
                 self._look()
 
     def _look(self) -> None:
         self._looked_ns = self._now_ns
-        decided = decide(self.record.cadence, self.record, Settings(), self._now_ns)
+        decided = decide_cadence(self.record.cadence, self.record, Settings(), self._now_ns)
         if decided is not self.record.cadence:
             self.record.cadence = decided
             self.changes.append((self._now_ns // S, decided.every))
@@ -215,28 +222,28 @@ FORMULA_ALONE = Settings(snapshot_cost_ignored_ratio=0.0, snapshot_gap_ns_max=0)
     ],
 )
 def test_the_interval_is_youngs(stall_ns: int, between_ns: int, step_ns: int, steps: int) -> None:
-    known = Cost(200, step_ns, stall_ns, between_ns)
-    assert formula(known) == best(known, FORMULA_ALONE) == steps
+    known = SnapshotCost(200, step_ns, stall_ns, between_ns)
+    assert young_interval(known) == best_interval(known, FORMULA_ALONE) == steps
 
 
 def test_a_cost_below_the_ignored_share_thins_nothing_out() -> None:
-    cheap, dear = (Cost(200, S, stall, 10 * HOUR) for stall in (4 * MS, 5 * MS))
-    assert best(cheap, Settings()) == 1
-    assert best(dear, Settings()) == formula(dear) == 19
-    assert best(cheap, FORMULA_ALONE) == formula(cheap) == 17
+    cheap, dear = (SnapshotCost(200, S, stall, 10 * HOUR) for stall in (4 * MS, 5 * MS))
+    assert best_interval(cheap, Settings()) == 1
+    assert best_interval(dear, Settings()) == young_interval(dear) == 19
+    assert best_interval(cheap, FORMULA_ALONE) == young_interval(cheap) == 17
 
 
 def test_no_more_training_lies_between_two_snapshots_than_the_operator_allows() -> None:
-    known = Cost(200, 7 * S, 2 * S, 100 * HOUR)
-    assert best(known, Settings()) == 8
-    assert best(known, Settings(snapshot_gap_ns_max=5 * S)) == 1
-    assert best(known, FORMULA_ALONE) == formula(known) == 171
+    known = SnapshotCost(200, 7 * S, 2 * S, 100 * HOUR)
+    assert best_interval(known, Settings()) == 8
+    assert best_interval(known, Settings(snapshot_gap_ns_max=5 * S)) == 1
+    assert best_interval(known, FORMULA_ALONE) == young_interval(known) == 171
 
 
 def test_the_operators_settings_decide() -> None:
     record = _trained(200, S, 200 * MS)
-    decided = decide(Cadence(), record, FORMULA_ALONE, 600 * S)
-    assert decided.every == formula(cost(record, 600 * S)) > 60
+    decided = decide_cadence(Cadence(), record, FORMULA_ALONE, 600 * S)
+    assert decided.every == young_interval(measure_cost(record, 600 * S)) > 60
 
 
 @settings(deadline=None)
@@ -244,5 +251,5 @@ def test_the_operators_settings_decide() -> None:
 def test_the_interval_is_at_least_one_step_and_loses_a_minute_at_most(
     step_ns: int, stall_ns: int, between_ns: float
 ) -> None:
-    every = best(Cost(200, step_ns, stall_ns, between_ns), Settings())
+    every = best_interval(SnapshotCost(200, step_ns, stall_ns, between_ns), Settings())
     assert every == 1 or every * step_ns <= 60 * S

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Choice, Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Choice, Question, choose_step
 
 WORLD = 3
 NODES = ("a", "b", "c")
@@ -35,7 +35,7 @@ def _reach(*nodes: str) -> dict[str, str]:
 def _choose(
     catalogue: Catalogue, branch: tuple[BranchPoint, ...], reachable: dict[str, str]
 ) -> Choice:
-    return choose(catalogue, Question(branch, reachable, expected=True))
+    return choose_step(catalogue, Question(branch, reachable, expected=True))
 
 
 def test_a_step_on_two_nodes_each_is_recoverable_without_any_one() -> None:
@@ -89,7 +89,7 @@ def test_a_job_that_had_a_snapshot_never_starts_over_in_silence() -> None:
 
 
 def test_a_job_without_a_snapshot_starts_from_the_beginning() -> None:
-    choice = choose(Catalogue(), Question((), {}, expected=False))
+    choice = choose_step(Catalogue(), Question((), {}, expected=False))
     assert (choice.step, choice.lost) == (None, "")
 
 

@@ -11,7 +11,7 @@ from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_job_endings import STORAGE, LongStory
 from unit.core.vault_story import REACHABLE, ring, stored
@@ -189,12 +189,12 @@ def test_what_another_user_holds_is_not_chosen_even_where_the_numbers_are_the_sa
     mine = stored(5)
     catalogue = ring([4, 5])
     question = Question(branch, REACHABLE, expected=True, stored=(mine,), foreign_generation=1)
-    choice = choose(catalogue, question)
+    choice = choose_step(catalogue, question)
     assert (choice.step, choice.stored, choice.sources) == (5, mine, ())
     assert choice.tier == "shared storage"
-    nothing = choose(catalogue, replace(question, stored=()))
+    nothing = choose_step(catalogue, replace(question, stored=()))
     assert nothing.step is None
-    assert choose(Catalogue(), replace(question, stored=())).step is None
+    assert choose_step(Catalogue(), replace(question, stored=())).step is None
 
 
 def test_fresh_begins_anew_and_says_what_it_leaves() -> None:

@@ -3,11 +3,11 @@
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.lineage import BranchPoint, StoredStep
-from everstep_controller.core.vault.persisting import Publish
+from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.test_continuing import NextStory
 from unit.core.test_job_endings import STORAGE
-from unit.core.test_persisting import Story
+from unit.core.test_persistence import Story
 from unit.core.vault_story import stored
 
 LEFT_OUT = StoredStep(4, 40, 2, "aa", 8, skipped=((3, 4), (9, 9)))

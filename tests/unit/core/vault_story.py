@@ -37,7 +37,7 @@ def ring(
         copies = [copy(node, rank, step, generation=generation) for rank in ranks for step in held]
         copies += [copy(node, index, n, generation=generation, disk=True) for n in written]
         catalogue.replace(node, copies, generation)
-        catalogue.store(node, ())
+        catalogue.record_stored(node, ())
     return catalogue
 
 

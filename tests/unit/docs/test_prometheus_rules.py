@@ -4,26 +4,18 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-import everstep_controller.metrics
 from everstep_agent.jobs.metrics import JobsMetrics
+from everstep_controller.core.model.state import State
+from everstep_controller.metrics import job_metrics, standby_metrics
 from everstep_controller.snapshot_metrics import snapshot_metrics
-from everstep_controller.standby_metrics import standby_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
 
 
 def _of_controller() -> set[str]:
-    found = {
-        family.name + ("_total" if family.type == "counter" else "")
-        for family in (*snapshot_metrics((), 0), *standby_metrics(()))
-    }
-    # Those of the ledger are named in the module that yields them.
-    module = everstep_controller.metrics.__file__ or ""
-    text = Path(module).read_text(encoding="utf-8")
-    gauges = re.findall(r'^    \(\n?\s*"([a-z_]+)"', text, re.MULTILINE)
-    found |= {f"everstep_job_{name}" for name in gauges}
-    return found | {"everstep_job_state", "everstep_job_snapshots_skipped_total"}
+    families = (*job_metrics(State(), 0), *snapshot_metrics((), 0), *standby_metrics(()))
+    return {one.name + ("_total" if one.type == "counter" else "") for one in families}
 
 
 def _of_agent() -> set[str]:

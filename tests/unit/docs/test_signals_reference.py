@@ -1,14 +1,20 @@
 """The list of signals is what the detectors define; every condition can be raised and cleared."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from generate_signals import REFERENCE, reference
 
-from everstep_agent.detectors.conditions import CONDITIONS, GROUPS
+import everstep_controller
+from everstep_agent.detectors import conditions as of_the_agent
 from everstep_common.judging.condition import Condition
+from everstep_controller import conditions as of_the_controller
 
-ALL = [condition for group in GROUPS.values() for condition in group]
+OF_THE_AGENT = [one for group in of_the_agent.GROUPS.values() for one in group]
+OF_THE_CONTROLLER = [one for group in of_the_controller.GROUPS.values() for one in group]
+ALL = [*OF_THE_AGENT, *OF_THE_CONTROLLER]
 
 
 def test_regenerating_the_list_changes_nothing() -> None:
@@ -18,7 +24,18 @@ def test_regenerating_the_list_changes_nothing() -> None:
 def test_no_two_conditions_have_one_name() -> None:
     names = Counter(condition.name for condition in ALL)
     assert [name for name, count in names.items() if count > 1] == []
-    assert len(CONDITIONS) == len(ALL)
+    assert len(of_the_agent.CONDITIONS) == len(OF_THE_AGENT)
+
+
+def test_every_finding_of_the_controller_about_itself_is_of_a_listed_condition() -> None:
+    sources = Path(everstep_controller.__path__[0]).rglob("*.py")
+    made = {name for source in sources for name in _conditions_in(source.read_text("utf-8"))}
+    assert made == set(), "a finding names its condition by the Condition, so that it is listed"
+
+
+def _conditions_in(source: str) -> list[str]:
+    """Return the conditions that findings are given as a text."""
+    return re.findall(r'\bcondition="(\w+)"', source)
 
 
 @pytest.mark.parametrize("condition", ALL, ids=lambda condition: condition.name)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.vault.budget import HugePagePool, NodeMemory
+from everstep_agent.vault.memory.gauges import HugePagePool, NodeMemory
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,13 +8,13 @@ from random import Random
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.copies import CopyKey, Recoverable
-from everstep_agent.vault.slots import Slot, SlotEvent, SlotState, SlotTable
+from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
+from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, choose
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.recovery_step import Question, choose_step
 
 _SHARD = (Entry("w", 0, 10),)
 _KINDS = ("train", "verify", "replicate", "report", "direct", "store")
@@ -39,7 +39,7 @@ class Node:
 
     def verified(self) -> list[CopyKey]:
         slots = [slot for slot in self.table.slots if slot.state is SlotState.VERIFIED]
-        return sorted(self.table.key(slot) for slot in slots)
+        return sorted(self.table.copy_key(slot) for slot in slots)
 
     def copies(self) -> list[Copy]:
         own = [(key, False) for key in self.verified()]
@@ -59,7 +59,7 @@ class Node:
         waiting = [slot for slot in self.table.slots if slot.state is SlotState.COMMITTED]
         if waiting:
             oldest = min(waiting, key=lambda slot: slot.step)
-            self.table.verified(oldest, oldest.epoch, b"h")
+            self.table.mark_verified(oldest, oldest.epoch, b"h")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Job:
     def __init__(self, shape: "Shape") -> None:
         nodes, epochs = shape.nodes, itertools.count(1).__next__
         tables = [
-            SlotTable(1, rank, 10, [Slot(index) for index in range(shape.slots)], epochs)
+            SlotTable(1, rank, 10, [SnapshotSlot(index) for index in range(shape.slots)], epochs)
             for rank in range(nodes)
         ]
         self.shape = shape
@@ -109,7 +109,7 @@ class Job:
         if step % self.shape.every or self.shape.gives_up(node.rank, step):
             node.next_step += 1
             return
-        grant = node.table.begin(step, node.recoverable)
+        grant = node.table.begin_step(step, node.recoverable)
         node.next_step += grant is not None or not self.shape.waits
         if grant is None:
             return
@@ -148,7 +148,7 @@ class Job:
             frozenset(node.on_disk),
         )
         for slot in node.table.slots:
-            if node.table.reusable(slot, node.recoverable):
+            if node.table.is_reusable(slot, node.recoverable):
                 slot.apply(SlotEvent.FREED)
         node.replicas = {
             key for key in node.replicas if not node.recoverable.frees(key, replica=True)
@@ -178,7 +178,7 @@ class Job:
             self._report(node)
         reachable = {node.name: "address" for node in self.nodes}
         branch = [BranchPoint(1, None, len(self.nodes))]
-        return choose(self.catalogue, Question(branch, reachable, expected=False)).step
+        return choose_step(self.catalogue, Question(branch, reachable, expected=False)).step
 
 
 @dataclass(frozen=True)

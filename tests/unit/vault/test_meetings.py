@@ -2,30 +2,34 @@
 
 import pytest
 
-from everstep_agent.vault.bulk.meetings import Meeting, Meetings
-from everstep_agent.vault.bulk.messages import JOINED_MAX, Join, transfer_token
-from everstep_agent.vault.bulk.wire import BulkError, Wire
-from everstep_agent.vault.copies import CopyKey
+from everstep_agent.vault.replication.transfer_registry import ServedTransfer, TransferRegistry
+from everstep_agent.vault.snapshots.copies import CopyKey
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.messages import JOINED_STREAMS_MAX, JoinTransfer, transfer_token
 
 KEY = b"k" * 32
 COPY = CopyKey(1, 2, 3)
 
 
-async def _move(wire: Wire) -> None:
+async def _move(wire: BulkConnection) -> None:
     raise AssertionError(f"nothing moves over {wire}")
 
 
-def _open(copy: CopyKey = COPY, job: str = "demo") -> tuple[Meetings, Meeting]:
-    meetings, meeting = Meetings(), Meeting(job, copy, _move)
+def _open(copy: CopyKey = COPY, job: str = "demo") -> tuple[TransferRegistry, ServedTransfer]:
+    meetings, meeting = TransferRegistry(), ServedTransfer(job, copy, _move)
     meetings.open(meeting)
     return meetings, meeting
 
 
 def _join(
-    meeting: Meeting, number: int = 1, copy: CopyKey = COPY, key: bytes = KEY, job: str = "demo"
-) -> Join:
+    meeting: ServedTransfer,
+    number: int = 1,
+    copy: CopyKey = COPY,
+    key: bytes = KEY,
+    job: str = "demo",
+) -> JoinTransfer:
     token = transfer_token(key, job, copy, (meeting.nonce, number))
-    return Join(meeting.nonce, number, token)
+    return JoinTransfer(meeting.nonce, number, token)
 
 
 def test_a_token_opens_its_transfer() -> None:
@@ -64,7 +68,7 @@ def test_a_token_for_another_number_opens_nothing() -> None:
     meetings, meeting = _open()
     join = _join(meeting, 1)
     with pytest.raises(BulkError, match="another transfer"):
-        meetings.find("demo", KEY, Join(join.nonce, 2, join.token))
+        meetings.find("demo", KEY, JoinTransfer(join.nonce, 2, join.token))
 
 
 def test_a_job_cannot_join_the_transfer_of_another_that_has_the_same_key() -> None:
@@ -81,7 +85,7 @@ def test_a_token_of_a_transfer_that_is_over_opens_nothing() -> None:
     assert not len(meetings)
 
 
-@pytest.mark.parametrize("number", [-1, 0, JOINED_MAX + 1])
+@pytest.mark.parametrize("number", [-1, 0, JOINED_STREAMS_MAX + 1])
 def test_the_connections_of_a_transfer_are_counted(number: int) -> None:
     meetings, meeting = _open()
     with pytest.raises(BulkError):

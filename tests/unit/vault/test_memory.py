@@ -11,22 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.hashing import CHUNK_BYTES, RootHash, hash_bytes, hash_region
-from everstep_agent.vault.memory import Region, allocate, create, duplicate
-from everstep_agent.vault.pages import (
+from everstep_agent.vault.memory.pages import (
     HUGE_PAGE_BYTES,
     PIECE_BYTES,
     HugePages,
     pieces,
     populate,
 )
+from everstep_agent.vault.memory.region import (
+    Region,
+    allocate_region,
+    create_region,
+    duplicate_region,
+)
+from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, RootHash, hash_bytes, hash_region
 
 
 @pytest.fixture
 def region() -> Iterator[Region]:
-    made = allocate(5000, "test")
+    made = allocate_region(5000, "test")
     yield made
-    made.drop()
+    made.release()
 
 
 def test_memory_comes_in_whole_pages_that_are_all_present(region: Region) -> None:
@@ -38,23 +43,23 @@ def test_memory_comes_in_whole_pages_that_are_all_present(region: Region) -> Non
 @pytest.mark.parametrize("kind", HugePages)
 def test_every_kind_of_page_is_there_or_another_is(kind: HugePages) -> None:
     """With an empty pool of huge pages, as here, explicit ones fall back."""
-    made = allocate(3 * HUGE_PAGE_BYTES + 1, "test", kind)
+    made = allocate_region(3 * HUGE_PAGE_BYTES + 1, "test", kind)
     status = os.fstat(made.fd)
     assert status.st_size >= 3 * HUGE_PAGE_BYTES + 1
     assert status.st_blocks * 512 >= status.st_size
     with mmap.mmap(made.fd, made.size_bytes) as memory:
         memory[-1] = 7
     assert made.view()[made.size_bytes - 1] == 7
-    made.drop()
+    made.release()
 
 
 def test_pages_are_populated_and_not_only_allocated() -> None:
     """Or the trainer's first copy into them would zero them first."""
-    made = create(1 << 20, "test")
+    made = create_region(1 << 20, "test")
     assert os.fstat(made.fd).st_blocks == 0
     populate(made.fd, 0, 1 << 19, HugePages.NONE)
     assert os.fstat(made.fd).st_blocks * 512 == 1 << 19
-    made.drop()
+    made.release()
 
 
 def test_the_pieces_of_a_region_cover_it() -> None:
@@ -66,12 +71,12 @@ def test_the_pieces_of_a_region_cover_it() -> None:
 
 
 def _blocks_seen_meanwhile(size: int) -> set[int]:
-    made, seen = create(size, "test"), set[int]()
+    made, seen = create_region(size, "test"), set[int]()
     thread = threading.Thread(target=populate, args=(made.fd, 0, size, HugePages.NONE))
     thread.start()
     while thread.is_alive():
         seen.add(os.fstat(made.fd).st_blocks * 512)
-    made.drop()
+    made.release()
     return seen
 
 
@@ -84,14 +89,14 @@ def test_populating_leaves_the_interpreter_to_the_event_loop() -> None:
 _IN_A_FULL_TMPFS = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
-from everstep_agent.vault.memory import allocate
+from everstep_agent.vault.memory.region import allocate_region
 try:
     with open("/dev/shm/filler", "wb", buffering=0) as filler:
         while True:
             filler.write(bytes(4096))
 except OSError as error:
     print(error.strerror, os.statvfs("/dev/shm").f_bavail)
-region = allocate(8 << 20, "test")
+region = allocate_region(8 << 20, "test")
 os.pwrite(region.fd, b"whole", 0)
 print(bytes(region.view()[:5]).decode(), os.fstat(region.fd).st_blocks * 512)
 """
@@ -130,21 +135,21 @@ def test_memory_that_a_process_can_still_write_does_not_freeze(region: Region) -
 
 def test_a_duplicate_keeps_the_bytes_of_its_moment(region: Region) -> None:
     os.pwrite(region.fd, b"before", 0)
-    copied = duplicate(region, 6, "copy")
+    copied = duplicate_region(region, 6, "copy")
     os.pwrite(region.fd, b"after!", 0)
     assert bytes(copied.view()[:6]) == b"before"
-    assert copied.frozen()
-    copied.drop()
+    assert copied.is_frozen()
+    copied.release()
 
 
 def test_memory_is_closed_by_its_last_user() -> None:
-    region = allocate(1, "test")
+    region = allocate_region(1, "test")
     closed: list[bool] = []
     region.on_close = lambda: closed.append(True)
-    region.hold()
-    region.drop()
+    region.retain()
+    region.release()
     assert not closed
-    region.drop()
+    region.release()
     assert closed
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(region.fd)

@@ -3,19 +3,28 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.vault.pages import HUGE_PAGE_BYTES
-from everstep_agent.vault.room import NOTHING, Limits, Node, Use, refusal, room
+from everstep_agent.vault.memory.capacity import (
+    NO_USE,
+    MemoryLimits,
+    MemoryUse,
+    NodeCapacity,
+    capacity_left,
+    capacity_refusal,
+)
+from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES
 
 _HUGE = HUGE_PAGE_BYTES
 
 
 def test_what_fits_is_not_refused() -> None:
-    assert refusal(3, 100, room(Node(300), Limits(), NOTHING)) is None
+    assert (
+        capacity_refusal(3, 100, capacity_left(NodeCapacity(300), MemoryLimits(), NO_USE)) is None
+    )
 
 
 def test_a_refusal_names_the_tightest_limit_and_what_would_fit() -> None:
-    limits = Limits(reserve_bytes=10, total_bytes=200, per_user_bytes=150)
-    said = refusal(3, 100, room(Node(1000), limits, Use(100, 90)))
+    limits = MemoryLimits(reserve_bytes=10, total_bytes=200, per_user_bytes=150)
+    said = capacity_refusal(3, 100, capacity_left(NodeCapacity(1000), limits, MemoryUse(100, 90)))
     assert said == (
         "3 x 100 bytes of snapshot memory were asked for and jobs.memory_per_user_bytes_max "
         "leaves 60 bytes: 3 x 20 bytes would fit"
@@ -26,39 +35,43 @@ def test_a_refusal_names_the_tightest_limit_and_what_would_fit() -> None:
 def test_nothing_above_what_is_available_is_ever_granted(
     wanted: int, available: int, reserve: int, used: int
 ) -> None:
-    left = room(Node(available), Limits(reserve, 500), Use(used, 0))
-    if wanted and refusal(1, wanted, left) is None:
+    left = capacity_left(NodeCapacity(available), MemoryLimits(reserve, 500), MemoryUse(used, 0))
+    if wanted and capacity_refusal(1, wanted, left) is None:
         assert wanted <= available - reserve
         assert used + wanted <= 500
 
 
 def test_slots_of_huge_pages_need_no_ordinary_memory() -> None:
-    left = room(Node(0, 6 * _HUGE), Limits(), NOTHING)
+    left = capacity_left(NodeCapacity(0, 6 * _HUGE), MemoryLimits(), NO_USE)
     assert left.fits(3, 2 * _HUGE)
     assert not left.fits(3, 2 * _HUGE + 1)
 
 
 def test_slots_that_find_no_place_in_the_pool_are_of_ordinary_memory() -> None:
-    left = room(Node(2 * _HUGE, 5 * _HUGE), Limits(), NOTHING)
+    left = capacity_left(NodeCapacity(2 * _HUGE, 5 * _HUGE), MemoryLimits(), NO_USE)
     assert left.fits(3, 2 * _HUGE)
     # Of the pool one huge page is left over, and half a slot is nothing.
     assert not left.fits(4, 2 * _HUGE)
 
 
 def test_what_the_operator_keeps_free_is_ordinary_memory() -> None:
-    left = room(Node(_HUGE, 2 * _HUGE), Limits(reserve_bytes=4 * _HUGE), NOTHING)
+    left = capacity_left(
+        NodeCapacity(_HUGE, 2 * _HUGE), MemoryLimits(reserve_bytes=4 * _HUGE), NO_USE
+    )
     assert left.fits(2, _HUGE)
     assert not left.fits(3, _HUGE)
 
 
 def test_the_limits_count_huge_pages_as_large_as_they_are() -> None:
-    left = room(Node(0, 8 * _HUGE), Limits(total_bytes=3 * _HUGE), NOTHING)
+    left = capacity_left(NodeCapacity(0, 8 * _HUGE), MemoryLimits(total_bytes=3 * _HUGE), NO_USE)
     assert left.fits(3, 100)
     assert not left.fits(4, 100)
 
 
 def test_a_refusal_tells_what_is_in_the_pool() -> None:
-    assert refusal(2, 4 * _HUGE, room(Node(_HUGE, 4 * _HUGE), Limits(), NOTHING)) == (
+    assert capacity_refusal(
+        2, 4 * _HUGE, capacity_left(NodeCapacity(_HUGE, 4 * _HUGE), MemoryLimits(), NO_USE)
+    ) == (
         "2 x 8.0 MiB of snapshot memory were asked for and this node can spare 10.0 MiB (8.0 MiB "
         "in the pool of huge pages): 2 x 4.0 MiB would fit"
     )
@@ -71,14 +84,16 @@ def test_a_refusal_tells_what_is_in_the_pool() -> None:
     st.integers(0, 12 * _HUGE),
 )
 def test_what_is_said_to_fit_does(pieces: int, ordinary: int, huge: int, limit: int) -> None:
-    left = room(Node(ordinary, huge * _HUGE), Limits(total_bytes=limit), NOTHING)
-    largest = left.largest(pieces)
+    left = capacity_left(
+        NodeCapacity(ordinary, huge * _HUGE), MemoryLimits(total_bytes=limit), NO_USE
+    )
+    largest = left.largest_piece(pieces)
     assert largest == 0 or left.fits(pieces, largest)
     assert not left.fits(pieces, left.size_bytes // pieces + 1)
 
 
 @given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
 def test_what_is_taken_is_missing_once(ordinary: int, pool: int, taken: int) -> None:
-    left = Node(ordinary, pool).without(taken)
+    left = NodeCapacity(ordinary, pool).without(taken)
     assert left.ordinary_bytes + left.pool_bytes == ordinary + pool - taken
     assert left.pool_bytes >= 0

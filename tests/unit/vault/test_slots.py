@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.vault.copies import CopyKey, Recoverable
-from everstep_agent.vault.manifests import entries_problem, extent_bytes
-from everstep_agent.vault.slots import (
+from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
+from everstep_agent.vault.snapshots.manifest import entries_problem, extent_bytes
+from everstep_agent.vault.snapshots.slots import (
     TRANSITIONS,
     Grant,
-    Slot,
     SlotEvent,
     SlotState,
     SlotTable,
+    SnapshotSlot,
 )
 from everstep_common.trainer_messages import Commit, Entry
 
@@ -24,17 +24,21 @@ _ENTRIES = (Entry("w", 0, 10),)
 
 def _table(slots: int = 3, generation: int = 1) -> SlotTable:
     return SlotTable(
-        generation, 0, 100, [Slot(index) for index in range(slots)], itertools.count(1).__next__
+        generation,
+        0,
+        100,
+        [SnapshotSlot(index) for index in range(slots)],
+        itertools.count(1).__next__,
     )
 
 
-def _save(table: SlotTable, step: int, recoverable: Recoverable) -> Slot | None:
-    grant = table.begin(step, recoverable)
+def _save(table: SlotTable, step: int, recoverable: Recoverable) -> SnapshotSlot | None:
+    grant = table.begin_step(step, recoverable)
     if grant is None:
         return None
     slot = table.commit(Commit(step, grant.slot, grant.epoch, _ENTRIES))
-    assert isinstance(slot, Slot)
-    table.verified(slot, slot.epoch, b"h")
+    assert isinstance(slot, SnapshotSlot)
+    table.mark_verified(slot, slot.epoch, b"h")
     return slot
 
 
@@ -43,7 +47,7 @@ def _save(table: SlotTable, step: int, recoverable: Recoverable) -> Slot | None:
 def test_a_pair_that_is_not_in_the_table_changes_nothing(
     state: SlotState, event: SlotEvent
 ) -> None:
-    slot = Slot(0, state)
+    slot = SnapshotSlot(0, state)
     applied = slot.apply(event)
     assert applied == ((state, event) in TRANSITIONS)
     assert slot.state is TRANSITIONS.get((state, event), state)
@@ -60,9 +64,9 @@ def test_a_slot_is_free_again_only_when_a_newer_step_is_recoverable() -> None:
     table = _table()
     for step in range(3):
         assert _save(table, step, Recoverable(1))
-    assert table.begin(3, Recoverable(1)) is None
-    assert table.begin(3, Recoverable(1, 0)) is None
-    assert table.begin(3, Recoverable(1, 1)) is not None
+    assert table.begin_step(3, Recoverable(1)) is None
+    assert table.begin_step(3, Recoverable(1, 0)) is None
+    assert table.begin_step(3, Recoverable(1, 1)) is not None
     assert sorted(slot.step for slot in table.slots) == [1, 2, 3]
 
 
@@ -71,28 +75,28 @@ def test_a_pinned_slot_is_not_given_out() -> None:
     for step in range(3):
         _save(table, step, Recoverable(1))
     table.slots[0].pins = 1
-    assert table.begin(3, Recoverable(1, 1)) is None
+    assert table.begin_step(3, Recoverable(1, 1)) is None
     table.slots[0].pins = 0
-    assert table.begin(3, Recoverable(1, 1)) is not None
+    assert table.begin_step(3, Recoverable(1, 1)) is not None
 
 
 def test_beginning_again_takes_the_first_begin_back() -> None:
     table = _table()
-    first = table.begin(0, Recoverable())
-    second = table.begin(1, Recoverable())
+    first = table.begin_step(0, Recoverable())
+    second = table.begin_step(1, Recoverable())
     assert first is not None
     assert second is not None
     assert isinstance(table.commit(Commit(0, first.slot, first.epoch, _ENTRIES)), str)
-    assert isinstance(table.commit(Commit(1, second.slot, second.epoch, _ENTRIES)), Slot)
+    assert isinstance(table.commit(Commit(1, second.slot, second.epoch, _ENTRIES)), SnapshotSlot)
 
 
 def test_a_late_hash_of_an_earlier_epoch_verifies_nothing() -> None:
     table = _table()
-    grant = table.begin(0, Recoverable())
+    grant = table.begin_step(0, Recoverable())
     assert grant is not None
     slot = table.commit(Commit(0, grant.slot, grant.epoch, _ENTRIES))
-    assert isinstance(slot, Slot)
-    assert not table.verified(slot, grant.epoch - 1, b"old")
+    assert isinstance(slot, SnapshotSlot)
+    assert not table.mark_verified(slot, grant.epoch - 1, b"old")
     assert slot.state is SlotState.COMMITTED
 
 
@@ -125,10 +129,10 @@ class _Life:
     def act(self, action: str) -> None:
         if action == "begin":
             self.step += 1
-            self.open = self.table.begin(self.step, self.recoverable)
+            self.open = self.table.begin_step(self.step, self.recoverable)
         elif action == "commit" and self.open is not None:
             commit = Commit(self.step, self.open.slot, self.open.epoch, _ENTRIES)
-            assert isinstance(self.table.commit(commit), Slot)
+            assert isinstance(self.table.commit(commit), SnapshotSlot)
             self.needed.add(self.step)
             self.open = None
         elif action == "lose connection":
@@ -136,7 +140,7 @@ class _Life:
             self.open = None
         elif action == "hash":
             for slot in self.table.slots:
-                self.table.verified(slot, slot.epoch, b"h")
+                self.table.mark_verified(slot, slot.epoch, b"h")
         elif action == "recover" and self.needed:
             step = max(self.needed)
             self.recoverable = Recoverable(1, step)

@@ -2,9 +2,9 @@
 
 from itertools import count
 
-from everstep_agent.vault.held import RankMemory
-from everstep_agent.vault.slots import SlotTable
-from everstep_agent.vault.slots_ahead import sizes_ahead
+from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import SlotTable
 from everstep_proto.generated import fleet_pb2
 
 _GIB = 1024**3
@@ -21,11 +21,11 @@ def _memory(rank: int, slot_bytes: int) -> RankMemory:
 
 
 def test_a_rank_that_was_elsewhere_gets_its_copys_size_and_what_trainers_ask_beyond() -> None:
-    assert sizes_ahead(_plan(), ()).keys() == {1}
+    assert slot_sizes_of_plan(_plan(), ()).keys() == {1}
     asked = _GIB + _GIB // 64
-    assert asked < sizes_ahead(_plan(), ())[1] < 1.25 * asked
+    assert asked < slot_sizes_of_plan(_plan(), ())[1] < 1.25 * asked
 
 
 def test_a_rank_that_was_here_asks_for_what_it_had() -> None:
     memories = (_memory(1, 7), _memory(2, 8), _memory(5, 9))
-    assert sizes_ahead(_plan(), memories) == {1: 7, 2: 8}
+    assert slot_sizes_of_plan(_plan(), memories) == {1: 7, 2: 8}

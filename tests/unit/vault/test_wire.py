@@ -5,20 +5,23 @@ import socket
 
 import pytest
 
-from everstep_agent.vault.bulk.channel import Plain
-from everstep_agent.vault.bulk.messages import Accept, Get, Put
-from everstep_agent.vault.bulk.wire import BulkError, Wire
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.messages import GetCopy, PutCopy, SendStripes
+from everstep_agent.vault.transfer.transport import PlainTransport
 from everstep_common.frames import FrameError
 
 KEY = b"k" * 32
 
 
-def _pair() -> tuple[Wire, Wire]:
+def _pair() -> tuple[BulkConnection, BulkConnection]:
     one, other = socket.socketpair()
-    return Wire(Plain(one)), Wire(Plain(other))
+    return BulkConnection(PlainTransport(one)), BulkConnection(PlainTransport(other))
 
 
-async def _open(client: Wire, server: Wire, key: bytes) -> tuple[object, object]:
+async def _open(
+    client: BulkConnection, server: BulkConnection, key: bytes
+) -> tuple[object, object]:
     known: dict[str, bytes] = {"demo": KEY}
 
     async def connect() -> None:
@@ -38,10 +41,10 @@ def test_both_ends_with_the_key_understand_each_other() -> None:
     async def talk() -> None:
         client, server = _pair()
         assert await _open(client, server, KEY) == (None, "demo")
-        await client.send(Get(1, 2, 3, 4, b"r"))
-        assert await server.receive(Put, Get) == Get(1, 2, 3, 4, b"r")
-        await server.send(Accept())
-        assert await client.receive(Accept) == Accept()
+        await client.send(GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r")))
+        assert await server.receive(PutCopy, GetCopy) == GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r"))
+        await server.send(SendStripes())
+        assert await client.receive(SendStripes) == SendStripes()
         client.close()
         server.close()
 
@@ -64,14 +67,14 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
     async def talk() -> None:
         client, server = _pair()
         await _open(client, server, KEY)
-        await client.send(Get(1, 2, 3, 4, b"r"))
-        frame = server.channel.socket.recv(4096)
+        await client.send(GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r")))
+        frame = server.transport.socket.recv(4096)
         if again:
-            client.channel.socket.sendall(frame)
-            assert await server.receive(Get) == Get(1, 2, 3, 4, b"r")
-        client.channel.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
+            client.transport.socket.sendall(frame)
+            assert await server.receive(GetCopy) == GetCopy(CopyRef(CopyKey(1, 2, 3), 4, b"r"))
+        client.transport.socket.sendall(frame if again else frame.replace(b'"step":3', b'"step":4'))
         with pytest.raises(BulkError, match="changed on its way"):
-            await server.receive(Get)
+            await server.receive(GetCopy)
         client.close()
         server.close()
 
@@ -81,7 +84,7 @@ def test_a_frame_that_is_changed_or_sent_twice_ends_the_connection(*, again: boo
 def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
     async def talk() -> None:
         client, server = _pair()
-        client.channel.socket.sendall((1 << 20).to_bytes(4, "big"))
+        client.transport.socket.sendall((1 << 20).to_bytes(4, "big"))
         with pytest.raises((BulkError, FrameError), match="bytes"):
             await server.accept(lambda _: None)
         client.close()
@@ -93,11 +96,11 @@ def test_an_unproven_end_cannot_make_the_other_allocate() -> None:
 def test_an_end_that_reads_nothing_does_not_hold_the_other() -> None:
     async def talk() -> None:
         one, other = socket.socketpair()
-        wire = Wire(Plain(one), send_s=0.01)
+        wire = BulkConnection(PlainTransport(one), send_s=0.01)
 
         async def flood() -> None:
             while True:
-                await wire.send(Get(1, 2, 3, 4, bytes(100_000)))
+                await wire.send(GetCopy(CopyRef(CopyKey(1, 2, 3), 4, bytes(100_000))))
 
         with pytest.raises(TimeoutError):
             await flood()

@@ -5,12 +5,12 @@ from threading import Event
 
 import pytest
 
-from everstep_agent.vault.workers import Workers
+from everstep_agent.concurrency.thread_pool import ThreadPool
 
 
 def test_one_that_is_cancelled_again_still_waits_for_its_thread() -> None:
     async def life() -> None:
-        workers, begun, go_on = Workers("test", 1), asyncio.Event(), Event()
+        workers, begun, go_on = ThreadPool("test", 1), asyncio.Event(), Event()
         loop = asyncio.get_running_loop()
 
         def work() -> None:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
-from everstep_agent.detectors.gpus.judging import Fault, judge_gpu, shown
+from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu, shown
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading
 from everstep_common.judging.condition import MINUTE_NS, Condition
@@ -75,21 +75,21 @@ CONDITIONS = (
     ),
 )
 
-_SLOWDOWN = Fault(
+_SLOWDOWN = GpuFault(
     "GpuHardwareSlowdown",
     "the hardware slows the GPU down again and again",
     "hardware slowdown in most minutes",
     action=SuggestedAction.REPAIR_HARDWARE,
 )
-_BRAKE = Fault(
+_BRAKE = GpuFault(
     "GpuPowerBrake",
     "the power brake holds the clocks down",
     "clock event reasons",
     action=SuggestedAction.REPAIR_HARDWARE,
 )
-_THERMAL = Fault("GpuThermalSlowdown", "heat holds the clocks down", "clock event reasons")
-_HOT = Fault("GpuTemperatureHigh", "too hot", "the GPU's own temperature limits")
-_LOW = Fault("GpuClocksLow", "slower than its peers, and gives no reason", "median of the peers")
+_THERMAL = GpuFault("GpuThermalSlowdown", "heat holds the clocks down", "clock event reasons")
+_HOT = GpuFault("GpuTemperatureHigh", "too hot", "the GPU's own temperature limits")
+_LOW = GpuFault("GpuClocksLow", "slower than its peers, and gives no reason", "median of the peers")
 
 
 class SlowdownMinutes:

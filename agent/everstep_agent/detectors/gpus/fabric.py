@@ -1,6 +1,6 @@
 """The NVSwitch fabric as each GPU sees it: whether it joined, and what it says of its health."""
 
-from everstep_agent.detectors.gpus.judging import Fault, judge_gpu
+from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.reading import FabricReading, GpuReading
 from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
@@ -39,14 +39,16 @@ CONDITIONS = (
     ),
 )
 
-_NOT_JOINED = Fault(
+_NOT_JOINED = GpuFault(
     "GpuFabricNotJoined",
     "not part of its NVSwitch fabric",
     "fabric state",
     Severity.FATAL,
     SuggestedAction.REBOOT_NODE,
 )
-_UNHEALTHY = Fault("GpuFabricUnhealthy", "its NVSwitch fabric is unhealthy", "fabric health mask")
+_UNHEALTHY = GpuFault(
+    "GpuFabricUnhealthy", "its NVSwitch fabric is unhealthy", "fabric health mask"
+)
 
 # Shift of each field of two bits (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_…) that is a fault when
 # it is 1. Whether a partition is assigned and the manager connected are no faults of the GPU.

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from everstep_agent.detectors.gpus.judging import Fault, judge, judge_gpu, shown
+from everstep_agent.detectors.gpus.judging import GpuFault, judge, judge_gpu, shown
 from everstep_agent.detectors.gpus.reading import GpuReading
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Severity
@@ -49,14 +49,14 @@ CONDITIONS = (
     ),
 )
 
-_VERSIONS = Fault(
+_VERSIONS = GpuFault(
     "GpuVersionsDiffer", "the GPUs' firmware differs", "versions of this node", Severity.INFO
 )
-_POWER = Fault(
+_POWER = GpuFault(
     "GpuPowerLimitsDiffer", "the GPUs' power limits differ", "limits of this node", Severity.INFO
 )
-_UNREADABLE = Fault("GpuPowerUnreadable", "its power cannot be read", "power of the peers")
-_PERSISTENCE = Fault(
+_UNREADABLE = GpuFault("GpuPowerUnreadable", "its power cannot be read", "power of the peers")
+_PERSISTENCE = GpuFault(
     "GpuPersistenceOff", "persistence mode is off", "persistence mode", Severity.INFO
 )
 
@@ -74,7 +74,7 @@ def judge_fleet(gpus: Sequence[GpuReading]) -> list[Judgement]:
 
 
 def _judge_same(
-    gpus: Sequence[GpuReading], fault: Fault, told: Callable[[GpuReading], str]
+    gpus: Sequence[GpuReading], fault: GpuFault, told: Callable[[GpuReading], str]
 ) -> Judgement:
     """Judge whether the GPUs of each model tell the same."""
     odd: list[str] = []

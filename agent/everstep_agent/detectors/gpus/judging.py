@@ -9,7 +9,7 @@ from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fault:
+class GpuFault:
     """What a condition of a GPU means where it holds; ``says`` follows the GPU's address."""
 
     condition: str
@@ -21,7 +21,7 @@ class Fault:
 
 # A healthy node says the same at every look: 100 judgements a second that need not be made anew.
 @lru_cache(maxsize=1024)
-def judge(component: str, fault: Fault, holds: bool | None, evidence: str) -> Judgement:
+def judge(component: str, fault: GpuFault, holds: bool | None, evidence: str) -> Judgement:
     """Judge one condition; None: nobody says."""
     key = FindingKey(component, fault.condition)
     if holds is None:
@@ -41,7 +41,7 @@ def judge(component: str, fault: Fault, holds: bool | None, evidence: str) -> Ju
     )
 
 
-def judge_gpu(gpu: GpuReading, fault: Fault, holds: bool | None, evidence: str) -> Judgement:
+def judge_gpu(gpu: GpuReading, fault: GpuFault, holds: bool | None, evidence: str) -> Judgement:
     """Judge one condition of one GPU."""
     return judge(gpu.component, fault, holds, evidence)
 

@@ -1,7 +1,7 @@
 """GPU memory: corrected and uncorrected errors, remapped rows, retired pages."""
 
 from everstep_agent.detectors.counters import Counters, RateWindow
-from everstep_agent.detectors.gpus.judging import Fault, above, at_least, judge, judge_gpu, shown
+from everstep_agent.detectors.gpus.judging import GpuFault, above, at_least, judge, judge_gpu, shown
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading
 from everstep_common.judging.condition import Condition
@@ -108,31 +108,33 @@ CONDITIONS = (
 _REPAIR = SuggestedAction.REPAIR_HARDWARE
 _RESET = SuggestedAction.RESET_DEVICE
 _REMAP_FLAGS = "row remapping flags"
-_FAILED = Fault(
+_FAILED = GpuFault(
     "RowRemapFailed", "row remapping failed", _REMAP_FLAGS, Severity.FATAL, action=_REPAIR
 )
-_PENDING = Fault("RowRemapPending", "row remapping waits for a reset", _REMAP_FLAGS, action=_RESET)
-_EXHAUSTED = Fault("RowRemapExhausted", "spare rows run out", "remapped rows", action=_REPAIR)
-_UNCORRECTED = Fault(
+_PENDING = GpuFault(
+    "RowRemapPending", "row remapping waits for a reset", _REMAP_FLAGS, action=_RESET
+)
+_EXHAUSTED = GpuFault("RowRemapExhausted", "spare rows run out", "remapped rows", action=_REPAIR)
+_UNCORRECTED = GpuFault(
     "GpuEccUncorrected", "uncorrectable memory errors", "uncorrected since driver load"
 )
-_RATE = Fault(
+_RATE = GpuFault(
     "GpuEccCorrectedRate", "many corrected memory errors", "corrected errors over five minutes"
 )
-_STORM = Fault(
+_STORM = GpuFault(
     "GpuEccCorrectedStorm",
     "a storm of corrected memory errors slows the memory",
     "corrected errors over one minute",
     action=_REPAIR,
 )
-_SRAM = Fault(
+_SRAM = GpuFault(
     "GpuSramThreshold", "cache errors passed their threshold", "SRAM threshold flag", action=_REPAIR
 )
-_RETIRED = Fault("GpuPagesRetired", "too many retired pages", "retired pages", action=_REPAIR)
-_RETIRING = Fault(
+_RETIRED = GpuFault("GpuPagesRetired", "too many retired pages", "retired pages", action=_REPAIR)
+_RETIRING = GpuFault(
     "GpuPageRetirementPending", "pages wait for a reset", "page retirement flag", action=_RESET
 )
-_DISABLED = Fault("GpuEccDisabled", "memory errors are not checked", "ECC mode", Severity.INFO)
+_DISABLED = GpuFault("GpuEccDisabled", "memory errors are not checked", "ECC mode", Severity.INFO)
 
 
 def judge_remapping(

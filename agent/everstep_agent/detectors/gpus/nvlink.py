@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from everstep_agent.detectors.counters import Counters, FlaggedWindows, RateWindow
-from everstep_agent.detectors.gpus.judging import Fault, judge_gpu
+from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, NvlinkReading
 from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
@@ -50,14 +50,16 @@ CONDITIONS = (
     ),
 )
 
-_DOWN = Fault("NvlinkDown", "an NVLink is down", "link state", action=SuggestedAction.RESET_DEVICE)
-_ERRORS = Fault(
+_DOWN = GpuFault(
+    "NvlinkDown", "an NVLink is down", "link state", action=SuggestedAction.RESET_DEVICE
+)
+_ERRORS = GpuFault(
     "NvlinkErrors",
     "an NVLink counts errors again and again",
     f"errors in most of {_WINDOWS} minutes",
     action=SuggestedAction.REPAIR_HARDWARE,
 )
-_CRC = Fault(
+_CRC = GpuFault(
     "NvlinkCrc",
     "an NVLink has many CRC errors",
     "CRC errors a second",

@@ -3,7 +3,7 @@
 import math
 
 from everstep_agent.detectors.counters import Counters, RateWindow
-from everstep_agent.detectors.gpus.judging import Fault, judge_gpu, shown
+from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu, shown
 from everstep_agent.detectors.gpus.reading import GpuReading
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Mode, SuggestedAction
@@ -48,9 +48,9 @@ CONDITIONS = (
 )
 
 _REPAIR = SuggestedAction.REPAIR_HARDWARE
-_REPLAYS = Fault("GpuPcieReplays", "many PCIe replays", "PCIe replays a minute", action=_REPAIR)
-_WIDTH = Fault("GpuPcieWidth", "PCIe lanes were lost", "PCIe width", action=_REPAIR)
-_GENERATION = Fault(
+_REPLAYS = GpuFault("GpuPcieReplays", "many PCIe replays", "PCIe replays a minute", action=_REPAIR)
+_WIDTH = GpuFault("GpuPcieWidth", "PCIe lanes were lost", "PCIe width", action=_REPAIR)
+_GENERATION = GpuFault(
     "GpuPcieGeneration", "the PCIe link is too slow", "PCIe generation under load", action=_REPAIR
 )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from everstep_agent.detectors.gpus.judging import Fault, judge
+from everstep_agent.detectors.gpus.judging import GpuFault, judge
 from everstep_agent.detectors.gpus.memory import judge_remapping
 from everstep_agent.detectors.gpus.reading import (
     RESET_REQUIRED,
@@ -88,42 +88,42 @@ CONDITIONS = (
     ),
 )
 
-_UNAVAILABLE = Fault(
+_UNAVAILABLE = GpuFault(
     "GpuDriverUnavailable",
     "GPUs are on the PCI bus, but cannot be used",
     "devices on the bus without a driver",
     Severity.FATAL,
     SuggestedAction.REBOOT_NODE,
 )
-_MISMATCH = Fault(
+_MISMATCH = GpuFault(
     "GpuLibraryMismatch",
     "the driver's library and its kernel module are of different versions",
     "NVML error",
     Severity.DEGRADED,
     SuggestedAction.REBOOT_NODE,
 )
-_COUNT = Fault(
+_COUNT = GpuFault(
     "GpuCountMismatch",
     "not as many GPUs answer as are configured",
     "configured number of GPUs",
     Severity.FATAL,
     SuggestedAction.REBOOT_NODE,
 )
-LOST = Fault(
+LOST = GpuFault(
     "GpuLost",
     "the GPU does not answer its driver",
     "NVML error",
     Severity.FATAL,
     SuggestedAction.REBOOT_NODE,
 )
-RESET_DEMANDED = Fault(
+RESET_DEMANDED = GpuFault(
     "GpuResetRequired",
     "the driver demands a reset before it answers again",
     "NVML error",
     Severity.FATAL,
     SuggestedAction.RESET_DEVICE,
 )
-_HANG = Fault(
+_HANG = GpuFault(
     "DriverHang",
     "the driver does not answer",
     "deadline of the driver probe",

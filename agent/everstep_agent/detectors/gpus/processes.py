@@ -1,6 +1,6 @@
 """Device memory that nobody owns: left by processes that are gone, or by none at all."""
 
-from everstep_agent.detectors.gpus.judging import Fault, judge_gpu
+from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
 from everstep_common.judging.condition import Condition
@@ -20,7 +20,7 @@ CONDITIONS = (
     ),
 )
 
-_UNOWNED = Fault(
+_UNOWNED = GpuFault(
     "GpuMemoryUnowned",
     "device memory without an owner",
     "processes of the GPU",

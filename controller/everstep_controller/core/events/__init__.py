@@ -12,6 +12,7 @@ from everstep_controller.core.events.controller import (
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
+    VerdictChanged,
 )
 from everstep_controller.core.events.jobs import (
     GenerationFinished,
@@ -104,6 +105,7 @@ __all__ = [
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
+    "VerdictChanged",
 ]
 
 Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from everstep_common.judging.findings import Finding, FindingKey, Measurement
 from everstep_controller.core.model.settings import Settings
 
 
@@ -58,6 +59,26 @@ class RecoveryBegun:
     operator: str
 
 
+@dataclass(frozen=True, slots=True)
+class VerdictChanged:
+    """A judge of the controller finds something about a node, or (None) finds it over.
+
+    The numbers that decided are part of the event: the samples that they come from are not kept.
+    """
+
+    node: str
+    key: FindingKey
+    finding: Finding | None
+    evidence: str
+    measurements: tuple[Measurement, ...]
+
+
 ControllerEvent = (
-    ControllerStarted | SettingsApplied | TimerDue | EventRejected | RecordRejected | RecoveryBegun
+    ControllerStarted
+    | SettingsApplied
+    | TimerDue
+    | EventRejected
+    | RecordRejected
+    | RecoveryBegun
+    | VerdictChanged
 )

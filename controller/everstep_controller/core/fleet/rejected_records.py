@@ -6,7 +6,8 @@ is the only place that still knows of it.
 
 from collections.abc import Iterator
 
-from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.model.node import OpenFinding, RejectedRecords
 from everstep_controller.core.model.state import State
@@ -16,6 +17,16 @@ from everstep_controller.core.turn import Turn
 QUIET_NS = 3_600_000_000_000
 # Kinds are few and nodes are known by their certificates; this bounds what remains without any.
 _KEPT_MAX = 1000
+RECORD_REJECTED = Condition(
+    name="RecordRejected",
+    component="controller/records/NODE/KIND",
+    meaning="an agent sent a record that cannot be used; it is acknowledged and left out, and the "
+    "other records of the node are taken",
+    source="the first such record: agent and controller do not understand each other",
+    clears_when="no other one came for an hour",
+    quiet_ns=QUIET_NS,
+    mode=Mode.ADVISE,
+)
 
 
 def record_rejected(turn: Turn, event: events.RecordRejected) -> None:
@@ -65,7 +76,8 @@ def _sentence(node: str, kind: str, error: str) -> str:
 def _finding(rejected: RejectedRecords) -> Finding:
     return Finding(
         component=f"controller/records/{rejected.node}/{rejected.kind}",
-        condition="RecordRejected",
+        condition=RECORD_REJECTED.name,
+        mode=RECORD_REJECTED.mode,
         severity=Severity.DEGRADED,
         message=_sentence(rejected.node, rejected.kind, rejected.error),
         evidence=f"{rejected.count} so far" + (f", of job {rejected.job}" * bool(rejected.job)),

@@ -108,7 +108,7 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
         return
     incident = job.incident
     job.ledger.commit_step(number, end_ns, stall_ns)
-    job.snapshot_costs.take(job.cadence, number, stall_ns)
+    job.snapshot_costs.record(job.cadence, number, stall_ns)
     job.lineage.last_step = number
     is_new = incident is None or incident.step_before is None or number > incident.step_before
     if not is_new:

@@ -46,12 +46,20 @@ class Claim:
     vacate: bool = False
 
 
+class FindingOwner(Enum):
+    """Whose word a finding is: nobody else's replaces or clears it."""
+
+    AGENT = "agent"
+    CONTROLLER = "controller"
+
+
 @dataclass(slots=True)
 class OpenFinding:
     """A finding that is not cleared yet."""
 
     finding: Finding
     since_ns: int
+    owner: FindingOwner = FindingOwner.CONTROLLER
     # The operator who said that the node is good in spite of it.
     accepted_by: str = ""
 
@@ -123,6 +131,7 @@ class NodeRecord:
     since_ns: int = 0
     reason: str = "not seen yet"
     claims: list[Claim] = field(default_factory=list)
+    # By owner, component and condition.
     findings: dict[str, OpenFinding] = field(default_factory=dict)
     connected: bool = False
     # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.

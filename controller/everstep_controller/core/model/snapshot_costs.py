@@ -35,7 +35,7 @@ class SnapshotCosts:
     # The step of the last of them.
     step: int = -1
 
-    def take(self, cadence: Cadence, step: int, stall_ns: int) -> None:
+    def record(self, cadence: Cadence, step: int, stall_ns: int) -> None:
         """Take what a step stood still, if that was for a snapshot."""
         if not stall_ns:
             return

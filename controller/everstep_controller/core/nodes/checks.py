@@ -26,7 +26,7 @@ def record_check(turn: Turn, event: CheckFinished) -> None:
     if node.state is not NodeState.VALIDATING or event.order_id != orders.check(node).id:
         return
     problem = _fatal_finding(turn, node) if event.passed else event.message
-    if problem and claims.forbidden(turn, node, CHECK_FAILED):
+    if problem and claims.forbidden(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode):
         # Automation may not isolate it, but need not use it either: it is asked again.
         node.reason = f"its check failed: {problem}"
         turn.set_timer(f"check/{node.name}", turn.state.settings.recheck_ns)

@@ -2,8 +2,9 @@
 
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.jobs import identity, membership, outstanding
-from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.nodes import injections
+from everstep_controller.core.nodes.findings import replace_agent_findings
 from everstep_controller.core.nodes.health import judge_node, move_node
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.turn import Turn
@@ -27,11 +28,7 @@ def take_hello(turn: Turn, event: NodeConnected) -> None:
     turn.drop_timer(f"confirm/{node.name}")
     membership.node_back(turn, node, {} if rebooted else {seen.job: seen for seen in event.jobs})
     identity.tell_late_launchers_on(turn, node.name, () if rebooted else event.jobs)
-    node.findings = {
-        key: node.findings.get(key, OpenFinding(finding, turn.now_ns))
-        for finding in event.open_findings
-        for key in [f"{finding.component} {finding.condition}"]
-    }
+    replace_agent_findings(node, event.open_findings, turn.now_ns)
     reason = "its agent connected after a reboot" if rebooted else "its agent connected"
     move_node(turn, node, NodeEvent.CONNECTED, reason)
     judge_node(turn, node)

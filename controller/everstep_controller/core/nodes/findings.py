@@ -1,35 +1,77 @@
-"""Findings of nodes, raised and cleared."""
+"""Findings of nodes, raised and cleared: each by its owner, the node's agent or the controller."""
 
-from everstep_controller.core.events import FindingCleared, FindingRaised
-from everstep_controller.core.model.node import OpenFinding
+from collections.abc import Iterable
+
+from everstep_common.judging.findings import Finding, FindingKey
+from everstep_controller.core.events import FindingCleared, FindingRaised, VerdictChanged
+from everstep_controller.core.model.node import FindingOwner, NodeRecord, OpenFinding
 from everstep_controller.core.nodes.health import judge_node, said
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
 
 
 def finding_raised(turn: Turn, event: FindingRaised) -> None:
-    """Take a finding and judge what it means for its node."""
+    """Take a finding of an agent and judge what it means for its node."""
     node = turn.state.nodes[event.origin.node]
-    key = f"{event.finding.component} {event.finding.condition}"
-    since_ns = node.findings[key].since_ns if key in node.findings else event.at_ns
-    node.findings[key] = OpenFinding(event.finding, since_ns)
+    _raise(turn, node, OpenFinding(event.finding, event.at_ns, FindingOwner.AGENT))
+
+
+def finding_cleared(turn: Turn, event: FindingCleared) -> None:
+    """Close a finding of an agent on the evidence of its node."""
+    node = turn.state.nodes[event.origin.node]
+    _clear(turn, node, _name(FindingOwner.AGENT, event.key), event)
+
+
+def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
+    """Take what a judge of the controller finds about a node, or finds over."""
+    node = turn.state.nodes.get(event.node)
+    if node is None:
+        return
+    if event.finding is not None:
+        _raise(turn, node, OpenFinding(event.finding, turn.now_ns))
+    else:
+        _clear(turn, node, _name(FindingOwner.CONTROLLER, event.key), event)
+
+
+def replace_agent_findings(node: NodeRecord, findings: Iterable[Finding], now_ns: int) -> None:
+    """Have exactly these findings of its agent open on a node; those of the controller stay."""
+    kept = {k: held for k, held in node.findings.items() if held.owner is not FindingOwner.AGENT}
+    for finding in findings:
+        name = _name(FindingOwner.AGENT, finding.key)
+        fresh = OpenFinding(finding, now_ns, FindingOwner.AGENT)
+        kept[name] = node.findings.get(name, fresh)
+    node.findings = kept
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _name(owner: FindingOwner, key: FindingKey) -> str:
+    return f"{owner.value} {key.component} {key.condition}"
+
+
+def _raise(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
+    finding, name = found.finding, _name(found.owner, found.finding.key)
+    known = node.findings.get(name)
+    if known is not None:
+        found.since_ns = known.since_ns
+    node.findings[name] = found
     turn.announce(
         node.name,
-        event.finding.condition,
-        f"{event.finding.severity.value} on {node.name}: {said(event.finding)}",
+        finding.condition,
+        f"{finding.severity.value} on {node.name}: {said(finding)}",
     )
     judge_node(turn, node)
     blame.judge_by_late_finding(turn, node)
 
 
-def finding_cleared(turn: Turn, event: FindingCleared) -> None:
-    """Close a finding on the evidence of its node."""
-    node = turn.state.nodes[event.origin.node]
-    closed = node.findings.pop(f"{event.key.component} {event.key.condition}", None)
-    if closed is not None:
-        turn.announce(
-            node.name,
-            f"{event.key.condition}Cleared",
-            f"{event.key.condition} is over on {node.name}: {event.evidence}",
-        )
-        judge_node(turn, node, f"{event.key.condition} of {event.key.component} is over: ")
+def _clear(turn: Turn, node: NodeRecord, name: str, event: FindingCleared | VerdictChanged) -> None:
+    if node.findings.pop(name, None) is None:
+        return
+    condition = event.key.condition
+    turn.announce(
+        node.name,
+        f"{condition}Cleared",
+        f"{condition} is over on {node.name}: {event.evidence}",
+    )
+    judge_node(turn, node, f"{condition} of {event.key.component} is over: ")

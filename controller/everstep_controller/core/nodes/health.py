@@ -1,5 +1,6 @@
 """Node health: transitions and their effects, and judgement by the open findings."""
 
+from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.node import (
@@ -12,8 +13,16 @@ from everstep_controller.core.nodes import claims, transition
 from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
 from everstep_controller.core.turn import Turn
 
-# The condition under which an operator sets the mode of failed checks.
-CHECK_FAILED = "CheckFailed"
+# It has no finding: under its name an operator sets how far automation goes with such a node.
+CHECK_FAILED = Condition(
+    name="CheckFailed",
+    component="node",
+    meaning="the node failed the check that it is asked for when it joins, comes back or was "
+    "repaired: it takes no ranks",
+    source="the check's own limits",
+    clears_when="it passes a check; one that may not be isolated is asked again every 30 s",
+    mode=Mode.ENFORCE,
+)
 
 
 def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:

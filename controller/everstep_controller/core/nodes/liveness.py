@@ -1,5 +1,7 @@
 """Liveness: what peers say, what the streams say, and when the controller doubts itself."""
 
+from collections.abc import Mapping, Sequence
+
 from everstep_controller.core.events import NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
@@ -138,3 +140,19 @@ def _doubts_itself(turn: Turn) -> bool:
             f"{len(silent)} of {len(known)} nodes are silent at once: none is judged lost yet",
         )
     return turn.now_ns - state.self_suspect_since_ns < settings.self_suspicion_ns
+
+
+def watched_peers(
+    nodes: Sequence[str], domain_of: Mapping[str, str], count: int = 3
+) -> dict[str, tuple[str, ...]]:
+    """Return for every node the next ones on a ring of all nodes that is sorted by domain.
+
+    So most peers are neighbours, every node is watched, and the loss of a whole domain is seen from
+    outside it.
+    """
+    ring = sorted(nodes, key=lambda node: (domain_of.get(node, ""), node))
+    reach = range(1, min(count, len(ring) - 1) + 1)
+    return {
+        node: tuple(ring[(at + offset) % len(ring)] for offset in reach)
+        for at, node in enumerate(ring)
+    }

@@ -8,7 +8,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast, growth
 
 # All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
-# step ask them each two (the agent's vault/cadence.py): before any has passed it.
+# step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
 _LEAD_NS = 3_000_000_000
 
 _STEPS_LOOKED_AT = 9

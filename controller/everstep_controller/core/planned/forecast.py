@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.accounting.categories import PLANNED_WORK
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
@@ -11,6 +12,16 @@ from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
 from everstep_controller.core.model.state import FLEET, State
 from everstep_controller.core.model.windows import Span, Window, between, holding
 from everstep_controller.core.recovery import planning
+
+MAINTENANCE_INTERRUPTS = Condition(
+    name="MaintenanceInterrupts",
+    component="controller/maintenance/WINDOW/JOB",
+    meaning="a maintenance window will interrupt a job: it has no spare, and cannot or may not "
+    "re-form without the window's nodes",
+    source="the job's plan without those nodes",
+    clears_when="there is a spare, or the window is over or cancelled",
+    mode=Mode.ADVISE,
+)
 
 
 def plan_without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], PlanKind]:
@@ -163,7 +174,8 @@ def _interrupted(job: JobRecord, window: Window) -> str:
 def _finding(window: Window, job: str, message: str) -> Finding:
     return Finding(
         component=f"controller/maintenance/{window.id}/{job}",
-        condition="MaintenanceInterrupts",
+        condition=MAINTENANCE_INTERRUPTS.name,
+        mode=MAINTENANCE_INTERRUPTS.mode,
         severity=Severity.INFO,
         message=message,
         suggested_action=SuggestedAction.WATCH,

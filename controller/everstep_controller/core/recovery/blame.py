@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import groupby
 
+from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model import deaths, node_jobs
 from everstep_controller.core.model.deaths import Death, Judgement, Remedy, Strike
@@ -13,8 +14,17 @@ from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.turn import Turn
 
-# The condition under which an operator sets the mode of replacing a node for how ranks died there.
-RANKS_DIE = "RanksDie"
+# It has no finding: under its name an operator sets how far automation goes with such a node.
+RANKS_DIE = Condition(
+    name="RanksDie",
+    component="node",
+    meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
+    "and is checked",
+    source="how the ranks of a generation died, what its nodes found within evidence_s, and deaths "
+    "that nothing explained within strike_window_s",
+    clears_when="the node passes its check",
+    mode=Mode.ENFORCE,
+)
 
 # What ended a generation when its ranks died of themselves; all else came from outside.
 _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
@@ -147,7 +157,7 @@ def _strike(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
 
 def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
     """Have a node give up its ranks and show in a check that it is good; if automation may."""
-    if forbidden := claims.forbidden(turn, node, RANKS_DIE):
+    if forbidden := claims.forbidden(turn, node, RANKS_DIE.name, RANKS_DIE.mode):
         node.deferred = sentence
         turn.announce(
             node.name,

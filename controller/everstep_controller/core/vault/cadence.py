@@ -43,7 +43,7 @@ _LEAD_NS = 5 * _S
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SnapshotCost:
     """What was measured of a job: nanoseconds."""
 
     steps: int
@@ -52,7 +52,7 @@ class Cost:
     between_faults_ns: float
 
 
-def cost(job: JobRecord, now_ns: int) -> Cost:
+def measure_cost(job: JobRecord, now_ns: int) -> SnapshotCost:
     """Return what the steps and snapshots of a job have cost."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
@@ -62,21 +62,23 @@ def cost(job: JobRecord, now_ns: int) -> Cost:
     prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)
     between_ns = (prior_ns + max(0, now_ns - job.created_ns)) / (1 + faults)
     step_ns = median_low(works) if works else 0
-    return Cost(len(job.ledger.reference_ns), step_ns, job.snapshot_costs.usual_ns, between_ns)
+    return SnapshotCost(
+        len(job.ledger.reference_ns), step_ns, job.snapshot_costs.usual_ns, between_ns
+    )
 
 
-def decide(before: Cadence, job: JobRecord, settings: Settings, now_ns: int) -> Cadence:
+def decide_cadence(before: Cadence, job: JobRecord, settings: Settings, now_ns: int) -> Cadence:
     """Return how often to snapshot from now on: as before, unless it is worth a change."""
-    least, most = bounds(job, settings)
+    least, most = interval_bounds(job, settings)
     every = min(max(before.every, least), most)
     age_ns = now_ns - before.changed_ns
     due = age_ns >= _CHANGE_NS and len(job.ledger.reference_ns) >= _STEPS_MIN
     if every == before.every and not due:
         return before
-    known = cost(job, now_ns)
+    known = measure_cost(job, now_ns)
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
     if due and known.step_ns and known.stall_ns:
-        wanted = min(max(best(known, settings, every), least), most)
+        wanted = min(max(best_interval(known, settings, every), least), most)
         if _worth(every, wanted, age_ns, before.returns):
             every, reason = wanted, _why(known, wanted)
     if every == before.every:
@@ -94,14 +96,14 @@ def _worth(every: int, wanted: int, age_ns: int, returns: int) -> bool:
     return wanted > every or age_ns >= _BACK_NS << min(returns, _DOUBLINGS_MAX)
 
 
-def bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
+def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
     """Return the fewest and most steps between snapshots: the job's word within the operator's."""
     least = max(1, job.spec.snapshot_every_min, settings.snapshot_every_min)
     limits = [n for n in (job.spec.snapshot_every_max, settings.snapshot_every_max) if n]
     return least, max(least, min(limits, default=1 << 62))
 
 
-def best(known: Cost, settings: Settings, every: int = 1) -> int:
+def best_interval(known: SnapshotCost, settings: Settings, every: int = 1) -> int:
     """Return the number of steps between snapshots that loses least, where it is ``every`` now.
 
     It is Young's, but where the operator's settings make an exception for what costs next to
@@ -112,10 +114,10 @@ def best(known: Cost, settings: Settings, every: int = 1) -> int:
         return 1
     gap_ns = settings.snapshot_gap_ns_max
     most = max(1, gap_ns // known.step_ns) if gap_ns else math.inf
-    return int(min(formula(known), most))
+    return int(min(young_interval(known), most))
 
 
-def formula(known: Cost) -> int:
+def young_interval(known: SnapshotCost) -> int:
     """Return k* = max(1, sqrt(2 w M) / t_step), in whole steps."""
     return max(1, round(math.sqrt(2 * known.stall_ns * known.between_faults_ns) / known.step_ns))
 
@@ -124,7 +126,7 @@ def _often(every: int) -> str:
     return "every step is snapshotted" if every == 1 else f"one step in {every} is snapshotted"
 
 
-def _why(known: Cost, every: int) -> str:
+def _why(known: SnapshotCost, every: int) -> str:
     stall_ms, step_ms = known.stall_ns / 1e6, known.step_ns / 1e6
     hours = known.between_faults_ns / 3600e9
     return (

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everstep_controller.core.model.lineage import StepKey, StoredStep
-from everstep_controller.core.vault.copies import Copy, Parts, Tier
-from everstep_controller.core.vault.copy_index import GenerationCopies, StepCopies
-
-__all__ = ["Catalogue", "Copy", "Recoverable", "Tier"]
+from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts, StepCopies, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +46,11 @@ class Catalogue:
     def replace(self, node: str, copies: Iterable[Copy], settled_generation: int) -> None:
         """Take a node's complete list of copies, in place of the one before."""
         by_place = {(copy.generation, copy.step, copy.place): copy for copy in copies}
-        self.take(node, {repr(c).encode(): c for c in by_place.values()}, settled_generation)
+        self.record_copies(
+            node, {repr(c).encode(): c for c in by_place.values()}, settled_generation
+        )
 
-    def take(
+    def record_copies(
         self,
         node: str,
         copies: Mapping[bytes, Copy],
@@ -79,7 +78,7 @@ class Catalogue:
             held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
         held.settled_generation = max(held.settled_generation, settled_generation)
 
-    def store(self, node: str, stored: Iterable[StoredStep]) -> None:
+    def record_stored(self, node: str, stored: Iterable[StoredStep]) -> None:
         """Take the list of whole steps in storage that a node can read."""
         self._nodes.setdefault(node, _Holding()).stored = tuple(stored)
 

@@ -6,8 +6,8 @@ from everstep_common.lessons import Lesson
 from everstep_controller.core.model.lineage import ShardSource, StepKey, StoredStep
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.persisting import Publish
-from everstep_controller.core.vault.spares import Ahead, SpareMemory
+from everstep_controller.core.vault.persistence import Publish
+from everstep_controller.core.vault.spares import Prefetch, SpareMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Standbys:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VaultReport:
     """What a node says of one job: complete lists, in place of those before."""
 
     # Each copy under a name that no other copy has ever had; the next change is made in place.
@@ -60,7 +60,7 @@ class Directive:
     # The node waits as a spare: this, and nothing else, is said to it.
     spare: SpareMemory | None = None
     # It would take the place of a silent member, and fetches meanwhile.
-    ahead: Ahead | None = None
+    prefetch: Prefetch | None = None
     # The last snapshot of the generation is the first one not before this step; None for no end.
     hold_after: int | None = None
     # What the generation began from: the node keeps its replicas, and no plan has told it.

@@ -12,8 +12,8 @@ from everstep_controller.core.events import (
     LayoutLearned,
 )
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.vault.directing import Decision, JobSnapshots
-from everstep_controller.core.vault.persisting import Sight
+from everstep_controller.core.vault.directives import Decision, JobSnapshots
+from everstep_controller.core.vault.persistence import PersistenceInput
 
 
 class Message(NamedTuple):
@@ -48,7 +48,7 @@ class VaultNews:
         if orders.cadence is not before.cadence:
             yield CadenceChosen(job.name, orders.cadence)
             yield Message("SnapshotCadence", f"{job.name}: {orders.cadence.reason}")
-        yield from self._tell_storage(snapshots, job, decision.sight)
+        yield from self._tell_storage(snapshots, job, decision.inputs)
 
     def _tell_parts(self, snapshots: JobSnapshots) -> Iterator[Event]:
         directed = snapshots.generation
@@ -69,16 +69,18 @@ class VaultNews:
             yield Message("SnapshotsDiffer", _differing(snapshots.job, step, *ranks))
 
     def _tell_storage(
-        self, snapshots: JobSnapshots, job: JobRecord, sight: Sight
+        self, snapshots: JobSnapshots, job: JobRecord, inputs: PersistenceInput
     ) -> Iterator[Event | Message]:
-        persisting = snapshots.persisting
-        newest = max(persisting.failures, default=None)
-        sentence = "" if newest is None else persisting.failures[newest]
+        persistence = snapshots.persistence
+        newest = max(persistence.failures, default=None)
+        sentence = "" if newest is None else persistence.failures[newest]
         if newest is not None and sentence and sentence != self.not_stored:
             yield Message("NotStored", f"step {newest[1]}: {sentence}")
         self.not_stored = sentence
-        if job.state is JobState.CLOSING and (over := persisting.over(sight)):
-            yield BreakpointReached(job.name, job.generation.number, over, persisting.missed(sight))
+        if job.state is JobState.CLOSING and (over := persistence.last_step_settled(inputs)):
+            yield BreakpointReached(
+                job.name, job.generation.number, over, persistence.last_step_missed(inputs)
+            )
 
 
 def _differing(job: str, step: int, one: int, other: int) -> str:

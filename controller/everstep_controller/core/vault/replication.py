@@ -10,9 +10,8 @@ from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.spares import spares_of
 
-# Of how many members a node keeps the replicas at most. An agent takes 64 connections at once
-# (bulk/door.py): those of four nodes with eight ranks and two streams each; and each of them waits
-# longer for its turn on one link.
+# Of how many members a node keeps the replicas at most. An agent takes 64 connections at once:
+# those of four nodes with eight ranks and two streams each; and each waits longer for its turn.
 KEPT_MAX = 4
 
 
@@ -113,19 +112,3 @@ def keeper_of(job: JobRecord, state: State, before: str, holders: Collection[str
         return bool(node.spare_check.failed), node.domain == home, name not in holders, name
 
     return min(able, key=worse)
-
-
-def watched_peers(
-    nodes: Sequence[str], domain_of: Mapping[str, str], count: int = 3
-) -> dict[str, tuple[str, ...]]:
-    """Return for every node the next ones on a ring of all nodes that is sorted by domain.
-
-    So most peers are neighbours, every node is watched, and the loss of a whole domain is seen from
-    outside it.
-    """
-    ring = sorted(nodes, key=lambda node: (domain_of.get(node, ""), node))
-    reach = range(1, min(count, len(ring) - 1) + 1)
-    return {
-        node: tuple(ring[(at + offset) % len(ring)] for offset in reach)
-        for at, node in enumerate(ring)
-    }

@@ -1,28 +1,86 @@
-"""The numbers of a job's snapshots, from counters alone: what they cost follows the steps held."""
+"""Numbers of a job's snapshots, from counters alone: their cost follows the steps that are held."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, StepKey, StoredStep
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, best, readable, whole
-from everstep_controller.core.vault.persisting import Persisting
-from everstep_controller.core.vault.snapshot_table import SnapshotNumbers, StepState, StorageTable
+from everstep_controller.core.vault.persistence import Persistence
+from everstep_controller.core.vault.recovery_step import (
+    Question,
+    find_newest,
+    is_whole,
+    readable_steps,
+)
+
+
+class StepState(Enum):
+    """What may become of a step."""
+
+    WHOLE = "whole"
+    PARTIAL = "partial"
+    # The job was restored from it and has not made enough new steps since.
+    PROBATION = "probation"
+    # The job crashed twice soon after it was restored from it.
+    BLACKLISTED = "blacklisted"
+    # Of a branch that a recovery has left behind.
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageTable:
+    """How far the bringing of a job's state to storage is."""
+
+    path: str
+    every_steps: int
+    every_ns: int
+    keep: int
+    # Newest whole step there; None when there is none.
+    step: int | None
+    generation: int
+    size_bytes: int
+    stored_ns: int
+    # Steps that are on their way, oldest first.
+    pending: tuple[int, ...]
+    # Why a step could not be brought there last, unless a newer one was.
+    failure: str
+    failed_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotNumbers:
+    """What can be said of a job's snapshots in numbers."""
+
+    job: str
+    # The step that would be restored if the job stopped now; None without one.
+    restore_step: int | None
+    # Newest step that survives the loss of any one node, and how old it is.
+    recoverable_step: int | None
+    recoverable_age_ns: int
+    # How many completed steps the job would lose with it.
+    steps_behind: int
+    # How many steps there are of each kind.
+    states: Mapping[StepState, int]
+    # Snapshots are taken at every so many steps, 0 while that is not decided.
+    snapshot_every: int
+    storage: StorageTable | None
+    bad_copies: int
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SnapshotView:
     """What is known of one job's snapshots at one time."""
 
     job: JobRecord
     catalogue: Catalogue
     reachable: Mapping[str, str]
     recoverable_step: int | None
-    persisting: Persisting
+    persisting: Persistence
     cadence: Cadence
     bad_copies: int
     probation_steps: int
@@ -42,23 +100,25 @@ class View:
 
     def steps(self) -> list[StepKey]:
         """Return the steps that there is anything of, newest first."""
-        stored = readable(self.catalogue, self.question)
+        stored = readable_steps(self.catalogue, self.question)
         held = {(g, s) for g in self.catalogue.generations() for s in self.catalogue.steps(g)}
         return sorted(held | stored.keys(), key=lambda key: (key[1], key[0]), reverse=True)
 
 
-def snapshot_numbers(view: View) -> SnapshotNumbers:
+def count_snapshots(view: SnapshotView) -> SnapshotNumbers:
     """Return what can be said without a look at any single copy."""
     job, step = view.job, view.recoverable_step
-    found, _ = best(view.catalogue, view.question)
-    stored = readable(view.catalogue, view.question)
+    found, _ = find_newest(view.catalogue, view.question)
+    stored = readable_steps(view.catalogue, view.question)
     away = view.catalogue.away(view.reachable)
 
     def state(key: StepKey) -> StepState:
         point = view.point(key)
         if point is None or key in stored:
-            return judged(view, key, whole=True)
-        return judged(view, key, whole=whole(point, view.catalogue.parts(key, away, files=True)))
+            return judge_step(view, key, whole=True)
+        return judge_step(
+            view, key, whole=is_whole(point, view.catalogue.parts(key, away, files=True))
+        )
 
     return SnapshotNumbers(
         job=job.name,
@@ -75,7 +135,7 @@ def snapshot_numbers(view: View) -> SnapshotNumbers:
     )
 
 
-def judged(view: View, key: StepKey, *, whole: bool) -> StepState:
+def judge_step(view: SnapshotView, key: StepKey, *, whole: bool) -> StepState:
     """Return what may become of a step."""
     if view.point(key) is None:
         return StepState.ABANDONED
@@ -109,7 +169,7 @@ def age_ns(job: JobRecord, step: int, now_ns: int) -> int | None:
     return max(0, now_ns - at_ns) if at_ns else None
 
 
-def _storage(view: View) -> StorageTable | None:
+def _storage(view: SnapshotView) -> StorageTable | None:
     wish, state = view.job.spec.storage, view.persisting
     if wish is None:
         return None
@@ -131,9 +191,9 @@ def _storage(view: View) -> StorageTable | None:
     )
 
 
-def _newest_stored(view: View) -> StoredStep | None:
+def _newest_stored(view: SnapshotView) -> StoredStep | None:
     """Return the newest whole step in storage; nobody counts them for a job that has ended."""
     if view.job.state is not JobState.ENDED:
         return view.persisting.newest or view.job.lineage.latest
-    found = readable(view.catalogue, view.question)
+    found = readable_steps(view.catalogue, view.question)
     return max(found.values(), key=lambda step: (step.step, step.generation), default=None)

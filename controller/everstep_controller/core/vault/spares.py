@@ -7,7 +7,6 @@ its ranks.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -16,8 +15,8 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import placement, planning
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.choosing import Question, pick
 from everstep_controller.core.vault.copies import Copy, Tier
+from everstep_controller.core.vault.recovery_step import pick_step, question_of, reachable_nodes
 
 # The size of a state changes a little from step to step; spares hear of the first one only.
 _UNIT_BYTES = 1024 * 1024
@@ -32,7 +31,7 @@ class SpareMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class Prefetch:
     """Copies of the ranks that a spare would get."""
 
     first_rank: int
@@ -47,7 +46,7 @@ class SpareOrders:
     # Nodes that wait as spares and hold nothing yet.
     waiting: frozenset[str] = frozenset()
     # What spares fetch already, by their names.
-    ahead: Mapping[str, Ahead] = field(default_factory=dict)
+    prefetches: Mapping[str, Prefetch] = field(default_factory=dict)
 
 
 def spares_of(job: JobRecord) -> frozenset[str]:
@@ -68,27 +67,6 @@ def copy_bytes_max(copies: Iterable[Copy]) -> int:
     return -(-largest // _UNIT_BYTES) * _UNIT_BYTES
 
 
-def question(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
-    """Return what the catalogue is asked on behalf of the core."""
-    return Question(
-        action.branch,
-        reachable,
-        action.expected,
-        action.avoided,
-        action.stored,
-        action.foreign_generation,
-    )
-
-
-def reachable(state: State) -> dict[str, str]:
-    """Return the nodes that answer, and the addresses of their bulk listeners."""
-    return {
-        name: node.bulk_address
-        for name, node in state.nodes.items()
-        if node.connected and node.bulk_address and not node.gone
-    }
-
-
 def suspects(job: JobRecord, state: State) -> list[str]:
     """Return the members that are silent; none when so many are that it is no fault of theirs."""
     # When a node dies, the collectives of the others fail: as a rule the job stops by then.
@@ -105,18 +83,18 @@ def _suspected(node: NodeRecord, state: State) -> bool:
     return heard and expected and node.missed
 
 
-def plan_fetches(
-    before: Mapping[str, Ahead], job: JobRecord, state: State, catalogue: Catalogue
-) -> Mapping[str, Ahead]:
+def plan_prefetches(
+    before: Mapping[str, Prefetch], job: JobRecord, state: State, catalogue: Catalogue
+) -> Mapping[str, Prefetch]:
     """Return what spares fetch now, by their names."""
-    ahead = look_ahead(job, state, catalogue)
-    if ahead or job.state in ACTIVE:
-        return ahead
+    found = find_prefetches(job, state, catalogue)
+    if found or job.state in ACTIVE:
+        return found
     # What is fetched may be what the plan will want, but of who has left the job.
     return {name: one for name, one in before.items() if name in job.launchers}
 
 
-def look_ahead(job: JobRecord, state: State, catalogue: Catalogue) -> dict[str, Ahead]:
+def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[str, Prefetch]:
     """Return what spares fetch now, as the plan would have it if the silent members were lost.
 
     While a job stops, the members that it leaves are known, and the step is nearly: a node with a
@@ -127,10 +105,12 @@ def look_ahead(job: JobRecord, state: State, catalogue: Catalogue) -> dict[str, 
     takers = _takers(job, state, silent)
     if not takers:
         return {}
-    there = reachable(state)
+    there = reachable_nodes(state)
     for name in silent:
         there.pop(name, None)
-    chosen = pick(catalogue, question(restore_point.choose_step(state, job), there)).candidate
+    chosen = pick_step(
+        catalogue, question_of(restore_point.choose_step(state, job), there)
+    ).candidate
     # What older generations made is fetched by the plan: ranks may have been others then.
     if chosen is None or chosen.generation != job.generation.number or chosen.tier != "memory":
         return {}
@@ -140,7 +120,9 @@ def look_ahead(job: JobRecord, state: State, catalogue: Catalogue) -> dict[str, 
     ranks = {name: job.generation.members.index(name) * count for name in takers}
     copies = catalogue.steps(chosen.generation)[chosen.step].ordered()
     return {
-        spare: Ahead(ranks[name], _sources(copies, range(ranks[name], ranks[name] + count), there))
+        spare: Prefetch(
+            ranks[name], _sources(copies, range(ranks[name], ranks[name] + count), there)
+        )
         for name, spare in takers.items()
     }
 

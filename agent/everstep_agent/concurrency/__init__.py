@@ -1,0 +1,1 @@
+"""Tools of the event loop: threads, tasks by generation, signals of change, long work in slices."""

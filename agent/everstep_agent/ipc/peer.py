@@ -1,0 +1,41 @@
+"""The process at the other end of a Unix socket, by the kernel's word."""
+
+import re
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
+# As they were when the connection was made: /proc could already be about another process.
+_SO_PEERGROUPS = 59
+_GROUP = struct.Struct("I")
+# What socket.getsockopt of Python takes: 256 groups.
+_OPTION_BYTES_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end of a Unix socket, by the kernel's word."""
+
+    pid: int
+    uid: int
+    gid: int = -1
+    groups: tuple[int, ...] = ()
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Return who connected. Raises OSError."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    return Peer(pid, uid, gid, _groups_of(connection, pid))
+
+
+def _groups_of(connection: socket.socket, pid: int) -> tuple[int, ...]:
+    try:
+        listed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _OPTION_BYTES_MAX)
+        return tuple(group for (group,) in _GROUP.iter_unpack(listed))
+    except OSError:  # ERANGE: more groups than Python takes from a socket
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        found = re.search(r"^Groups:(.*)$", status, re.MULTILINE)
+        return tuple(map(int, found[1].split())) if found else ()

@@ -1,0 +1,1 @@
+"""What is written to storage: safetensors files, and the records beside them. Pure."""

@@ -1,0 +1,225 @@
+"""What lies in a job's folder besides data: descriptions, manifests, ``latest``. Pure.
+
+All are JSON objects of one dataclass. They are hostile input when they are read: sizes are bounded
+by who reads, shapes by the codec, names are numbers, and each carries or is named by a hash.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeVar
+
+import xxhash
+
+from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.trainer_messages import DataRange, Entry
+
+T = TypeVar("T")
+# 100,000 shards with long names; nobody reads more of a file of this kind.
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+_FORMAT = 1
+# What folders may be named, what travels in 32 bits, and what leaves room to add.
+_NUMBER_MAX = 10**18 - 1
+_WORLD_MAX = 2**31 - 1
+_SIZE_MAX = 2**62
+_RANGES_MAX = 1000
+
+
+class RecordError(Exception):
+    """What lies there is not what Everstep writes; one sentence."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StepKey:
+    """A step of a generation."""
+
+    generation: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"step {self.step} of generation {self.generation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes of the copy between its shards that are not zero: the root hash covers them."""
+
+    offset_bytes: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDescription:
+    """``rank-R.json``: what the file of a rank holds, and how it becomes the copy again."""
+
+    job: str
+    key: StepKey
+    rank: int
+    world_size: int
+    # Of the copy in memory: size, hash (see vault/snapshots/hashing.py), part of the state.
+    size_bytes: int
+    root_hash: bytes
+    layout: bytes
+    # Of the file: its size, where its data begins, and xxh3-128 of all bytes from there on.
+    file_bytes: int
+    data_begins: int
+    data_hash: bytes
+    entries: tuple[Entry, ...]
+    gaps: tuple[Gap, ...] = ()
+    format: int = _FORMAT
+    # xxh3-128 of this record with the field empty.
+    own_hash: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRecord:
+    """One rank's file in a manifest."""
+
+    rank: int
+    size_bytes: int
+    root_hash: bytes
+    layout: bytes
+    file_bytes: int
+    # xxh3-128 of rank-R.json.
+    description_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepManifest:
+    """``manifest.json``: the step is whole, and these are its files."""
+
+    job: str
+    key: StepKey
+    world_size: int
+    files: tuple[FileRecord, ...]
+    format: int = _FORMAT
+    # Data that the job had left out by then, in order and apart.
+    skipped: tuple[DataRange, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(file.file_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestPointer:
+    """``latest``: the step to go on from, and the generation that said so."""
+
+    # Whoever belongs to an older generation may not change this any more.
+    generation: int
+    # None: it has none yet, and none of an older generation that it could go on from.
+    target: StepKey | None = None
+    folder: str = ""
+    manifest_hash: bytes = b""
+    world_size: int = 0
+    size_bytes: int = 0
+    # Steps before it that it could go on from as well, should that one be lost.
+    older: tuple[StepKey, ...] = ()
+    format: int = _FORMAT
+    # As in the manifest.
+    skipped: tuple[DataRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """A whole step in storage."""
+
+    key: StepKey
+    world_size: int
+    manifest_hash: bytes
+    size_bytes: int
+    skipped: tuple[DataRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One rank's file, as the controller knows it from the copy in memory."""
+
+    rank: int
+    root_hash: bytes
+    size_bytes: int
+    layout: bytes = field(default=b"")
+
+
+def is_sane(record: "LatestPointer | StepManifest | FileRecord") -> bool:
+    """Return whether its numbers can be counted with: all of them, and the sum of their sizes."""
+    limits: tuple[tuple[int, int], ...]
+    match record:
+        case LatestPointer(generation=generation, world_size=world_size, size_bytes=size_bytes):
+            limits = ((generation, _NUMBER_MAX), (world_size, _WORLD_MAX), (size_bytes, _SIZE_MAX))
+        case FileRecord(rank=rank, size_bytes=size_bytes, file_bytes=file_bytes):
+            limits = ((rank, _WORLD_MAX), (size_bytes, _SIZE_MAX), (file_bytes, _SIZE_MAX))
+        case StepManifest(world_size=world_size, files=files):
+            if world_size == 0 or not all(map(is_sane, files)):
+                return False
+            limits = ((world_size, _WORLD_MAX), (record.size_bytes, _SIZE_MAX))
+    if not isinstance(record, FileRecord) and not _apart(record.skipped):
+        return False
+    return all(0 <= number <= most for number, most in limits)
+
+
+def _apart(ranges: tuple[DataRange, ...]) -> bool:
+    """Return whether ranges are few enough, in order and apart."""
+    ends = [-1, *(end for one in ranges for end in (one.first, one.last + 1))]
+    ordered = all(before < after for before, after in pairwise(ends))
+    return len(ranges) <= _RANGES_MAX and ordered and ends[-1] <= _NUMBER_MAX
+
+
+def record_hash(content: bytes) -> bytes:
+    """Return the hash by which records name one another."""
+    return bytes(xxhash.xxh3_128_digest(content))
+
+
+def encode_record(record: object) -> bytes:
+    """Return a record as it is written."""
+    body = to_json(record)
+    if isinstance(body, dict) and body.get("skipped") == []:
+        # An older agent reads what it knows; it must not go on from a step whose data it would mix.
+        del body["skipped"]
+    return json.dumps(body, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_record(kind: type[T], content: bytes) -> T:
+    """Return a record that was read. Raises RecordError."""
+    if len(content) > RECORD_BYTES_MAX:
+        raise RecordError(f"a {kind.__name__} of more than {RECORD_BYTES_MAX} bytes")
+    try:
+        record = from_json(kind, json.loads(content))
+    except (CodecError, ValueError, RecursionError) as error:
+        raise RecordError(f"not a {kind.__name__}: {error}"[:300]) from error
+    if getattr(record, "format", _FORMAT) != _FORMAT:
+        raise RecordError(f"a {kind.__name__} of another version of everstep")
+    return record
+
+
+def seal_description(description: FileDescription) -> FileDescription:
+    """Return it with its own hash."""
+    return replace(description, own_hash=_own_hash(description))
+
+
+def open_description(content: bytes) -> FileDescription:
+    """Return a description that is what was written. Raises RecordError."""
+    description = decode_record(FileDescription, content)
+    if description.own_hash != _own_hash(description):
+        raise RecordError("a description that changed since it was written")
+    return description
+
+
+def _own_hash(description: FileDescription) -> bytes:
+    return record_hash(encode_record(replace(description, own_hash=b"")))
+
+
+def step_folder(key: StepKey) -> str:
+    """Return the folder of a step inside the job's."""
+    return f"gen-{key.generation}/step-{key.step}"
+
+
+def data_name(rank: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank-{rank}.safetensors"
+
+
+def description_name(rank: int) -> str:
+    """Return the name of the description beside it."""
+    return f"rank-{rank}.json"

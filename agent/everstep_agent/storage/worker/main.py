@@ -1,0 +1,149 @@
+"""The storage process: opens what a job names, with the job's rights and no others.
+
+Started by its path, with a socket to the agent as standard input. Each request is answered; a
+request that never is costs this process and nothing else.
+"""
+
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Started by its path: its neighbours are found from here, wherever the agent is installed.
+    sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from everstep_agent.storage.backends.backend import BackendError, StorageBackend
+from everstep_agent.storage.backends.folder import FolderBackend
+from everstep_agent.storage.formats.records import RecordError
+from everstep_agent.storage.worker import messages, rank_files, step_publication
+from everstep_agent.storage.worker.user_rights import assume_user
+from everstep_common.frames import Channel, FrameError
+
+# Often enough for any deadline, seldom enough to cost nothing.
+_BEAT_S = 0.2
+_POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
+
+
+class StorageWorker:
+    """Answers the agent until it closes the connection."""
+
+    def __init__(
+        self, channel: Channel, make_depot: Callable[[messages.StorageLocation], StorageBackend]
+    ) -> None:
+        self._channel = channel
+        self._open_backend = make_depot
+        self._moved = 0
+        self._reported_s = 0.0
+
+    def serve(self) -> None:
+        """Answer until the connection ends. Raises ConnectionError then."""
+        while True:
+            request, fds = self._channel.receive(None)
+            try:
+                answer: object = self._answer(request, fds)
+            except (BackendError, RecordError) as error:
+                answer = messages.RequestFailed(str(error))
+            except OSError as error:
+                answer = messages.RequestFailed(_sentence(error))
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            self._channel.send(answer)
+
+    def _answer(self, request: object, fds: list[int]) -> object:
+        match request:
+            case messages.WriteCopy():
+                return self._write(request, fds)
+            case messages.FillCopy():
+                return self._fill(request, fds)
+            case messages.DescribeFile(place, key, rank):
+                return messages.FileDescribed(
+                    rank_files.describe_file(self._open_backend(place), key, rank)
+                )
+            case messages.MoveLatest():
+                return step_publication.move_latest(self._open_backend(request.place), request)
+            case messages.ListSteps(place, manifest_of):
+                return step_publication.list_steps(self._open_backend(place), manifest_of)
+            case _:
+                return messages.RequestFailed("a request that comes too late")
+
+    def _write(self, request: messages.WriteCopy, fds: list[int]) -> object:
+        (fd,) = fds
+        size = os.fstat(fd).st_size
+        if request.size_bytes > size:
+            return messages.RequestFailed("the memory of the copy is shorter than its manifest")
+        # Unmapped with the last view of it: closing it under one would be an error of its own.
+        memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
+        backend = self._open_backend(request.place)
+        return messages.CopyWritten(
+            rank_files.write_copy(backend, request, memory, self._report_progress)
+        )
+
+    def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
+        (fd,) = fds
+        memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
+        backend = self._open_backend(request.place)
+        return messages.CopyFilled(
+            rank_files.fill_copy(backend, request, memory, self._report_progress)
+        )
+
+    def _report_progress(self, count: int) -> None:
+        self._moved += count
+        now = time.monotonic()
+        if now - self._reported_s >= _BEAT_S:
+            self._channel.send(messages.BytesMoved(self._moved))
+            self._moved, self._reported_s = 0, now
+
+
+def open_backend(place: messages.StorageLocation) -> StorageBackend:
+    """Return the folder or bucket of a job."""
+    if place.path.startswith("s3://"):
+        from everstep_agent.storage.backends.bucket import open_bucket
+
+        return open_bucket(place.path, place.job)
+    return FolderBackend(place.path, place.job)
+
+
+def agent_socket() -> socket.socket:
+    """Return the connection to the agent: standard input."""
+    return socket.socket(fileno=os.dup(0))
+
+
+def main(channel: Channel) -> None:
+    """Serve the agent. Raises ConnectionError at its end."""
+    user, _ = channel.receive(None)
+    if not isinstance(user, messages.AssumeUser):
+        return
+    try:
+        if user.bucket:
+            from everstep_agent.storage.backends.bucket import import_boto3
+
+            import_boto3()
+        os.environ.update(user.environment)
+        assume_user(user, os.getppid())
+    except (BackendError, OSError) as error:
+        channel.send(messages.RequestFailed(str(error)))
+        return
+    channel.send(messages.UserAssumed())
+    StorageWorker(channel, open_backend).serve()
+
+
+def _sentence(error: OSError) -> str:
+    """Return what went wrong, and with which file where that is known."""
+    what = error.strerror or str(error)
+    return (
+        f"{what}: {os.fsdecode(error.filename)}"
+        if isinstance(error.filename, str | bytes)
+        else what
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main(Channel(agent_socket(), messages.TO_WORKER))
+    except (ConnectionError, FrameError, KeyboardInterrupt):
+        sys.exit(0)

@@ -1,0 +1,167 @@
+"""What the agent and its storage process say to each other, in the frames of ``everstep_common``.
+
+Agent:  AssumeUser → UserAssumed | RequestFailed; then one request at a time, each answered by its
+        answer or RequestFailed.
+Worker: BytesMoved at any time while bytes move.
+"""
+
+from dataclasses import dataclass
+
+from everstep_agent.storage.formats.records import (
+    FileDescription,
+    LatestPointer,
+    StepKey,
+    StepManifest,
+    StoredFile,
+    StoredStep,
+)
+from everstep_common.trainer_messages import DataRange, Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssumeUser:
+    """Give up every right but those of this user."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+    umask: int = 0o077
+    # Of the user: where a library finds what lets it into a bucket.
+    environment: dict[str, str]
+    # Import what a bucket needs before the rights are gone.
+    bucket: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UserAssumed:
+    """It is that user now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLocation:
+    """Where a job's files are: a folder or ``s3://bucket/prefix``, and the job's own part of it."""
+
+    path: str
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCopy:
+    """Write a rank's file from the read-only memory that comes along."""
+
+    place: StorageLocation
+    key: StepKey
+    rank: int
+    world_size: int
+    size_bytes: int
+    root_hash: bytes
+    layout: bytes
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyWritten:
+    """The file is there, whole; ``file_bytes`` 0: it was there before."""
+
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFile:
+    """Ask what a rank's file holds."""
+
+    place: StorageLocation
+    key: StepKey
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileDescribed:
+    """What it holds; None: there is no whole file."""
+
+    description: FileDescription | None
+
+
+@dataclass(frozen=True, slots=True)
+class FillCopy:
+    """Read a rank's file into the memory that comes along, as the copy was."""
+
+    place: StorageLocation
+    key: StepKey
+    rank: int
+    root_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFilled:
+    """The bytes are there; they are still to be verified."""
+
+    description: FileDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveLatest:
+    """Write the step's manifest if it has none, then move ``latest``, then remove what may go."""
+
+    place: StorageLocation
+    generation: int
+    target: StoredStep | None
+    files: tuple[StoredFile, ...] = ()
+    keep: tuple[StepKey, ...] = ()
+    # Data that the job leaves out, for the manifest.
+    skipped: tuple[DataRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LatestMoved:
+    """``latest`` is where it should be, or why it stayed."""
+
+    reason: str
+    removed: tuple[StepKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListSteps:
+    """Ask for the whole steps; ``files`` asks for one step's manifest besides."""
+
+    place: StorageLocation
+    manifest_of: StepKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepListing:
+    """What is there."""
+
+    latest: LatestPointer | None
+    newest_generation: int
+    steps: tuple[StoredStep, ...]
+    manifest: StepManifest | None = None
+    # Where ``latest`` points, when that is not whole any more; it is then said to be another one.
+    lost_latest: StepKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BytesMoved:
+    """Bytes moved since the last one."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """It could not be done; one sentence."""
+
+    reason: str
+
+
+TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)
+FROM_WORKER = (
+    UserAssumed,
+    CopyWritten,
+    FileDescribed,
+    CopyFilled,
+    LatestMoved,
+    StepListing,
+    BytesMoved,
+    RequestFailed,
+)

@@ -1,0 +1,78 @@
+"""Becomes the user of a job, for good and with nothing else; in the storage process only."""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+
+from everstep_agent.storage.backends.backend import BackendError
+from everstep_agent.storage.worker.messages import AssumeUser
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_CAPABILITY_VERSION = 0x20080522
+_FILES_MAX = 256
+_NICENESS = 10
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def assume_user(user: AssumeUser, parent: int) -> None:
+    """Give up every right that is not the user's. Raises BackendError when that is not allowed."""
+    _be_modest()
+    try:
+        _change_user(user)
+    except PermissionError as error:
+        raise BackendError(
+            f"the agent runs as user {os.geteuid()} and may not open files as user {user.uid}: "
+            "run it as root, or give it CAP_SETUID and CAP_SETGID"
+        ) from error
+    _drop_capabilities()
+    os.umask(user.umask & 0o777)
+    os.chdir("/")
+    _control(_PR_SET_NO_NEW_PRIVS, 1)
+    # A program of the same user must not look into it, or take its connection over.
+    _control(_PR_SET_DUMPABLE, 0)
+    # The kernel forgets this at a change of user, so it comes after it.
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise BackendError("the agent is gone")
+
+
+def _be_modest() -> None:
+    # A service manager may forbid these calls; they are courtesy.
+    with contextlib.suppress(OSError, ValueError):
+        os.nice(_NICENESS)
+    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, _FILES_MAX)):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (most, most))
+    # The agent is protected from the out-of-memory killer; what it does for a job is not.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
+        score.write(b"0")
+
+
+def _change_user(user: AssumeUser) -> None:
+    if min(user.uid, user.gid, *user.groups) < 0:
+        # To the kernel, -1 means the one that it is now: the agent's.
+        raise BackendError("whose files these are is not known")
+    if user.uid == os.geteuid() == os.getuid() and user.uid != 0:
+        return  # its own jobs: groups and all are what they should be
+    os.setgroups(user.groups)
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+
+
+def _drop_capabilities() -> None:
+    """Drop all: what root's job may is what its user id alone gives it."""
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    if _libc.capset(header, struct.pack("=6I", *[0] * 6)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _control(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,1 +1,0 @@
-"""Copies on their way between agents: authenticated TCP connections, striped and paced."""

@@ -1,0 +1,275 @@
+"""Gives out snapshot memory within the budget, and says what would fit when it does not."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.vault.memory.capacity import (
+    NO_USE,
+    Capacity,
+    MemoryForecast,
+    MemoryLimits,
+    MemoryUse,
+    NodeCapacity,
+    capacity_left,
+    capacity_refusal,
+    forecast_refusal,
+    size_text,
+)
+from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge
+from everstep_agent.vault.memory.page_population import PagePopulator, unpopulated_bytes
+from everstep_agent.vault.memory.pages import HugePages, populate_view
+from everstep_agent.vault.memory.quota import (
+    EvictableMemory,
+    MemoryAccounting,
+    NothingEvictable,
+    NothingPromised,
+    Promises,
+    describe_shares,
+    promised_use,
+)
+from everstep_agent.vault.memory.region import (
+    Region,
+    create_region,
+    duplicate_region,
+    round_to_pages,
+)
+
+# At most a millisecond: whoever wants the memory waits no longer for it.
+_MAPPED_BYTES = 16 * 1024 * 1024
+
+
+class MemoryShortError(Exception):
+    """The memory that was asked for is not there; the sentence says what would fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks for memory: a job of this user."""
+
+    uid: int
+    job: str = ""
+    # What other jobs were promised, and have not taken yet, is not for it.
+    after_promises: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRequest:
+    """So much memory, for the job of this user."""
+
+    uid: int
+    pieces: int
+    piece_bytes: int
+    name: str
+    job: str = ""
+    # For memory that is only good to have: nothing that is kept or promised goes for it.
+    spare: bool = False
+    # See Requester.
+    after_promises: bool = False
+
+    @property
+    def requester(self) -> Requester:
+        """Return whose demand it is."""
+        return Requester(self.uid, self.job, self.after_promises or self.spare)
+
+
+def _all_of(left: Capacity) -> Capacity:
+    return left
+
+
+class Allocator:
+    """All snapshot memory of the node comes from here."""
+
+    def __init__(
+        self,
+        threads: ThreadPool,
+        gauge: MemoryGauge,
+        limits: MemoryLimits,
+        pages: HugePages = HugePages.TRANSPARENT,
+        pool: MemoryGauge | None = None,
+    ) -> None:
+        self._threads = threads
+        self._gauge = gauge
+        self._limits = limits
+        self.pages = pages
+        self._pool = pool or HugePagePool()
+        self._accounting = MemoryAccounting()
+        # Given out, and still to be taken from the kernel.
+        self._unfilled_bytes = 0
+        # Given out and being made. Only the decisions are taken one after the other.
+        self._populator = PagePopulator(threads, pages)
+        self._one_at_a_time = asyncio.Lock()
+        # Memory that is kept only in case somebody comes back, and what joining jobs were promised.
+        self.evictable: EvictableMemory = NothingEvictable()
+        self.promises: Promises = NothingPromised()
+
+    @property
+    def used_bytes(self) -> int:
+        """Return how much is given out."""
+        return self._accounting.used_bytes
+
+    async def allocate(self, request: AllocationRequest) -> list[Region]:
+        """Return pre-faulted memory. Raises MemoryShortError."""
+        async with self._one_at_a_time:
+            regions = await self._create_regions(request)
+            self._populator.expect(sum(map(unpopulated_bytes, regions)))
+        try:
+            await self._populator.populate(regions)
+        except BaseException as error:
+            _drop(regions)
+            if isinstance(error, OSError):
+                raise _short(request.pieces, request.piece_bytes, error) from error
+            raise
+        return regions
+
+    async def map_region(self, region: Region) -> None:
+        """Map memory that is to be filled here: a page that is there costs a fault, too, if small.
+
+        Raises OSError.
+        """
+        view = region.writable()
+        for start in range(0, region.size_bytes, _MAPPED_BYTES):
+            with view[start : start + _MAPPED_BYTES] as part:
+                await self._threads.run(partial(populate_view, part, self.pages))
+
+    async def allocate_unpopulated(self, request: AllocationRequest) -> Region:
+        """Return memory whose pages come while it is filled. Raises MemoryShortError."""
+        async with self._one_at_a_time:
+            (region,) = await self._create_regions(request)
+            self._unfilled_bytes += unpopulated_bytes(region)
+        return region
+
+    def mark_populated(self, region: Region) -> None:
+        """What came of such memory is there, or will never be: nothing of it is owed any more."""
+        self._unfilled_bytes -= unpopulated_bytes(region)
+
+    async def duplicate(self, asker: Requester, source: Region, size_bytes: int) -> Region:
+        """Return a copy that nobody can change any more. Raises MemoryShortError."""
+        async with self._one_at_a_time:
+            size = round_to_pages(size_bytes)
+            await self._check(
+                AllocationRequest(asker.uid, 1, size, "", asker.job), Capacity.without_pool
+            )
+            # Counted as the user's from now on: it is not there before it is whole.
+            self._accounting.add(asker.uid, asker.job, size)
+            self._populator.expect(size)
+        try:
+            copied = await self._threads.run(
+                lambda: duplicate_region(source, size_bytes, "everstep-copy")
+            )
+        except OSError as error:
+            raise _short(1, size_bytes, error) from error
+        finally:
+            self._accounting.add(asker.uid, asker.job, -size)
+            self._populator.finish(size)
+        return self.account_region(asker, copied)
+
+    def account_region(self, asker: Requester, region: Region) -> Region:
+        """Count memory that exists already, until its last user drops it."""
+        add = partial(self._accounting.add, asker.uid, asker.job)
+        add(region.size_bytes)
+        region.on_close = partial(add, -region.size_bytes)
+        return region
+
+    async def forecast_refusal(self, asker: Requester, forecast: MemoryForecast) -> str | None:
+        """Return why a job would not fit, and what would; frees what is kept if that helps."""
+        async with self._one_at_a_time:
+            return await self._evict_until_fits(asker, partial(forecast_refusal, forecast))
+
+    async def fits(self, request: AllocationRequest, freed: Iterable[Region] = ()) -> bool:
+        """Return whether there is room as things are, or with this of the user's given back."""
+        sizes = [(region.size_bytes, unpopulated_bytes(region)) for region in freed]
+        total, ordinary = (sum(column) for column in zip((0, 0), *sizes, strict=True))
+        left = await self._capacity(request.requester, MemoryUse(total, total), total - ordinary)
+        return left.fits(request.pieces, round_to_pages(request.piece_bytes))
+
+    async def _create_regions(self, request: AllocationRequest) -> list[Region]:
+        """Return new memory, counted, whose pages are still to come. Raises MemoryShortError."""
+        await self._check(request)
+        regions: list[Region] = []
+        try:
+            for _ in range(request.pieces):
+                regions.append(create_region(request.piece_bytes, request.name, self.pages))
+            await self._check_rest(request, sum(not region.pooled for region in regions))
+        except BaseException as error:
+            _drop(regions)
+            if isinstance(error, OSError):
+                raise _short(request.pieces, request.piece_bytes, error) from error
+            raise
+        return [self.account_region(request.requester, region) for region in regions]
+
+    async def _check_rest(self, request: AllocationRequest, ordinary: int) -> None:
+        """Ask of ordinary memory what the pool of huge pages did not give, whatever it had."""
+        if ordinary and self.pages is HugePages.EXPLICIT:
+            await self._check(replace(request, pieces=ordinary), Capacity.without_pool)
+
+    async def _node_capacity(self) -> NodeCapacity:
+        pooled = self.pages is HugePages.EXPLICIT
+        return await self._threads.run(
+            lambda: NodeCapacity(
+                self._gauge.available_bytes(), self._pool.available_bytes() if pooled else 0
+            )
+        )
+
+    async def _capacity(
+        self, asker: Requester, freed: MemoryUse = NO_USE, pooled: int = 0
+    ) -> Capacity:
+        """Return what is left for who asks, or would be with so much freed, so much to the pool."""
+        # Before the look at the node: what is taken meanwhile is then counted twice, never not.
+        owed_bytes = self._unfilled_bytes + self._populator.unpopulated_bytes
+        others = self._accounting.shares_of_others(asker.job, self.promises.standing())
+        theirs = promised_use(others, asker.uid) if asker.after_promises else NO_USE
+        found = await self._node_capacity()
+        back = freed.total_bytes - pooled - owed_bytes
+        node = NodeCapacity(found.ordinary_bytes + back, found.pool_bytes + pooled)
+        use = self._accounting.use_of(asker.uid).plus(theirs).minus(freed)
+        return capacity_left(
+            node.without(theirs.total_bytes), self._limits, use, describe_shares(others)
+        )
+
+    def _spared(self, asker: Requester) -> frozenset[str]:
+        """Return whose memory helps nobody: what a job has ready of its promise is owed again."""
+        if not asker.after_promises:
+            return frozenset()
+        return frozenset(one.job for one in self.promises.standing() if one.job != asker.job)
+
+    async def _check(
+        self, request: AllocationRequest, of: Callable[[Capacity], Capacity] = _all_of
+    ) -> None:
+        size = round_to_pages(request.piece_bytes)
+
+        def problem(left: Capacity) -> str | None:
+            return capacity_refusal(request.pieces, size, of(left))
+
+        # A piece that is half made is counted twice: the last word is that of a quiet moment.
+        while (said := problem(await self._capacity(request.requester))) and self._populator.busy:
+            await self._populator.wait_any()
+        if said and not request.spare:
+            said = await self._evict_until_fits(request.requester, problem)
+        if said:
+            raise MemoryShortError(said)
+
+    async def _evict_until_fits(
+        self, asker: Requester, problem: Callable[[Capacity], str | None]
+    ) -> str | None:
+        """Return what is still wrong. Kept memory goes only where its going helps."""
+        while said := problem(await self._capacity(asker)):
+            spared = self._spared(asker)
+            freed = await self._capacity(asker, self.evictable.evictable(asker.uid, spared))
+            if problem(freed) or not self.evictable.evict(spared):
+                return said
+        return None
+
+
+def _drop(regions: list[Region]) -> None:
+    for region in regions:
+        region.release()
+
+
+def _short(count: int, size_bytes: int, error: OSError) -> MemoryShortError:
+    return MemoryShortError(
+        f"the kernel has no memory left for {count} x {size_text(size_bytes)} of snapshots "
+        f"({error.strerror}); free memory on this node, or lower jobs.slots_per_rank"
+    )

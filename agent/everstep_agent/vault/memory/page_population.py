@@ -1,0 +1,76 @@
+"""Puts pages behind memory that is promised already, for several askers side by side."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from everstep_agent.concurrency.change_signal import ChangeSignal
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.vault.memory.pages import HugePages, pieces, populate
+from everstep_agent.vault.memory.region import Region
+
+# Of one asker at once: as many as there are threads by default. Others queue behind these few, and
+# not behind all that a huge request needs.
+_ABREAST = 4
+
+
+def unpopulated_bytes(region: Region) -> int:
+    """Return what the kernel is still to give for new memory: huge pages of the pool are reserved.
+
+    They are out of the pool since they were mapped, and never were ordinary memory.
+    """
+    return 0 if region.pooled else region.size_bytes
+
+
+class PagePopulator:
+    """What is promised and not taken from the kernel yet, exact to a piece."""
+
+    def __init__(self, threads: ThreadPool, pages: HugePages) -> None:
+        self._threads = threads
+        self._pages = pages
+        self.unpopulated_bytes = 0
+        self._requests = 0
+        self._done = ChangeSignal()
+
+    @property
+    def busy(self) -> bool:
+        """Return whether anything that is promised is being made."""
+        return self._requests > 0
+
+    async def wait_any(self) -> None:
+        """Return when some asker has all that it was promised, or has given up."""
+        await self._done.wait()
+
+    def expect(self, size_bytes: int) -> None:
+        """So much will be taken: who is asked for memory meanwhile counts it as gone."""
+        self.unpopulated_bytes += size_bytes
+        self._requests += 1
+
+    async def populate(self, regions: Sequence[Region]) -> None:
+        """Fill in all pages of what was promised. Raises OSError; nothing is owed any more then."""
+        left = sum(map(unpopulated_bytes, regions))
+        parts = [(one, part) for one in regions for part in pieces(one.size_bytes)]
+        turns = asyncio.Semaphore(_ABREAST)
+
+        async def one_part(region: Region, start: int, end: int) -> None:
+            nonlocal left
+            async with turns:
+                await self._threads.run(partial(populate, region.fd, start, end, self._pages))
+            taken = 0 if region.pooled else end - start
+            self.unpopulated_bytes -= taken
+            left -= taken
+
+        try:
+            works = [one_part(region, start, end) for region, (start, end) in parts]
+            # Returned, not raised: nothing may be closed under a thread that is still at it.
+            for result in await asyncio.gather(*works, return_exceptions=True):
+                if result is not None:
+                    raise result
+        finally:
+            self.finish(left)
+
+    def finish(self, size_bytes: int) -> None:
+        """A promise is over, and so much of it was not taken."""
+        self.unpopulated_bytes -= size_bytes
+        self._requests -= 1
+        self._done.notify()

@@ -1,0 +1,209 @@
+"""Memory that can be handed to a process that is not trusted: sealed, pre-faulted memfds.
+
+A region begins at a page (4 KiB; 2 MiB with explicit huge pages), wherever it is mapped, so offsets
+in it are as aligned as its manifest makes them. A memfd lives in the kernel's own tmpfs, which has
+no size: a full /dev/shm, or one of 64 MiB in a container, is nothing to it.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+
+from everstep_agent.vault.memory.pages import (
+    PAGE_BYTES,
+    HugePages,
+    create_unpopulated,
+    free_pages,
+    pieces,
+    populate,
+    round_up,
+)
+
+# Nobody can shorten it under a mapping (SIGBUS in every mapper) or let it grow past the budget.
+_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_FREEZE_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+# A fifth of a millisecond.
+_COPIED_BYTES = 1024 * 1024
+
+
+class Region:
+    """One memfd, counted by those who use it; the last ``drop`` closes it.
+
+    Memory that a process has seen is never used for a second role: a mapping cannot be revoked, and
+    the process may have passed it on to a child that nobody knows. New roles get new memory, and
+    the old one goes back to the kernel with its last mapping.
+    """
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self.fd = fd
+        self.size_bytes = size_bytes
+        self.on_close: Callable[[], None] | None = None
+        self._users = 1
+        self._view: memoryview | None = None
+        self._writable: tuple[mmap.mmap, memoryview] | None = None
+        # Of explicit huge pages: a job can punch a hole into its memory, and whoever touches that
+        # in a mapping is killed while the pool is empty. They are only read, which fills in zeros.
+        self.pooled = os.fstatvfs(fd).f_bsize > PAGE_BYTES
+        # A descriptor went to another process, which may keep a mapping for ever.
+        self.lent = False
+        # A process may write to it, and may keep its mapping for as long as it likes.
+        self.lent_writable = False
+        # Hash of what was found in it after it was frozen: it need not be hashed again.
+        self.verified_hash = b""
+        # Takes over memory that nobody uses any more and no other process has seen; True if so.
+        self.recycle: Callable[[Region], bool] | None = None
+
+    @classmethod
+    def adopt(cls, fd: int) -> "Region":
+        """Take over a descriptor of an earlier agent. Raises OSError for one that can shrink."""
+        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SIZE_SEALS != _SIZE_SEALS:
+            raise OSError(f"descriptor {fd} is not sealed against shrinking")
+        return cls(fd, os.fstat(fd).st_size)
+
+    def retain(self) -> "Region":
+        """Keep the memory until the matching ``drop``."""
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Give up one use."""
+        self._users -= 1
+        if self._users == 0:
+            if self.recycle and not self.lent and not self.is_frozen() and self.recycle(self):
+                self._users = 1
+                return
+            # A view that a thread still reads keeps its mapping; mapping and descriptor are apart.
+            self._view = None
+            self._unmap()
+            if self.lent_writable:
+                free_pages(self.fd, self.size_bytes)
+            os.close(self.fd)
+            if self.on_close:
+                self.on_close()
+
+    def view(self) -> memoryview:
+        """Return the bytes, read-only; slow the first time (maps all of it)."""
+        if self._view is None:
+            fd = self._reopen()
+            try:
+                # Only a mapping of a read-only descriptor leaves F_SEAL_WRITE possible.
+                mapped = mmap.mmap(
+                    fd,
+                    self.size_bytes,
+                    flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+                    prot=mmap.PROT_READ,
+                )
+            finally:
+                os.close(fd)
+            self._view = memoryview(mapped)
+        return self._view
+
+    def read(self, start: int, end: int) -> memoryview:
+        """Return some of the bytes, whatever the job does to its memory; may be a copy of them.
+
+        Raises OSError. For worker threads; not more at once than a chunk.
+        """
+        if not self.pooled:
+            return self.view()[start:end]
+        found, at = memoryview(bytearray(end - start)), 0
+        while at < len(found):
+            count = os.preadv(self.fd, [found[at:]], start + at)
+            if not count:
+                raise OSError(errno.ENODATA, "the memory is shorter than it was")
+            at += count
+        return found
+
+    def writable(self) -> memoryview:
+        """Return the bytes, until ``freeze``, to fill memory that no other process has."""
+        if self._writable is None:
+            mapping = mmap.mmap(self.fd, self.size_bytes)
+            self._writable = (mapping, memoryview(mapping))
+        return self._writable[1]
+
+    def lend_writable(self) -> int:
+        """Return the descriptor for a process that may write; it stays the region's.
+
+        With the last ``drop`` the memory goes back to the kernel, whatever that process still has
+        mapped. What it writes there then is memory of its own, counted in its own cgroup.
+        """
+        self.lent = self.lent_writable = True
+        return self.fd
+
+    def open_read_only(self) -> int:
+        """Return a new read-only descriptor, for another process; the caller owns it."""
+        self.lent = True
+        return self._reopen()
+
+    def freeze(self) -> bool:
+        """Make the bytes immutable for everybody; False while any process can still write them.
+
+        Stronger than knowing that the processes are dead: the kernel refuses while there is any
+        writable mapping, in whatever process.
+        """
+        self._unmap()
+        try:
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _FREEZE_SEALS)
+        except OSError:
+            return self.is_frozen()
+        return True
+
+    def is_frozen(self) -> bool:
+        """Return whether nobody can change the bytes any more."""
+        return bool(fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE)
+
+    def _reopen(self) -> int:
+        return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def _unmap(self) -> None:
+        # Not left to the last reference: an error that somebody keeps would keep the mapping.
+        if self._writable is not None:
+            mapping, view = self._writable
+            self._writable = None
+            view.release()
+            mapping.close()
+
+
+def round_to_pages(size_bytes: int) -> int:
+    """Return the size in whole pages, at least one."""
+    return round_up(size_bytes, PAGE_BYTES)
+
+
+def create_region(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
+    """Return new sealed memory whose pages are still to be populated. Raises OSError."""
+    fd, size = create_unpopulated(size_bytes, name, kind)
+    try:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SIZE_SEALS)
+    except OSError:
+        os.close(fd)
+        raise
+    return Region(fd, size)
+
+
+def allocate_region(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSPARENT) -> Region:
+    """Return new memory with every page present. Raises OSError when the kernel has not enough."""
+    region = create_region(size_bytes, name, kind)
+    try:
+        for start, end in pieces(region.size_bytes):
+            populate(region.fd, start, end, kind)
+    except OSError:
+        region.release()
+        raise
+    return region
+
+
+def duplicate_region(source: Region, size_bytes: int, name: str) -> Region:
+    """Return a frozen copy of the first bytes of a region. Raises OSError."""
+    region = allocate_region(size_bytes, name)
+    try:
+        with mmap.mmap(region.fd, region.size_bytes) as target:
+            # In small parts: copying keeps the GIL, and the event loop waits for it.
+            for start in range(0, size_bytes, _COPIED_BYTES):
+                end = min(start + _COPIED_BYTES, size_bytes)
+                target[start:end] = source.read(start, end)
+        region.freeze()
+    except (OSError, ValueError):
+        region.release()
+        raise
+    return region

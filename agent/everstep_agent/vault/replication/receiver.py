@@ -1,0 +1,144 @@
+"""Takes replicas from other agents."""
+
+import asyncio
+from collections import defaultdict
+
+from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.memory.allocator import MemoryShortError
+from everstep_agent.vault.replication.replica_admission import (
+    admission_refusal,
+    exceeds_one_member,
+    report_shortage,
+)
+from everstep_agent.vault.replication.transfer_registry import ServedTransfer, TransferRegistry
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.manifest import check_in_parts
+from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
+from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
+from everstep_agent.vault.transfer.messages import (
+    PROTOCOL,
+    CopyStored,
+    HashMismatch,
+    PutCopy,
+    Refusal,
+    SendStripes,
+)
+from everstep_agent.vault.vault_context import VaultContext
+
+# What the controller takes in 32 bits, and what leaves room to count on in 64.
+_RANK_MAX = 2**31 - 1
+_STEP_MAX = 10**18 - 1
+
+
+class ReplicaReceiver:
+    """Puts of all jobs. Two of the same copy come one after the other: the first may be cut."""
+
+    def __init__(self, context: VaultContext, transfers: TransferRegistry) -> None:
+        self._context = context
+        self._transfers = transfers
+        self._turns: defaultdict[tuple[str, CopyKey], _Turn] = defaultdict(_Turn)
+
+    async def receive(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
+        """Take a replica, or say why not. Raises OSError."""
+        key = put.copy.key
+        turn = self._turns[vault.job, key]
+        turn.waiting += 1
+        try:
+            async with turn.lock:
+                await self._receive_one(connection, vault, put)
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop((vault.job, key), None)
+
+    async def _receive_one(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
+        copy, key = put.copy, put.copy.key
+        reason = _problem(put) or vault.replica_refusal(key) or await _wrong_manifest(put)
+        if reason:
+            await connection.send(Refusal(reason))
+            return
+        present = vault.holdings.replicas.get(key)
+        if present is not None and present.manifest.root_hash == copy.root_hash:
+            await connection.send(CopyStored(copy.root_hash))
+            return
+        if reason := await admission_refusal(vault, copy):
+            await connection.send(Refusal(reason))
+            return
+        vault.tasks.track_transfer(key.generation)
+        manifest = CopyManifest(key, copy.size_bytes, copy.root_hash, put.entries)
+        try:
+            incoming = await vault.receive_buffers.open_copy(copy, f"everstep-replica-{key.rank}")
+        except MemoryShortError as error:
+            if exceeds_one_member(vault, key):
+                report_shortage(vault)
+            await connection.send(Refusal(str(error)))
+            return
+        await connection.send(await self._receive_stripes(connection, vault, manifest, incoming))
+
+    async def _receive_stripes(
+        self,
+        connection: BulkConnection,
+        vault: JobVault,
+        manifest: CopyManifest,
+        incoming: IncomingCopy,
+    ) -> CopyStored | HashMismatch | Refusal:
+        """Take the stripes of a replica; return what to answer."""
+        before = incoming.received_bytes
+        transfer = ServedTransfer(
+            vault.job, manifest.key, lambda one: self._context.incoming.receive(one, incoming)
+        )
+        self._transfers.open(transfer)
+        try:
+            await connection.send(SendStripes(incoming.received_bitmap(), transfer.nonce))
+            await transfer.run(connection)
+            if not incoming.is_complete():
+                raise BulkError("the copy was cut short")
+        except BaseException:
+            vault.receive_buffers.keep_partial(incoming)
+            raise
+        finally:
+            self._context.counters.received_bytes += incoming.received_bytes - before
+            self._transfers.close(transfer)
+        return await self._keep(vault, manifest, incoming)
+
+    async def _keep(
+        self, vault: JobVault, manifest: CopyManifest, incoming: IncomingCopy
+    ) -> CopyStored | HashMismatch | Refusal:
+        root_hash = incoming.received_root_hash()
+        region = vault.receive_buffers.take_region(incoming)
+        try:
+            if root_hash != manifest.root_hash:
+                vault.report_bad_copy(
+                    f"the replica of {manifest.key} arrived changed at {self._context.node}"
+                )
+                return HashMismatch(root_hash)
+            reason = vault.replica_refusal(manifest.key)
+            if reason:
+                return Refusal(reason)
+            await vault.keep_replica(manifest, region.retain())
+            return CopyStored(root_hash)
+        finally:
+            region.release()
+
+
+def _problem(put: PutCopy) -> str | None:
+    if put.protocol != PROTOCOL:
+        return f"transfers of version {put.protocol} are not taken here, only {PROTOCOL}; upgrade"
+    key = put.copy.key
+    most = ((key.rank, _RANK_MAX), (key.generation, _STEP_MAX), (key.step, _STEP_MAX))
+    if not all(0 <= number <= limit for number, limit in most):
+        return "a replica of a rank, step or generation that cannot be"
+    return None
+
+
+async def _wrong_manifest(put: PutCopy) -> str | None:
+    return (await run_in_slices(check_in_parts(put.entries, put.copy.size_bytes))).problem
+
+
+class _Turn:
+    """Those who wait to put the same copy."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting = 0

@@ -1,0 +1,132 @@
+"""Brings every committed step of a job's local ranks to the node that the controller named.
+
+Before those of a new generation travels what it began from, where this node has the only copy.
+"""
+
+import asyncio
+import logging
+import random
+
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.snapshots.copies import CopyKey, ReplicaTarget
+from everstep_agent.vault.transfer.client import MismatchError, put_copy
+from everstep_agent.vault.transfer.remote_agent import TransferRefusedError
+
+logger = logging.getLogger(__name__)
+_BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+# A copy that arrives changed twice is not sent a third time: memory or network is broken.
+_MISMATCHES_MAX = 2
+# What a generation began from is not worth more attempts than this at a node that does not take it:
+# the steps of the generation itself wait behind it.
+_REFUSALS_MAX = 5
+
+
+class Replicator:
+    """Keeps one transfer per rank going while there is a step that the target does not have."""
+
+    def __init__(self, vault: JobVault, spawn: Spawn, jitter: random.Random) -> None:
+        self._vault = vault
+        self._spawn = spawn
+        self._jitter = jitter
+        self._busy: set[int] = set()
+        # (step, address) pairs that need no attempt: acknowledged, or given up.
+        self._done: set[tuple[CopyKey, ReplicaTarget]] = set()
+
+    async def run(self) -> None:
+        """Look at every change, until cancelled."""
+        while True:
+            for key in self.due_copies():
+                self._busy.add(key.rank)
+                self._spawn(self._replicate(key), f"replicate {self._vault.job} {key}")
+            await self._vault.change_signal.wait()
+
+    def due_copies(self) -> list[CopyKey]:
+        """Return the oldest step of each idle rank that still has to travel."""
+        own = {
+            manifest.key
+            for manifest, _ in self._vault.holdings.manifests()
+            if self._is_mine(manifest.key)
+        }
+        self._done = {done for done in self._done if done[0] in own}
+        first: dict[int, CopyKey] = {}
+        # Older generations sort first: until it has snapshots, a generation lives by what it began
+        # from.
+        for key in sorted(own, reverse=True):
+            if self._wanted(key) and key.rank not in self._busy:
+                first[key.rank] = key
+        return list(first.values())
+
+    def _is_mine(self, key: CopyKey) -> bool:
+        """Return whether it is on this node to give others the copy."""
+        vault = self._vault
+        if key in vault.initial_copies.only_here:
+            return True
+        runs = key.generation == vault.fence and key.generation > vault.stopped
+        return runs and vault.holdings.has_own(key)
+
+    def _wanted(self, key: CopyKey) -> bool:
+        target = self._vault.target
+        if target is None or (key, target) in self._done or not self._is_mine(key):
+            return False
+        return not self._vault.recoverable.frees(key, replica=True)
+
+    async def _replicate(self, key: CopyKey) -> None:
+        self._vault.tasks.track_transfer(key.generation)
+        mismatches = refusals = attempt = 0
+        try:
+            while self._wanted(key):
+                target = self._vault.target
+                assert target is not None
+                try:
+                    await self._attempt(key, target)
+                    self._done.add((key, target))
+                    return
+                except MismatchError as error:
+                    mismatches += 1
+                    logger.warning("%s", error)
+                    if mismatches == _MISMATCHES_MAX:
+                        self._vault.report_bad_copy(f"{error}, twice")
+                        self._done.add((key, target))
+                        return
+                except OSError as error:
+                    refusals += isinstance(error, TransferRefusedError)
+                    self._vault.context.counters.replication_failures += 1
+                    logger.info("replica of %s to %s: %s", key, target.node, error or "no answer")
+                    if refusals == _REFUSALS_MAX and key in self._vault.initial_copies.only_here:
+                        self._done.add((key, target))
+                        return
+                await self._pause(key, attempt)
+                attempt += 1
+        finally:
+            self._busy.discard(key.rank)
+            self._vault.change_signal.notify()
+
+    async def _attempt(self, key: CopyKey, target: ReplicaTarget) -> None:
+        # The pin lasts until the hash is acknowledged: bytes that are written after sendfile has
+        # returned would still be sent.
+        vault = self._vault
+        pinned = vault.holdings.pin(key)
+        if pinned is None:
+            return
+        remote = vault.context.remote_agent(
+            target.node, target.address, vault.job, vault.transfer_key
+        )
+        try:
+            await put_copy(remote, pinned.manifest, pinned.region, vault.context.outgoing)
+            vault.context.counters.replicated += 1
+            vault.context.counters.replicated_bytes += pinned.manifest.size_bytes
+        except MismatchError:
+            if await vault.verifier.verify_again(pinned):
+                raise
+        finally:
+            pinned.release()
+
+    async def _pause(self, key: CopyKey, attempt: int) -> None:
+        delay_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
+        try:
+            async with asyncio.timeout(delay_s * self._jitter.uniform(0.75, 1.25)):
+                while self._wanted(key):
+                    await self._vault.change_signal.wait()
+        except TimeoutError:
+            return

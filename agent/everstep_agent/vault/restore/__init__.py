@@ -1,0 +1,1 @@
+"""Restore: which verified copies together hold what a rank asks for, and fetching them."""

@@ -1,1 +1,0 @@
-"""A rank's state back from wherever a good copy of it is: memory, peers, files."""

@@ -1,0 +1,18 @@
+"""Writes what the next agent process must know; what cannot be written stops nobody's training."""
+
+import logging
+import sqlite3
+from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+
+def write_row(database: sqlite3.Connection, statement: str, values: Sequence[object]) -> None:
+    """Change a row, or say that it stays as it was: the folder is full, or its disk broken.
+
+    An agent that starts again then hashes what it finds; memory that is not in a row it gives up.
+    """
+    try:
+        database.execute(statement, values)
+    except sqlite3.Error as error:
+        logger.warning("what the next agent must know of jobs cannot be written: %s", error)

@@ -1,0 +1,1 @@
+"""Transfers of copies between agents: authenticated connections, stripes, rates."""

@@ -1,0 +1,116 @@
+"""What agents ask of each other over a bulk connection; one request for each connection.
+
+Put:       PutCopy → SendStripes → stripes, over this connection and others →
+           CopyStored | HashMismatch.
+Get:       GetCopy → CopyOffer → SendStripes → stripes, over this connection and others →
+           CopyStored | HashMismatch.
+Join:      JoinTransfer → TransferJoined → stripes. One more connection for a transfer that another
+           one began.
+Manifests: GetManifests → ManifestReply | Refusal, for each of the copies.
+A Refusal may take the place of every answer.
+"""
+
+import hmac
+from dataclasses import dataclass
+
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_common.trainer_messages import Entry
+
+# Whose Put is followed by stripes.
+PROTOCOL = 2
+# Connections of one transfer besides the first; more than any network needs.
+JOINED_STREAMS_MAX = 15
+
+
+@dataclass(frozen=True, slots=True)
+class PutCopy:
+    """The client wants to store a replica here."""
+
+    copy: CopyRef
+    entries: tuple[Entry, ...]
+    # An agent from before stripes says nothing, and would take their numbers for bytes.
+    protocol: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GetCopy:
+    """The client wants this copy from here."""
+
+    copy: CopyRef
+
+
+@dataclass(frozen=True, slots=True)
+class JoinTransfer:
+    """Connection ``number`` of the transfer that the nonce names; the token opens it once."""
+
+    nonce: bytes
+    number: int
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GetManifests:
+    """The client wants to know what is in these copies."""
+
+    copies: tuple[CopyRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendStripes:
+    """Send the stripes, but for those that are ``present`` since an earlier attempt (a bitmap)."""
+
+    present: bytes = b""
+    nonce: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferJoined:
+    """This connection takes part in the transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStored:
+    """The copy is here, verified, with this hash."""
+
+    root_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOffer:
+    """The copy is here; further connections may join under the nonce."""
+
+    copy: CopyRef
+    entries: tuple[Entry, ...]
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestReply:
+    """What is in a copy."""
+
+    copy: CopyRef
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HashMismatch:
+    """The bytes that came do not have the hash that was announced."""
+
+    root_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No; one sentence why."""
+
+    reason: str
+
+
+def transfer_token(transfer_key: bytes, job: str, key: CopyKey, join: tuple[bytes, int]) -> bytes:
+    """Return what proves the right to one connection of one transfer of one copy.
+
+    ``join`` is the nonce that the server gave to this transfer, and the connection's number.
+    """
+    nonce, number = join
+    bound = f"{number}|{key.generation}|{key.rank}|{key.step}|{job}".encode()
+    return hmac.digest(transfer_key, b"transfer|" + nonce + bound, "sha256")

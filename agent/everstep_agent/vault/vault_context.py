@@ -1,0 +1,65 @@
+"""What the vaults of all jobs on a node share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.detectors.transfers import RefusalWatch
+from everstep_agent.ipc.message_memory import MessageMemories
+from everstep_agent.vault.memory.allocator import Allocator
+from everstep_agent.vault.snapshots.descriptor_store import RegionStore
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.engine import TransferEngine
+from everstep_agent.vault.transfer.remote_agent import RemoteAgent
+
+
+@dataclass(slots=True)
+class VaultCounters:
+    """Counters since the agent started."""
+
+    committed: int = 0
+    skipped: int = 0
+    bad_copies: int = 0
+    torn: int = 0
+    replicated: int = 0
+    replicated_bytes: int = 0
+    received_bytes: int = 0
+    replication_failures: int = 0
+    # Copies fetched while a member was only silent, and how often that was for nothing.
+    early_copies: int = 0
+    early_bytes: int = 0
+    early_discarded: int = 0
+    stored: int = 0
+    stored_bytes: int = 0
+    stored_s: float = 0.0
+    store_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VaultContext:
+    """The node's side of every vault.
+
+    ``outgoing`` and ``incoming`` have threads of their own, so that two nodes that send to each
+    other cannot wait for each other.
+    """
+
+    node: str
+    slots_per_rank: int
+    threads: ThreadPool
+    outgoing: TransferEngine
+    incoming: TransferEngine
+    allocator: Allocator
+    region_store: RegionStore
+    next_epoch: Callable[[], int]
+    # For what is long, from and to anybody.
+    message_memories: MessageMemories
+    # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
+    partial_kept_s: float = 30.0
+    counters: VaultCounters = field(default_factory=VaultCounters)
+    # With TLS, or (None) without, from and to anybody; and who refused that.
+    certificates: TlsCertificates | None = None
+    refusals: RefusalWatch = field(default_factory=RefusalWatch)
+
+    def remote_agent(self, node: str, address: str, job: str, transfer_key: bytes) -> RemoteAgent:
+        """Return another node, as this one speaks with it."""
+        return RemoteAgent(address, job, transfer_key, node, self.certificates, self.refusals)

@@ -1,0 +1,288 @@
+"""Directing: what the vault of each node shall do for a job, from what nodes tell of theirs.
+
+Nothing here is journaled: agents tell it again to a controller that starts. Time is an argument.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from everstep_controller.core.actions import ChooseRecoveryStep
+from everstep_controller.core.events import RecoveryStepChosen, StepRecoverable
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.cadence import decide_cadence
+from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
+from everstep_controller.core.vault.messages import Directive, Standbys, VaultReport
+from everstep_controller.core.vault.persistence import (
+    Persistence,
+    PersistenceInput,
+    Publish,
+    choose_stand_ins,
+    is_stopped,
+)
+from everstep_controller.core.vault.recovery_step import choose_step, question_of, reachable_nodes
+from everstep_controller.core.vault.replication import Replication, plan_keeper, plan_ring
+from everstep_controller.core.vault.spares import (
+    SpareOrders,
+    plan_prefetches,
+    spare_memory,
+    spares_of,
+)
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What nodes have told of one job: their copies, and what waits there."""
+
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    # Nodes that hold copies.
+    holders: set[str] = field(default_factory=set)
+    # Nodes with memory for the replicas of one member only.
+    short: set[str] = field(default_factory=set)
+    standbys: dict[str, Standbys] = field(default_factory=dict)
+    # Copies that turned out bad since this controller began.
+    bad_copies: int = 0
+
+    def record(self, node: str, report: VaultReport) -> None:
+        """Replace what is known of a node by its report."""
+        self.catalogue.record_copies(node, report.copies, report.settled_generation, report.news)
+        self.catalogue.record_stored(node, report.stored)
+        (self.holders.add if report.copies else self.holders.discard)(node)
+        (self.short.add if report.replicas_short else self.short.discard)(node)
+        if report.standbys is None:
+            self.standbys.pop(node, None)
+        else:
+            self.standbys[node] = report.standbys
+        self.bad_copies += report.bad_copies
+
+    def clear(self, node: str, settled_generation: int) -> None:
+        """Record that a node's agent knows nothing of the job."""
+        self.catalogue.replace(node, (), settled_generation)
+        self.holders.discard(node)
+        self.standbys.pop(node, None)
+
+    def forget(self, node: str) -> None:
+        """Drop all that a lost node held."""
+        self.catalogue.forget(node)
+        self.holders.discard(node)
+        self.standbys.pop(node, None)
+        self.short.discard(node)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectedGeneration:
+    """The generation that runs or ran last: it is directed until the next one starts."""
+
+    number: int = 0
+    members: tuple[str, ...] = ()
+    world_size: int = 0
+    # The parts of a whole state of it, as the journal has them.
+    parts: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class VaultOrders:
+    """What was decided for the vaults of a job; replaced whole with every decision."""
+
+    replication: Replication = field(default_factory=Replication)
+    recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
+    cadence: Cadence = field(default_factory=Cadence)
+    spares: SpareOrders = field(default_factory=SpareOrders)
+    publish: Publish | None = None
+    # Who persists the replicas of ranks whose own node cannot.
+    stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # The step after which a restart is planned; None: none is.
+    hold_after: int | None = None
+
+    def held_at(self, step: int) -> bool:
+        """Return whether a restart is planned for when this step is recoverable."""
+        return self.hold_after is not None and self.hold_after <= step
+
+
+class Decision(NamedTuple):
+    """What a decision took the place of, and what the bringing to storage was decided from."""
+
+    before: VaultOrders
+    inputs: PersistenceInput
+
+
+@dataclass(slots=True)
+class JobSnapshots:
+    """What is known of one job's snapshots, and what was decided about them."""
+
+    job: str
+    holdings: Holdings = field(default_factory=Holdings)
+    generation: DirectedGeneration = field(default_factory=DirectedGeneration)
+    orders: VaultOrders = field(default_factory=VaultOrders)
+    persistence: Persistence = field(default_factory=Persistence)
+    # What the core waits to be told: the step of a recovery.
+    asked: ChooseRecoveryStep | None = None
+
+    def record_report(self, node: str, report: VaultReport) -> None:
+        """Record what a node tells of its copies and of its writing to storage."""
+        self.holdings.record(node, report)
+        for key, reason in report.failures:
+            self.persistence.failures[key] = reason
+
+    def end(self) -> None:
+        """Direct nobody any more: the job is over, and what is left is what nodes keep of it."""
+        self.generation = replace(self.generation, members=())
+        self.orders, self.persistence, self.asked = VaultOrders(), Persistence(), None
+        self.holdings.bad_copies = 0
+
+    def adopt(self, job: JobRecord, state: State) -> None:
+        """Go on with what was decided before a restart, and with a generation that was started."""
+        if job.cadence.changed_ns > self.orders.cadence.changed_ns:
+            self.orders = replace(self.orders, cadence=job.cadence)
+        # Of one that closes, only what has run: a generation that was merely planned holds nothing.
+        closes = job.state is JobState.CLOSING and bool(job.generation.start_reason)
+        runs = job.state in ACTIVE or job.state is JobState.STOPPING or closes
+        if not runs or job.generation.number == self.generation.number:
+            return
+        members = tuple(job.generation.members)
+        self.generation = DirectedGeneration(job.generation.number, members, job.world_size)
+        ring = plan_ring(members, state, self.holdings.short)
+        self.orders = replace(self.orders, replication=ring, spares=SpareOrders())
+
+    def decide(self, job: JobRecord, state: State, now_ns: int) -> Decision:
+        """Decide anew what is recoverable, replicated, persisted and snapshotted."""
+        self._learn_parts(job)
+        before, directed, catalogue = self.orders, self.generation, self.holdings.catalogue
+        replication = self._replicate(job, state)
+        recoverable = catalogue.recoverable(
+            directed.number, _keepers(directed, replication), directed.world_size, directed.parts
+        )
+        inputs = self._persistence_inputs(job, state, recoverable.step, now_ns)
+        publish = self.persistence.decide(inputs)
+        wish = job.planned if job.generation.number == directed.number else None
+        # Every member that is there persists its own ranks.
+        away = len(inputs.connected) < len(directed.members)
+        self.orders = VaultOrders(
+            replication,
+            recoverable,
+            decide_cadence(before.cadence, job, state.settings, now_ns),
+            self._prepare_spares(job, state, replication, recoverable.step),
+            publish,
+            choose_stand_ins(inputs, self.persistence.named) if away else {},
+            None if wish is None else wish.after_step,
+        )
+        return Decision(before, inputs)
+
+    def directives(self) -> Iterator[tuple[str, Directive]]:
+        """Yield who is told what to do, by the names of the nodes."""
+        orders = self.orders
+        members = _keepers(self.generation, orders.replication)
+        directed = self.holdings.holders.union(
+            members, orders.spares.waiting, orders.spares.prefetches
+        )
+        for node in sorted(directed):
+            yield node, self._directive(node)
+
+    def choose_step(self, state: State) -> RecoveryStepChosen | None:
+        """Return the answer to what was asked; None before all holders have settled or are lost."""
+        asked, catalogue = self.asked, self.holdings.catalogue
+        if asked is None or not _all_have_spoken(asked, catalogue, state):
+            return None
+        self.asked = None
+        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state)))
+        return RecoveryStepChosen(
+            job=self.job,
+            generation=asked.generation,
+            step=choice.step,
+            sources=choice.sources,
+            lost=choice.lost,
+            reason=choice.reason,
+            step_generation=choice.generation,
+            stored=choice.stored,
+            tier=choice.tier,
+        )
+
+    def untold(self, job: JobRecord) -> StepRecoverable | None:
+        """Return what is recoverable in the generation that runs, if the core does not know it."""
+        step, generation = self.orders.recoverable.step, self.generation.number
+        known = job.generation.number != generation or job.lineage.recoverable_step == step
+        if step is None or known or job.state not in (JobState.CLOSING, *ACTIVE):
+            return None
+        return StepRecoverable(self.job, generation, step)
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _learn_parts(self, job: JobRecord) -> None:
+        points = [p for p in job.lineage.branch if p.generation == self.generation.number]
+        layouts: Collection[str] = points[-1].layouts if points else ()
+        known = self.generation.parts
+        if len(layouts) != len(known) or not known.issuperset(layouts):
+            self.generation = replace(self.generation, parts=frozenset(layouts))
+
+    def _replicate(self, job: JobRecord, state: State) -> Replication:
+        before, directed = self.orders.replication, self.generation
+        if len(directed.members) > 1:
+            short = self.holdings.short
+            return before if short == before.short else plan_ring(directed.members, state, short)
+        # While it stops, nothing is freed that was kept while it ran.
+        runs = job.generation.number == directed.number and job.state in ACTIVE
+        return plan_keeper(before, job, state, self.holdings.holders) if runs else before
+
+    def _persistence_inputs(
+        self, job: JobRecord, state: State, step: int | None, now_ns: int
+    ) -> PersistenceInput:
+        directed, catalogue = self.generation, self.holdings.catalogue
+        connected = [name for name in directed.members if state.nodes[name].connected]
+        if is_stopped(job):
+            # A node that is lost has taken second copies with it: what is whole is worth saving.
+            alone = catalogue.recoverable(directed.number, (), directed.world_size, directed.parts)
+            step = alone.step
+        return PersistenceInput(
+            job, directed.number, directed.world_size, catalogue, step, connected, now_ns
+        )
+
+    def _prepare_spares(
+        self, job: JobRecord, state: State, replication: Replication, step: int | None
+    ) -> SpareOrders:
+        before, catalogue = self.orders.spares, self.holdings.catalogue
+        prefetches = plan_prefetches(before.prefetches, job, state, catalogue)
+        waiting = spares_of(job).difference(self.holdings.holders, (replication.keeper,))
+        memory = before.memory
+        if memory is None and step is not None and (waiting or prefetches):
+            # Looked at once for each generation: it is every copy of a step.
+            copies = catalogue.steps(self.generation.number).get(step)
+            memory = None if copies is None else spare_memory(copies, job.spec.processes_per_node)
+        # Without a size, what a spare would be told is what members are told.
+        return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
+
+    def _directive(self, node: str) -> Directive:
+        orders, number, spares = self.orders, self.generation.number, self.orders.spares
+        prefetch = spares.prefetches.get(node)
+        if prefetch is not None or node in spares.waiting:
+            return Directive(self.job, number, None, (), "", spare=spares.memory, prefetch=prefetch)
+        return Directive(
+            self.job,
+            number,
+            orders.recoverable.step,
+            orders.recoverable.dead_steps,
+            orders.replication.targets.get(node, ""),
+            tuple(self.persistence.named) if orders.publish is not None else (),
+            orders.publish if node == self.persistence.publisher else None,
+            orders.cadence.every,
+            orders.cadence.start,
+            orders.stand_ins.get(node, ()),
+            hold_after=orders.hold_after,
+            sources=orders.replication.begun_from if node == orders.replication.keeper else (),
+        )
+
+
+def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[str, ...]:
+    keeper = replication.keeper
+    return (*directed.members, keeper) if keeper else directed.members
+
+
+def _all_have_spoken(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> bool:
+    needed = dict.fromkeys(asked.others, 0) | dict.fromkeys(asked.holders, asked.settled_generation)
+    nodes = state.nodes
+    return all(
+        name not in nodes or nodes[name].gone or catalogue.settled(name) >= generation
+        for name, generation in needed.items()
+    )

@@ -1,0 +1,240 @@
+"""Which steps of a job are brought to storage, and what `latest` there shall point to.
+
+Nothing here is journaled: what lies in storage, agents can tell again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.lineage import DataRange, StepKey, Storage, StoredStep
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.copies import Copy, Parts, Tier
+from everstep_controller.core.vault.recovery_step import is_whole
+
+# A published step goes at once, so that there is never only one.
+KEEP_MIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One rank's file of a step."""
+
+    rank: int
+    root_hash: str
+    size_bytes: int
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """What `latest` shall point to, on behalf of a generation; no target only fences others off."""
+
+    generation: int
+    target: StoredStep | None
+    # Every file of the target, while its manifest is not written yet.
+    files: tuple[StoredFile, ...]
+    # What must not be removed; empty removes nothing.
+    keep: tuple[StoredStep, ...]
+    # Data that the job leaves out, for that manifest.
+    skipped: tuple[DataRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PersistenceInput:
+    """What is to be looked at: the job, what is held of it, and who can be told anything."""
+
+    job: JobRecord
+    # The generation that runs or ran last, and its ranks.
+    generation: int
+    world_size: int
+    catalogue: Catalogue
+    # The newest step that may be named: no part of it is freed before it is written.
+    recoverable: int | None
+    connected: Sequence[str]
+    now_ns: int
+
+
+@dataclass(slots=True)
+class Persistence:
+    """How far the bringing to storage is; one for each job."""
+
+    generation: int = 0
+    # The steps of this generation that were named and are not whole in storage yet.
+    named: list[int] = field(default_factory=list)
+    # The step and the time from which the next one is counted.
+    counted_step: int = 0
+    counted_ns: int = 0
+    publisher: str = ""
+    failures: dict[StepKey, str] = field(default_factory=dict)
+    # The newest step that was seen whole in storage, and when that was first known.
+    newest: StoredStep | None = None
+    newest_ns: int = 0
+
+    def failed(self, key: StepKey, reason: str) -> bool:
+        """Note that a step cannot be brought to storage; return whether that is news."""
+        news = key not in self.failures
+        self.failures[key] = reason
+        return news
+
+    def decide(self, inputs: PersistenceInput) -> Publish | None:
+        """Name the next step if one is due; return what the publisher shall do."""
+        storage = inputs.job.spec.storage
+        if storage is None:
+            return None
+        if self.generation != inputs.generation:
+            self._begin(inputs)
+        stored = stored_on_branch(inputs.job, inputs.catalogue)
+        self._note_newest(stored, inputs.now_ns)
+        keys = [(self.generation, step) for step in self.named]
+        self.named = [key[1] for key in keys if not self._settled(key, stored)]
+        self._name(inputs, storage, stored)
+        self._choose_publisher(inputs)
+        return self._publish(inputs, storage, stored) if self.publisher else None
+
+    def last_step_settled(self, inputs: PersistenceInput) -> str:
+        """Return the sentence that ends the wait for a job's last step; empty while it lasts."""
+        step = inputs.recoverable
+        settled = [inputs.catalogue.settled(node) >= self.generation for node in inputs.connected]
+        if inputs.job.ending.done and not all(settled):
+            return ""  # A newer step than this one may still be verified.
+        if step is None:
+            return "no step is held as a whole any more" if settled and all(settled) else ""
+        key = (self.generation, step)
+        if key in stored_on_branch(inputs.job, inputs.catalogue):
+            return f"its last recoverable step, {step}, is in storage"
+        if key in self.failures:
+            return f"step {step} could not be brought to storage: {self.failures[key]}"
+        return ""
+
+    def last_step_missed(self, inputs: PersistenceInput) -> bool:
+        """Return whether the wait for a job's last step is over without it, where it has one."""
+        step, stored = inputs.recoverable, stored_on_branch(inputs.job, inputs.catalogue)
+        return step is not None and (self.generation, step) not in stored
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _begin(self, inputs: PersistenceInput) -> None:
+        self.generation, self.named = inputs.generation, []
+        self.counted_step = inputs.job.lineage.restored[1] if inputs.job.lineage.restored else 0
+        self.counted_ns = inputs.now_ns
+        known = {point.generation for point in inputs.job.lineage.branch}
+        self.failures = {key: why for key, why in self.failures.items() if key[0] in known}
+
+    def _note_newest(self, stored: Mapping[StepKey, StoredStep], now_ns: int) -> None:
+        newest = stored[max(stored)] if stored else None
+        if newest is not None and (self.newest is None or newest.key != self.newest.key):
+            self.newest_ns = now_ns
+        self.newest = newest
+
+    def _settled(self, key: StepKey, stored: Mapping[StepKey, StoredStep]) -> bool:
+        return key in stored or key in self.failures
+
+    def _name(
+        self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
+    ) -> None:
+        """Name the recoverable step: of that one no part can be gone when the word arrives."""
+        step = inputs.recoverable
+        if step is None or step in self.named or self._settled((self.generation, step), stored):
+            return
+        if not is_stopped(inputs.job) and (
+            self.named or not self._due(step, storage, inputs.now_ns)
+        ):
+            return
+        self.named.append(step)
+        self.counted_step, self.counted_ns = step, inputs.now_ns
+
+    def _due(self, step: int, storage: Storage, now_ns: int) -> bool:
+        if step <= self.counted_step:
+            return False
+        by_steps = storage.every_steps
+        if by_steps and step // by_steps > self.counted_step // by_steps:
+            return True
+        return bool(storage.every_ns) and now_ns - self.counted_ns >= storage.every_ns
+
+    def _choose_publisher(self, inputs: PersistenceInput) -> None:
+        """Keep the publisher as long as it is there; another's word is never half of an order.
+
+        Only who has told what is in storage is one: what it is told to keep must be complete.
+        """
+        able = [node for node in inputs.connected if inputs.catalogue.sees_storage(node)]
+        if self.publisher not in able:
+            self.publisher = able[0] if able else ""
+
+    def _publish(
+        self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
+    ) -> Publish:
+        job = inputs.job
+        written = {k: v for k, v in written_steps(inputs).items() if k not in self.failures}
+        newest = max([*stored, *written], default=None)
+        target = newest and (stored.get(newest) or _unnamed(job, written[newest], newest))
+        files = () if newest is None or newest in stored else _files(written[newest])
+        newest_first = sorted(stored, reverse=True)
+        kept = {key: stored[key] for key in newest_first[: max(KEEP_MIN, storage.keep)]}
+        restored = job.lineage.restored
+        if restored is not None and restored in stored:
+            kept[restored] = stored[restored]
+        for key, copies in written.items():
+            kept.setdefault(key, _unnamed(job, copies, key))
+        for step in self.named:
+            key = (self.generation, step)
+            kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
+        keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
+        # Only with the files: what is done already would else be another order after a rollback.
+        skipped = tuple(job.lineage.skipped) if files else ()
+        return Publish(self.generation, target, files, keep, skipped)
+
+
+def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Return which nodes write files of ranks whose own node cannot, from their replicas."""
+    found: dict[str, set[int]] = {}
+    present = frozenset(inputs.connected)
+    steps = inputs.catalogue.steps(inputs.generation)
+    for copies in (steps[step] for step in named if step in steps):
+        able = [c for c in copies if c.node in present and c.tier is Tier.MEMORY]
+        owned = {copy.rank for copy in able if not copy.replica} | copies.files.ranks.keys()
+        replicas = {copy.rank: copy.node for copy in able if copy.rank not in owned}
+        for rank, node in replicas.items():
+            found.setdefault(node, set()).add(rank)
+    return {node: tuple(sorted(ranks)) for node, ranks in found.items()}
+
+
+def is_stopped(job: JobRecord) -> bool:
+    """Return whether no generation runs: then the newest step is brought to storage in any case."""
+    return job.state not in ACTIVE
+
+
+def stored_on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:
+    """Return the whole steps in storage that are of the job's current branch."""
+    found = {key: next(iter(seen.values())) for key, seen in catalogue.stored().items()}
+    return {k: step for k, step in found.items() if any(p.has(*k) for p in job.lineage.branch)}
+
+
+def written_steps(inputs: PersistenceInput) -> dict[StepKey, tuple[Copy, ...]]:
+    """Return the steps of the branch of which every part has been reported as a file."""
+    stored = inputs.catalogue.stored()
+    return {
+        (point.generation, number): tuple(copy for copy in copies if copy.tier is Tier.DISK)
+        for point in inputs.job.lineage.branch
+        for number, copies in inputs.catalogue.steps(point.generation).items()
+        if point.has(point.generation, number)
+        and is_whole(point, Parts(copies.files.ranks.keys(), copies.files.layouts.names()))
+        and (point.generation, number) not in stored
+    }
+
+
+def _unnamed(job: JobRecord, copies: Sequence[Copy], key: StepKey) -> StoredStep:
+    """Return a step whose manifest, and so its hash, is still to be written."""
+    ranks = {copy.rank: copy.size_bytes for copy in copies}
+    # Where ranks have equal parts, one file may stand for several ranks.
+    world_size = next(point.world_size for point in job.lineage.branch if point.has(*key))
+    return StoredStep(*key, world_size or len(ranks), "", sum(ranks.values()))
+
+
+def _files(copies: Sequence[Copy]) -> tuple[StoredFile, ...]:
+    by_rank = {copy.rank: copy for copy in copies}
+    return tuple(
+        StoredFile(copy.rank, copy.root_hash, copy.size_bytes, copy.layout)
+        for _, copy in sorted(by_rank.items())
+    )

@@ -1,0 +1,274 @@
+"""Which step a job goes back to: the newest whole one of its branch, wherever its copies are."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from everstep_controller.core.actions import ChooseRecoveryStep
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StepKey, StoredStep
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.copies import Copy, Parts, StepCopies, Tier
+
+# Tiers that hold the last steps; shared storage may be many steps behind.
+_NEAR = ("memory", "local disk")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be restored, and from where it could be."""
+
+    branch: Sequence[BranchPoint]
+    # Nodes that answer, to the address of their bulk listener.
+    reachable: Mapping[str, str]
+    # The job has had a snapshot: then finding none is a loss, not a fresh start.
+    expected: bool
+    # States that the job has crashed from again and again.
+    avoided: Collection[StepKey] = ()
+    # Steps in storage that are known from elsewhere than the nodes' reports.
+    stored: Sequence[StoredStep] = ()
+    # What nodes hold of this generation and older ones is another job's, perhaps another user's.
+    foreign_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The step to restore and where every part of it is, or why there is none."""
+
+    step: int | None
+    sources: tuple[ShardSource, ...]
+    lost: str
+    reason: str
+    # The generation that made it, and what there is of it in storage.
+    generation: int = 0
+    stored: StoredStep | None = None
+    # The best tier that has all of it.
+    tier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorableStep:
+    """A step that could be restored."""
+
+    generation: int
+    step: int
+    stored: StoredStep | None
+    # Its tier: the best one that has it as a whole.
+    tier: str
+    # Ranks that lost what was only theirs, and take what others have.
+    replaced: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> StepKey:
+        """Return what the state is called."""
+        return (self.generation, self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class PickedStep:
+    """What is chosen, with the sentence why, or why nothing is."""
+
+    candidate: RestorableStep | None
+    reason: str
+    lost: str = ""
+
+
+def question_of(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Question:
+    """Return what the catalogue is asked on behalf of the core."""
+    return Question(
+        action.branch,
+        reachable,
+        action.expected,
+        action.avoided,
+        action.stored,
+        action.foreign_generation,
+    )
+
+
+def reachable_nodes(state: State) -> dict[str, str]:
+    """Return the nodes that answer, and the addresses of their bulk listeners."""
+    return {
+        name: node.bulk_address
+        for name, node in state.nodes.items()
+        if node.connected and node.bulk_address and not node.gone
+    }
+
+
+def choose_step(catalogue: Catalogue, question: Question) -> Choice:
+    """Return the newest step of the branch that can be reached as a whole, and where it is."""
+    picked = pick_step(catalogue, question)
+    found = picked.candidate
+    if found is None:
+        return Choice(None, (), picked.lost, picked.reason)
+    foreign = found.generation <= question.foreign_generation
+    held = catalogue.steps(found.generation).get(found.step, StepCopies()).ordered()
+    reachable = {} if foreign else question.reachable
+    sources = _sources(held, reachable)
+    return Choice(
+        found.step, sources, "", picked.reason, found.generation, found.stored, found.tier
+    )
+
+
+def pick_step(catalogue: Catalogue, question: Question) -> PickedStep:
+    """Return the step that is to be restored, with its sentence."""
+    found, avoided = find_newest(catalogue, question)
+    if found is not None and found is not avoided:
+        return PickedStep(found, _why(found, avoided, catalogue, question))
+    if found is not None:
+        sentence = f"step {found.step} again, for no older one is left; {_bad(found)}"
+        return PickedStep(found, sentence)
+    if not question.expected:
+        return PickedStep(None, "no snapshot was committed yet")
+    return PickedStep(None, "no step is whole", _what_is_missing(catalogue, question))
+
+
+def find_newest(
+    catalogue: Catalogue, question: Question
+) -> tuple[RestorableStep, RestorableStep | None] | tuple[None, None]:
+    """Return the newest step of the branch that can be reached as a whole, and one passed over.
+
+    The newest step wins over every tier; of the same step, memory is taken before disk, and disk
+    before storage. A state in which ranks take what others have gives way to one that agents hold
+    of every rank, as when a rank stopped before the others. A state that is avoided is taken only
+    when there is no other: then both are it.
+    """
+    avoided = newest = None
+    for candidate in restorable_steps(catalogue, question):
+        if candidate.key in question.avoided:
+            avoided = avoided or candidate
+        elif not candidate.replaced and (newest is None or candidate.tier in _NEAR):
+            return candidate, avoided
+        else:
+            newest = newest or candidate
+    chosen = newest or avoided
+    return (None, None) if chosen is None else (chosen, avoided)
+
+
+def restorable_steps(catalogue: Catalogue, question: Question) -> Iterator[RestorableStep]:
+    """Yield the steps of the branch that could be restored, newest first."""
+    stored = readable_steps(catalogue, question)
+    points = {point.generation: point for point in question.branch}
+    held = {(number, step) for number in points for step in catalogue.steps(number)}
+    on_branch = [
+        key for key in held | stored.keys() if key[0] in points and points[key[0]].has(*key)
+    ]
+    away = catalogue.away(question.reachable)
+    # A generation that started over, without a step to restore, begins at the lowest step again.
+    for key in sorted(on_branch, key=lambda key: (key[1], key[0]), reverse=True):
+        own = key[0] > question.foreign_generation
+        if own and (tier := _tier(points[key[0]], catalogue, key, away)):
+            replaced = () if key in stored else _replaced(points[key[0]], catalogue, key, away)
+            yield RestorableStep(*key, stored.get(key), tier, replaced)
+        elif key in stored:
+            yield RestorableStep(*key, stored[key], "shared storage")
+
+
+def readable_steps(catalogue: Catalogue, question: Question) -> dict[StepKey, StoredStep]:
+    """Return the steps in storage that some node can read.
+
+    That one can is enough: a folder that others do not have gets no manifest, so no whole step.
+    """
+    found = {step.key: step for step in question.stored}
+    for key, readers in catalogue.stored().items():
+        if any(node in question.reachable for node in readers):
+            found[key] = next(iter(readers.values()))
+    return found
+
+
+def is_whole(point: BranchPoint, parts: Parts) -> bool:
+    """Return whether these are all parts of a step: those of every rank, or all that were learned.
+
+    Equal copies count for the ranks that lack one; a part that was not learned says that another
+    world wrote it, whose other parts nobody knows.
+    """
+    if 0 < point.world_size <= len(parts.ranks):
+        return True
+    return 0 < len(point.layouts) == len(parts.layouts) and parts.layouts == set(point.layouts)
+
+
+def missing_parts(point: BranchPoint, parts: Parts) -> list[str]:
+    """Name what these parts lack of a whole step."""
+    if is_whole(point, parts):
+        return []
+    absent = [f"rank {rank}" for rank in range(point.world_size) if rank not in parts.ranks]
+    if point.layouts and parts.layouts <= set(point.layouts):
+        lost = set(point.layouts) - parts.layouts
+        # Where each rank has a part of its own, people know the part by its rank.
+        whose = len(lost) == len(absent)
+        return absent if whose else [f"part {layout[:8]}" for layout in sorted(lost)]
+    return absent or ["a rank"]
+
+
+def _tier(point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]) -> str:
+    """Return the best tier that has the whole step, together with those before it, or ''."""
+    if key[1] not in catalogue.steps(key[0]):
+        return ""
+    if is_whole(point, catalogue.parts(key, away, files=False)):
+        return "memory"
+    return "local disk" if is_whole(point, catalogue.parts(key, away, files=True)) else ""
+
+
+def _replaced(
+    point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]
+) -> tuple[int, ...]:
+    step = catalogue.steps(key[0])[key[1]]
+    if not step.memory.needed and not step.files.needed:
+        return ()
+    ranks = catalogue.parts(key, away, files=True).ranks
+    return tuple(rank for rank in range(point.world_size) if rank not in ranks)
+
+
+def _why(
+    candidate: RestorableStep,
+    avoided: RestorableStep | None,
+    catalogue: Catalogue,
+    question: Question,
+) -> str:
+    held = catalogue.steps(candidate.generation).get(candidate.step, StepCopies())
+    nodes = len(held.nodes() & question.reachable.keys())
+    where = {
+        "memory": "that one node holds whole" if nodes == 1 else f"that {nodes} nodes hold whole",
+        "local disk": f"that is whole with the files on local disks of {_nodes(nodes)}",
+        "shared storage": "that is whole, in shared storage",
+    }[candidate.tier]
+    sentence = f"step {candidate.step} is the newest {where}"
+    if candidate.replaced:
+        sentence += f", but {len(candidate.replaced)} of the ranks lost what was theirs alone"
+    return f"{sentence}; {_bad(avoided)}" if avoided else sentence
+
+
+def _nodes(count: int) -> str:
+    return "one node" if count == 1 else f"{count} nodes"
+
+
+def _bad(avoided: RestorableStep) -> str:
+    step = avoided.step
+    return f"the job called step {step} bad or crashed twice soon after step {step} was restored"
+
+
+def _what_is_missing(catalogue: Catalogue, question: Question) -> str:
+    if not question.branch:
+        return "it has not started yet"
+    point = question.branch[-1]
+    away, ranks, layouts = catalogue.away(question.reachable), set[int](), set[str]()
+    for step in catalogue.steps(point.generation):
+        parts = catalogue.parts((point.generation, step), away, files=True)
+        ranks |= parts.ranks
+        layouts |= parts.layouts
+    lacking = missing_parts(point, Parts(ranks, layouts))
+    if not lacking:
+        return "every part has a copy, but no step has all of them"
+    shown = ", ".join(lacking[:5]) + (" …" if len(lacking) > 5 else "")
+    return f"no reachable copy of {shown}"
+
+
+def _sources(held: Sequence[Copy], reachable: Mapping[str, str]) -> tuple[ShardSource, ...]:
+    """Return where the copies are that can be reached; the largest jobs have 33,000."""
+    return tuple(
+        [
+            ShardSource(
+                node, reachable[node], number, rank, step, root, size, layout, tier is Tier.DISK
+            )
+            for node, number, rank, step, _, root, size, layout, tier, _ in held
+            if node in reachable
+        ]
+    )

@@ -1,0 +1,126 @@
+"""Judge runner: shows the judges the fleet on a tick, and journals which verdicts changed."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from everstep_controller.api.sessions import Session, Sessions
+from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
+from everstep_controller.core.model.state import CONTROLLER
+from everstep_controller.judging.evaluator import Evaluator, Verdict
+from everstep_controller.judging.judge import Judge, Ruling
+from everstep_controller.judging.view import FleetView
+from everstep_controller.runtime import Runtime
+from everstep_controller.samples import SampleRing
+
+logger = logging.getLogger(__name__)
+
+_SECOND_NS = 1e9
+# So many nodes are read before the event loop does something else: a few milliseconds.
+_AT_ONCE = 500
+_Row = tuple[float, float, float, float]
+
+
+class JudgeRunner:
+    """Samples stay out of the core: what changed enters it, with the numbers that decided."""
+
+    def __init__(
+        self, runtime: Runtime, sessions: Sessions, samples: SampleRing, judges: Sequence[Judge]
+    ) -> None:
+        self._runtime = runtime
+        self._sessions = sessions
+        self._samples = samples
+        self._judges = judges
+        self._evaluator = Evaluator(judges)
+        self._failures: dict[str, str] = {}
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Return the judges that raised the last time, and what; their verdicts are held."""
+        return MappingProxyType(self._failures)
+
+    async def run(self, interval_s: float) -> None:
+        """Judge at intervals until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.judge_once()
+
+    async def judge_once(self) -> None:
+        """Show all judges the fleet as it is now. While the controller is halted, all is held."""
+        view = await self._view()
+        state = self._runtime.state
+        if state.halted:
+            return
+        rulings = [ruling for judge in self._judges for ruling in self._ask(judge, view)]
+        with_findings = [node for node in state.nodes.values() if node.findings]
+        verdicts = {node.name: held for node in with_findings if (held := _verdicts(node))}
+        for change in self._evaluator.evaluate(view, rulings, verdicts):
+            # One that is lost is made again: the evaluator goes by what the core has.
+            self._runtime.post(change, again=False)
+
+    def _ask(self, judge: Judge, view: FleetView) -> Iterable[Ruling]:
+        name = type(judge).__name__
+        try:
+            rulings = list(judge.judge(view))
+        except Exception as error:  # One that fails must not stop the others.
+            if name not in self._failures:
+                logger.exception("%s failed", name)
+                sentence = f"{name} failed, and what it found is held: {error!r}"
+                self._runtime.tell(CONTROLLER, "JudgeFailed", sentence)
+            self._failures[name] = repr(error)
+            return ()
+        self._failures.pop(name, None)
+        return rulings
+
+    async def _view(self) -> FleetView:
+        nodes: list[str] = []
+        rows: list[_Row] = []
+        for session in self._sessions:
+            if _may_be_judged(self._runtime.state.nodes.get(session.node)):
+                nodes.append(session.node)
+                rows.append(self._row(session))
+            if len(nodes) % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T / _SECOND_NS
+        return FleetView(
+            now_ns=self._runtime.now_ns(),
+            nodes=tuple(nodes),
+            clock_uncertainty_s=columns[0],
+            wall_offset_s=columns[1],
+            stream_age_s=columns[2],
+            sample_age_s=columns[3],
+            samples=self._samples,
+        )
+
+    def _row(self, session: Session) -> _Row:
+        """Return a node's values in the order of the view's columns, in nanoseconds."""
+        now_ns = self._runtime.now_ns()
+        wall = session.clock.wall_offset(now_ns)
+        known = (math.nan, math.nan) if wall is None else (wall.uncertainty_ns, wall.offset_ns)
+        newest_ns = self._samples.newest_ns(session.node)
+        age_ns = math.nan
+        if newest_ns is not None and newest_ns >= session.opened_ns:
+            age_ns = now_ns - newest_ns
+        return (*known, now_ns - session.opened_ns, age_ns)
+
+
+def _may_be_judged(node: NodeRecord | None) -> bool:
+    """Return whether what a node does or leaves undone says something about it now."""
+    return (
+        node is not None
+        and not node.missed
+        and not node.gone
+        and node.state is not NodeState.MAINTENANCE
+    )
+
+
+def _verdicts(node: NodeRecord) -> tuple[Verdict, ...]:
+    return tuple(
+        Verdict(held.finding, held.since_ns)
+        for held in node.findings.values()
+        if held.owner is FindingOwner.CONTROLLER
+    )

@@ -1,0 +1,46 @@
+"""A judge: decides over one view of the fleet which nodes stand out, and by which numbers."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.fault import Fault
+from everstep_common.judging.findings import Measurement
+from everstep_controller.judging.view import FleetView, Mask
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvidence:
+    """What was seen of one node: a sentence for people, and the numbers that decided."""
+
+    sentence: str
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What a judge says of all nodes of a view about one condition.
+
+    What is known of a node is held where neither mask is set. ``explain`` is asked only for nodes
+    of which there is something to say: most are healthy, and were so before.
+    """
+
+    condition: Condition
+    fault: Fault
+    faulty: Mask
+    healthy: Mask
+    explain: Callable[[int], NodeEvidence]
+
+
+class Judge(Protocol):
+    """Keeps nothing between two views: how often in a row a ruling counts, its condition says."""
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return everything that it may find."""
+        ...
+
+    def judge(self, view: FleetView) -> Iterable[Ruling]:
+        """Return a ruling for each condition that can be judged; what is left out is held."""
+        ...

@@ -1,0 +1,10 @@
+"""The judges that the controller runs; a new one is a file beside this one and a line here."""
+
+from everstep_controller.judging.clock_skew import ClockSkewJudge
+from everstep_controller.judging.judge import Judge
+from everstep_controller.judging.sample_stream import SampleStreamJudge
+
+JUDGES: tuple[Judge, ...] = (
+    ClockSkewJudge(),
+    SampleStreamJudge(),
+)

@@ -1,0 +1,218 @@
+"""Judges in a real controller: what they find outlives streams and controllers."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from everstep_common.judging.condition import Condition
+from everstep_common.samples import COLUMNS, SCHEMA
+from everstep_controller.core import events
+from everstep_controller.core.core import Core
+from everstep_controller.journal.codec import decode_event
+from everstep_controller.journal.store import JournalStore
+from everstep_controller.judging.judge import Judge, Ruling
+from everstep_controller.judging.sample_stream import SAMPLES_MISSING, SampleStreamJudge
+from everstep_controller.judging.view import FleetView
+from everstep_controller.replay import replay
+from everstep_controller.service import Controller, Options
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
+from fakes.agent_stream import WAIT_S, AgentStream, agent_stream
+from fakes.controllers import config
+
+NODES = tuple(f"n{number}" for number in range(5))
+ODD = "n3"
+MISSING = SAMPLES_MISSING.name
+# The judge as it is, but that a second is long: samples come every 50 ms here.
+QUICK = SampleStreamJudge(floor_s=1.0, fleet_late_s=0.8)
+_SAMPLE_S = 0.05
+_JUDGE_S = 0.1
+_ROW = np.full((1, len(COLUMNS)), np.nan, dtype="<f4").tobytes()
+
+
+@dataclass
+class SamplingAgent:
+    """A stream that answers for its clock, as an agent does, and sends samples while it may."""
+
+    stream: AgentStream
+    sampling: bool = True
+    _began_ns: int = field(default_factory=time.monotonic_ns)
+
+    def stamp(self) -> fleet_pb2.Stamp:
+        """Return the node's clocks; its boot began before the stream, as ``hello`` says."""
+        boot_ns = time.monotonic_ns() - self._began_ns + 1
+        return fleet_pb2.Stamp(boot_id="boot", boot_ns=boot_ns, wall_ns=time.time_ns())
+
+    async def answer(self) -> None:
+        """Answer every question for the time."""
+        while True:
+            asked = (await self.stream.wait_for("time_request")).time_request
+            reply = fleet_pb2.TimeReply(sent_ns=asked.sent_ns, stamp=self.stamp())
+            await self.stream.send(time_reply=reply)
+
+    async def sample(self) -> None:
+        """Send a sample at intervals."""
+        while True:
+            if self.sampling:
+                batch = fleet_pb2.SampleBatch(
+                    schema=SCHEMA, first=self.stamp(), interval_ns=1, rows=_ROW
+                )
+                await self.stream.send(samples=batch)
+            await asyncio.sleep(_SAMPLE_S)
+
+
+@asynccontextmanager
+async def sampling_agent(
+    port: int, node: str, *, sampling: bool = True
+) -> AsyncIterator[SamplingAgent]:
+    """Have an agent connected, with its samples or without."""
+    async with agent_stream(port, node) as stream:
+        await stream.hello()
+        agent = SamplingAgent(stream, sampling)
+        tasks = [asyncio.create_task(part) for part in (agent.answer(), agent.sample())]
+        try:
+            yield agent
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def judging_controller(
+    folder: Path, judges: tuple[Judge, ...] = (QUICK,)
+) -> AsyncIterator[Controller]:
+    """Run a controller that judges often."""
+    quick = replace(config(folder), judge_interval_s=_JUDGE_S)
+    running = Controller(quick, Options(Core, judges=judges))
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+async def findings(port: int) -> Sequence[admin_pb2.FindingLine]:
+    """Return what `everstep findings` shows."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        admin = admin_pb2_grpc.AdminStub(channel)
+        return (await admin.ListFindings(admin_pb2.ListFindingsRequest())).findings
+
+
+async def until_open(port: int, expected: set[tuple[str, str]]) -> Sequence[admin_pb2.FindingLine]:
+    """Wait until exactly these findings are open; return them."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            found = await findings(port)
+            if {(one.node, one.condition) for one in found} == expected:
+                return found
+            await asyncio.sleep(_JUDGE_S)
+
+
+async def agents(
+    stack: AsyncExitStack, port: int, *, mute: str = "", but: str = ""
+) -> dict[str, SamplingAgent]:
+    """Connect the agents of all nodes, one of them without samples."""
+    return {
+        node: await stack.enter_async_context(sampling_agent(port, node, sampling=node != mute))
+        for node in NODES
+        if node != but
+    }
+
+
+def verdicts(folder: Path) -> Iterator[events.VerdictChanged]:
+    """Yield the verdicts in the journal."""
+    store = JournalStore(folder / "journal.sqlite", read_only=True)
+    try:
+        for stored in store.events(0):
+            event = decode_event(stored.kind, stored.body)
+            if isinstance(event, events.VerdictChanged):
+                yield event
+    finally:
+        store.close()
+
+
+def test_samples_that_stop_are_found_and_the_finding_outlives_streams_and_controllers(
+    tmp_path: Path,
+) -> None:
+    async def found() -> admin_pb2.FindingLine:
+        async with judging_controller(tmp_path) as running, AsyncExitStack() as stack:
+            await agents(stack, running.port, but=ODD)
+            async with sampling_agent(running.port, ODD) as odd:
+                await asyncio.sleep(20 * _JUDGE_S)
+                assert await findings(running.port) == [], "all of them send"
+                odd.sampling = False
+                (line,) = await until_open(running.port, {(ODD, MISSING)})
+                assert line.owner == "controller"
+            async with sampling_agent(running.port, ODD, sampling=False):
+                assert list(await findings(running.port)) == [line], "it has said Hello again"
+                await asyncio.sleep(20 * _JUDGE_S)
+                assert list(await findings(running.port)) == [line]
+        return line
+
+    async def cleared(line: admin_pb2.FindingLine) -> None:
+        async with judging_controller(tmp_path) as running, AsyncExitStack() as stack:
+            assert list(await findings(running.port)) == [line], "before any agent is back"
+            connected = await agents(stack, running.port, mute=ODD)
+            await asyncio.sleep(20 * _JUDGE_S)
+            assert list(await findings(running.port)) == [line]
+            connected[ODD].sampling = True
+            await until_open(running.port, set())
+
+    line = asyncio.run(found())
+    asyncio.run(cleared(line))
+
+    raised, over = verdicts(tmp_path)
+    assert (raised.node, raised.key.condition, over.finding) == (ODD, MISSING, None)
+    numbers = {one.name: one.value for one in raised.measurements}
+    assert numbers["age_s"] > 1.0
+    assert numbers["nodes"] == len(NODES)
+    assert replay(tmp_path / "journal.sqlite", Core).differences == ()
+
+
+def test_samples_that_all_stop_at_once_accuse_nobody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with judging_controller(tmp_path) as running, AsyncExitStack() as stack:
+            connected = await agents(stack, running.port)
+            await asyncio.sleep(10 * _JUDGE_S)
+            for agent in connected.values():
+                agent.sampling = False
+            await asyncio.sleep(30 * _JUDGE_S)
+            assert list(await findings(running.port)) == []
+
+    asyncio.run(scenario())
+
+
+@dataclass
+class BreakableJudge:
+    """A judge that fails as long as the test says so, and finds nothing."""
+
+    broken: bool = True
+    conditions: tuple[Condition, ...] = ()
+
+    def judge(self, view: FleetView) -> tuple[Ruling, ...]:
+        """See Judge."""
+        if self.broken:
+            raise ZeroDivisionError(f"{len(view.nodes)} nodes")
+        return ()
+
+
+def test_a_judge_that_fails_is_a_finding_and_the_others_judge(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        breakable = BreakableJudge()
+        judges = (breakable, QUICK)
+        async with judging_controller(tmp_path, judges) as running, AsyncExitStack() as stack:
+            failed = ("controller", "JudgeFailed")
+            await until_open(running.port, {failed})
+            connected = await agents(stack, running.port, mute=ODD)
+            await until_open(running.port, {failed, (ODD, MISSING)})
+            breakable.broken = False
+            connected[ODD].sampling = True
+            await until_open(running.port, set())
+
+    asyncio.run(scenario())

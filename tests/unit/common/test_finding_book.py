@@ -1,0 +1,127 @@
+"""The book of findings: debounce, hold, clear with evidence."""
+
+import dataclasses
+
+from everstep_common.clock import Stamp
+from everstep_common.judging.book import BookChanges, FindingBook
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+
+_NOW = Stamp("boot-1", 3600 * 10**9, 7)
+_FINDING = Finding(
+    component="link/mlx5_0/1",
+    condition="LinkSlow",
+    severity=Severity.FATAL,
+    message="it is slow",
+    mode=Mode.ADVISE,
+)
+_SLOW = Faulty(_FINDING)
+_FAST = Healthy(_FINDING.key, "400 Gbit/s")
+_UNREADABLE = Unknown(_FINDING.key, "cannot be read")
+_RULE = Condition(
+    name="LinkSlow",
+    component="link/NAME",
+    meaning="a link is slow",
+    source="this test",
+    clears_when="it is fast",
+    raise_after=3,
+    clear_after=4,
+    boot_grace_ns=120 * 10**9,
+    mode=Mode.ADVISE,
+)
+_EVENT = dataclasses.replace(
+    _RULE, name="Odd", raise_after=1, clear_after=1, boot_grace_ns=0, quiet_ns=60 * 10**9
+)
+_CONDITIONS = {one.name: one for one in (_RULE, _EVENT)}
+_BOUNCING: list[Judgement] = [_SLOW if poll % 2 else _FAST for poll in range(100)]
+
+
+def _feed(book: FindingBook, *judgements: Judgement, now: Stamp = _NOW) -> list[BookChanges]:
+    return [changes for one in judgements if (changes := book.enter_judgements([one], now))]
+
+
+def test_a_link_that_bounces_is_not_raised() -> None:
+    assert _feed(FindingBook(_CONDITIONS), *[_SLOW] * (_RULE.raise_after - 1), _FAST) == []
+    assert _feed(FindingBook(_CONDITIONS), *_BOUNCING) == []
+
+
+def test_a_link_that_stays_slow_is_raised_once() -> None:
+    (changes,) = _feed(FindingBook(_CONDITIONS), *[_SLOW] * 100)
+    assert [known.finding for known in changes.raised] == [_FINDING]
+    assert changes.raised[0].since == _NOW
+
+
+def test_a_poll_that_could_not_be_read_counts_as_neither() -> None:
+    polls: list[Judgement] = [_SLOW, _UNREADABLE]
+    polls *= _RULE.raise_after
+    assert len(_feed(FindingBook(_CONDITIONS), *polls)) == 1
+    book = FindingBook(_CONDITIONS)
+    _feed(book, *[_SLOW] * _RULE.raise_after)
+    assert _feed(book, *[_UNREADABLE] * 1000) == []
+    assert book.open_findings
+
+
+def test_it_clears_after_enough_healthy_polls_with_their_evidence() -> None:
+    book = FindingBook(_CONDITIONS)
+    _feed(book, *[_SLOW] * _RULE.raise_after)
+    assert _feed(book, *[_FAST] * (_RULE.clear_after - 1), _SLOW) == []
+    (changes,) = _feed(book, *[_FAST] * _RULE.clear_after)
+    assert changes.cleared[0].key == FindingKey("link/mlx5_0/1", "LinkSlow")
+    assert changes.cleared[0].evidence == "400 Gbit/s"
+    assert not book.open_findings
+
+
+def test_nothing_is_raised_in_the_grace_after_boot() -> None:
+    early = Stamp("boot-1", _RULE.boot_grace_ns - 1, 7)
+    book = FindingBook(_CONDITIONS)
+    assert _feed(book, *[_SLOW] * 1000, now=early) == []
+    assert len(_feed(book, _SLOW)) == 1
+
+
+def test_a_finding_that_got_worse_is_told_again_and_keeps_its_beginning() -> None:
+    book = FindingBook(_CONDITIONS)
+    mild = dataclasses.replace(_FINDING, severity=Severity.DEGRADED)
+    _feed(book, *[Faulty(mild)] * _RULE.raise_after)
+    (changes,) = _feed(book, _SLOW, now=Stamp("boot-1", _NOW.boot_ns + 1, 8))
+    assert changes.raised[0].finding.severity is Severity.FATAL
+    assert changes.raised[0].since == _NOW
+
+
+def test_other_numbers_in_the_message_are_no_news() -> None:
+    book = FindingBook(_CONDITIONS)
+    _feed(book, *[_SLOW] * _RULE.raise_after)
+    assert _feed(book, Faulty(dataclasses.replace(_FINDING, message="slow for 7 s"))) == []
+
+
+def test_fatal_findings_are_those_with_which_a_node_cannot_train() -> None:
+    book = FindingBook(_CONDITIONS)
+    _feed(book, *[_SLOW] * _RULE.raise_after)
+    assert book.fatal_findings() == (_FINDING,)
+
+
+def test_a_book_is_idle_when_nothing_is_open_and_nothing_on_its_way() -> None:
+    book = FindingBook(_CONDITIONS)
+    idle = [book.idle]
+    for judgements in ([_SLOW], [_SLOW] * _RULE.raise_after, [_FAST] * _RULE.clear_after):
+        _feed(book, *judgements)
+        idle.append(book.idle)
+    assert idle == [True, False, False, True], "one look counts already"
+
+
+def test_an_event_ends_when_it_was_not_seen_again_for_as_long_as_its_condition_asks() -> None:
+    book, event = FindingBook(_CONDITIONS), dataclasses.replace(_FINDING, condition="Odd")
+    _feed(book, Faulty(event))
+    last = Stamp("boot-1", _NOW.boot_ns + 40 * 10**9, 7)
+    assert book.enter_judgements([Faulty(event)], last).again
+    soon, late = (Stamp("boot-1", last.boot_ns + s * 10**9, 7) for s in (59, 60))
+    assert book.judge_quiet_events(soon) == []
+    (over,) = book.judge_quiet_events(late)
+    (changes,) = _feed(book, over)
+    assert changes.cleared[0].evidence == "not seen again for 1 min"
+
+
+def test_the_operators_mode_goes_before_that_of_the_condition() -> None:
+    book = FindingBook(_CONDITIONS, modes={"LinkSlow": Mode.OBSERVE})
+    (changes,) = _feed(book, *[_SLOW] * _RULE.raise_after)
+    assert changes.raised[0].finding.mode is Mode.OBSERVE

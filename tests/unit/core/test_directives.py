@@ -1,0 +1,161 @@
+"""What the vaults of a job's nodes are told, decided by a value that nobody journals."""
+
+from dataclasses import dataclass, field
+
+from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.actions import ChooseRecoveryStep
+from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Launcher,
+    Lineage,
+)
+from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.directives import JobSnapshots
+from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.news import Message, VaultNews
+
+NODES = ("a", "b", "c")
+
+
+def _job(*members: str) -> JobRecord:
+    return JobRecord(
+        "train",
+        JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True),
+        created_ns=0,
+        ledger=Ledger(0),
+        state=JobState.RUNNING,
+        launchers={name: Launcher(29500, 0) for name in NODES},
+        generation=Generation(1, list(members)),
+        lineage=Lineage([BranchPoint(1, None, len(members))]),
+    )
+
+
+def _state() -> State:
+    state = State()
+    for name in NODES:
+        state.nodes[name] = NodeRecord(
+            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+        )
+    return state
+
+
+@dataclass
+class Snapshots:
+    """What is known of one job, and what was told of it."""
+
+    job: JobRecord
+    state: State = field(default_factory=_state)
+    known: JobSnapshots = field(default_factory=lambda: JobSnapshots("train"))
+    news: VaultNews = field(default_factory=VaultNews)
+
+    def report(self, node: str, *held: tuple[int, int], settled: int = 0) -> None:
+        """Report copies as (rank, step), each rank a part of its own."""
+        members = self.job.generation.members
+        copies = [
+            Copy(node, 1, rank, step, members[rank] != node, "ff", 8, f"part-{rank}")
+            for rank, step in held
+        ]
+        self.known.record_report(
+            node, VaultReport({repr(copy).encode(): copy for copy in copies}, settled)
+        )
+
+    def decide(self) -> list[Event | Message]:
+        """Decide anew; return what is news."""
+        self.known.adopt(self.job, self.state)
+        decision = self.known.decide(self.job, self.state, 0)
+        return list(self.news.since(decision, self.known, self.job))
+
+    def told(self) -> dict[str, Directive]:
+        return dict(self.known.directives())
+
+
+def test_the_same_reports_in_another_order_lead_to_the_same_orders() -> None:
+    whole = ((0, 5), (1, 5))
+    reports = {"a": whole, "b": whole, "c": ()}
+    told = []
+    for order in (list(reports), list(reports)[::-1]):
+        snapshots = Snapshots(_job("a", "b"))
+        for node in order:
+            snapshots.report(node, *reports[node])
+        snapshots.decide()
+        told.append(snapshots.told())
+    assert told[0] == told[1]
+    assert told[0]["a"].recoverable_step == 5
+
+
+def test_a_decision_that_follows_from_nothing_new_has_no_news_and_the_same_orders() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    for node in ("a", "b"):
+        snapshots.report(node, (0, 5), (1, 5))
+    first = snapshots.decide()
+    assert [type(news) for news in first] == [LayoutLearned]
+    told = snapshots.told()
+    assert (snapshots.decide(), snapshots.told()) == ([], told)
+
+
+def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    for node in ("a", "b"):
+        snapshots.report(node, (0, 5), (1, 5))
+    snapshots.decide()
+    assert snapshots.told()["c"].spare is not None
+    job = snapshots.job
+    job.generation, job.lineage.branch = Generation(2, ["a", "c"]), [BranchPoint(2, None, 2)]
+    snapshots.decide()
+    told = snapshots.told()
+    assert (told["a"].replica_target, told["c"].replica_target) == ("c", "a")
+    # What b holds of the old generation keeps it among those that are told what may be freed.
+    assert {(one.generation, one.recoverable_step, one.spare) for one in told.values()} == {
+        (2, None, None)
+    }
+
+
+def test_a_keeper_is_told_once_to_the_core_and_before_anything_else() -> None:
+    snapshots = Snapshots(_job("a"))
+    snapshots.report("a", (0, 5))
+    news = snapshots.decide()
+    assert news[0] == KeeperChosen("train", "b")
+    assert not [one for one in snapshots.decide() if isinstance(one, KeeperChosen)]
+
+
+def test_a_cadence_of_before_a_restart_goes_on_without_being_news() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.job.cadence = Cadence(7, 21, "so", 5)
+    assert not [one for one in snapshots.decide() if isinstance(one, CadenceChosen)]
+    assert {(one.snapshot_every, one.snapshot_from) for one in snapshots.told().values()} == {
+        (7, 21)
+    }
+
+
+def test_a_step_is_chosen_once_for_each_question() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    for node in ("a", "b"):
+        snapshots.report(node, (0, 5), (1, 5), settled=1)
+    snapshots.decide()
+    assert snapshots.known.choose_step(snapshots.state) is None
+    snapshots.known.asked = ChooseRecoveryStep(
+        id="c", job="train", generation=2, settled_generation=1, holders=("a", "b"),
+        branch=(BranchPoint(1, None, 2),), expected=True, reason="r",
+    )  # fmt: skip
+    chosen = snapshots.known.choose_step(snapshots.state)
+    assert chosen is not None
+    assert (chosen.step, chosen.generation, chosen.tier) == (5, 2, "memory")
+    assert snapshots.known.choose_step(snapshots.state) is None
+
+
+def test_nobody_is_directed_for_a_job_that_is_over_but_what_it_left_stays_known() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.report("a", (0, 5), (1, 5))
+    snapshots.decide()
+    snapshots.known.end()
+    assert snapshots.known.generation.members == ()
+    assert snapshots.known.orders.recoverable.step is None
+    assert [copy.step for copy in snapshots.known.holdings.catalogue.copies()] == [5, 5]

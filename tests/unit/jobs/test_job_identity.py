@@ -1,0 +1,60 @@
+"""Which launcher an agent takes for one of the job that it knows, and which is late."""
+
+from dataclasses import replace
+
+import pytest
+
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import ProcessIdentity
+from everstep_agent.jobs.admission import comes_back, is_meant, late_refusal
+from everstep_agent.jobs.facts import JobFacts, LauncherPlace
+from everstep_agent.jobs.validation import number_problem
+from everstep_common.trainer_messages import Join
+from everstep_common.version import TRAINER_PROTOCOL
+from everstep_proto.generated import fleet_pb2
+
+JOIN = Join(
+    protocol=TRAINER_PROTOCOL,
+    version="0.1.0",
+    job="demo",
+    token="secret",
+    nodes_min=1,
+    nodes_max=1,
+    processes_per_node=1,
+    reform=True,
+    restarts_max=1,
+    free_port=1,
+)
+FACTS = JobFacts("demo", job_id=20, place=LauncherPlace(process=ProcessIdentity(77, 1)))
+
+
+@pytest.mark.parametrize("job_id", [None, 0, 20, 21])
+def test_a_launcher_that_is_not_known_to_be_older_is_let_in(job_id: int | None) -> None:
+    assert late_refusal(FACTS, replace(JOIN, job_id=job_id)) is None
+
+
+def test_an_older_launcher_is_told_that_its_job_is_over_where_its_successor_has_been() -> None:
+    sentence = late_refusal(FACTS, replace(JOIN, job_id=19))
+    assert sentence is not None
+    assert "its job ended while this launcher was away" in sentence
+    assert "everstep job demo" in sentence
+
+
+def test_a_launcher_comes_back_by_its_number_or_as_the_same_process() -> None:
+    mine, other = Peer(77, 5), Peer(78, 5)
+    assert comes_back(FACTS, replace(JOIN, job_id=20), other)
+    assert comes_back(FACTS, JOIN, mine)
+    assert not comes_back(FACTS, JOIN, other)
+    assert not comes_back(FACTS, replace(JOIN, job_id=0), other)
+    assert not comes_back(JobFacts("demo"), replace(JOIN, job_id=0), mine)
+
+
+def test_the_end_of_a_job_is_not_that_of_the_next_one() -> None:
+    assert is_meant(FACTS, fleet_pb2.EndJob(job="demo"))
+    assert is_meant(FACTS, fleet_pb2.EndJob(job="demo", job_id=20))
+    assert not is_meant(FACTS, fleet_pb2.EndJob(job="demo", job_id=19))
+
+
+def test_a_number_of_a_job_is_a_time_in_nanoseconds_and_fits() -> None:
+    assert number_problem(replace(JOIN, job_id=1_800_000_000_000_000_000)) is None
+    assert number_problem(replace(JOIN, job_id=-1)) is not None

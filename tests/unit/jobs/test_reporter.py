@@ -1,0 +1,110 @@
+"""Copies are reported together, and at once enough; in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from everstep_agent.jobs.report import Reporter
+from everstep_proto.generated import fleet_pb2
+from fakes.jumping_loop import simulate
+
+
+class Node:
+    """What a node holds, and what it said of that, each with its time."""
+
+    def __init__(self) -> None:
+        self.holds: list[int] = []
+        self.bad: list[str] = []
+        self.said: list[tuple[float, list[int]]] = []
+        self.reporter = Reporter(self, 0.02, self._report)
+
+    def _report(self) -> fleet_pb2.VaultReport:
+        bad, self.bad = self.bad, []
+        copies = [fleet_pb2.Copy(rank=rank) for rank in self.holds]
+        return fleet_pb2.VaultReport(job="j", copies=copies, bad_copies=bad)
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        raise AssertionError(record)
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        now_s = round(asyncio.get_running_loop().time(), 2)
+        self.said.append((now_s, [copy.rank for copy in report.copies]))
+
+    async def hold(self, *ranks: int, then_s: float = 0.0) -> None:
+        """Hold these from now on, and let some time pass."""
+        self.holds = list(ranks)
+        self.reporter.report_soon()
+        await asyncio.sleep(then_s)
+
+
+def _lived(story: Callable[[Node], Awaitable[None]], ranks: int = 8) -> Node:
+    node = Node()
+    node.reporter.ranks = ranks
+
+    async def life() -> None:
+        await story(node)
+        await asyncio.sleep(10)
+
+    simulate(life())
+    return node
+
+
+def test_what_is_verified_a_few_milliseconds_apart_is_one_report() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, then_s=0.005)
+        await node.hold(0, 1, then_s=0.005)
+        await node.hold(0, 1, 2)
+
+    assert _lived(story).said == [(0.02, [0, 1, 2])]
+
+
+def test_a_large_job_gathers_for_longer() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, then_s=0.2)
+        await node.hold(0, 1)
+
+    assert _lived(story, ranks=16_384).said == [(0.25, [0, 1])]
+    assert len(_lived(story, ranks=64).said) == 2
+
+
+def test_what_was_only_freed_waits_for_the_next_news() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, 1, then_s=0.1)
+        await node.hold(1, then_s=0.1)
+        await node.hold(1, 2)
+
+    assert [ranks for _, ranks in _lived(story).said] == [[0, 1], [1, 2]]
+
+
+def test_or_a_second() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, 1, then_s=0.1)
+        await node.hold(1)
+
+    assert _lived(story).said[1:] == [(1.12, [1])]
+
+
+def test_a_bad_copy_and_the_last_one_do_not_wait() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, 1, 2, then_s=0.1)
+        node.bad = ["rank 2: flipped"]
+        await node.hold(0, 1, then_s=0.1)
+        await node.hold(then_s=0.1)
+
+    assert _lived(story).said[1:] == [(0.12, [0, 1]), (0.22, [])]
+
+
+def test_no_news_is_no_report() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, then_s=0.1)
+        await node.hold(0, then_s=0.1)
+
+    assert len(_lived(story).said) == 1
+
+
+def test_what_is_told_now_is_not_told_again_later() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, 1, then_s=0.1)
+        await node.hold(1, then_s=0.1)
+        node.reporter.report()
+
+    assert [ranks for _, ranks in _lived(story).said] == [[0, 1], [1]]

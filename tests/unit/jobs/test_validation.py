@@ -1,0 +1,102 @@
+"""Anybody may say anything: what cannot be worked with is said so, and goes no further."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from everstep_agent.ipc.processes import descends
+from everstep_agent.jobs.admission import join_refusal
+from everstep_agent.jobs.validation import job_problem, number_problem
+from everstep_common.trainer_messages import Begin, Exited, Join, Progress, Ready, Stopped, Storage
+from everstep_common.version import TRAINER_PROTOCOL
+
+_JOIN = Join(
+    protocol=TRAINER_PROTOCOL,
+    version="0.1.0",
+    job="demo",
+    token="secret",
+    nodes_min=1,
+    nodes_max=1,
+    processes_per_node=1,
+    reform=True,
+    restarts_max=1,
+    free_port=1,
+)
+_EXITED = Exited(generation=1, rank=0, exit_code=-9, signal=9, at_boot_ns=5, last_line="")
+
+
+@pytest.mark.parametrize("name", ["demo", "a", "llama-3.1_70B", "x" * 200])
+def test_a_name_that_works_everywhere_is_a_name(name: str) -> None:
+    assert job_problem(name) is None
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a b", "a\0b", "a\n", "../a", ".a", "día", "a/b"])
+def test_a_name_that_some_part_cannot_use_is_none(name: str) -> None:
+    assert job_problem(name)
+
+
+@pytest.mark.parametrize(
+    "message", [_JOIN, _EXITED, Begin(0), Begin(5, float("nan")), Ready(1), Progress(1, 2, 3)]
+)
+def test_what_a_job_says_in_its_life_passes(message: object) -> None:
+    assert number_problem(message) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        replace(_JOIN, nodes_min=-1),
+        replace(_JOIN, nodes_max=2**31),
+        replace(_JOIN, processes_per_node=2**63 - 1),
+        replace(_JOIN, restarts_max=-1),
+        replace(_JOIN, free_port=65536),
+        replace(_JOIN, running_generation=2**63 - 1),
+        replace(_EXITED, exit_code=2**31),
+        replace(_EXITED, rank=-1),
+        replace(_EXITED, at_boot_ns=-1),
+        Stopped(1, -1, 0),
+        Begin(-1),
+        Begin(10**18),
+    ],
+)
+def test_a_number_that_travels_nowhere_is_named(message: object) -> None:
+    assert number_problem(message)
+
+
+def test_a_launcher_whose_job_has_a_size_may_join() -> None:
+    for join in (_JOIN, replace(_JOIN, nodes_max=4, replica_nodes=1)):
+        assert join_refusal(None, join, 1000) is None
+    assert join_refusal(None, replace(_JOIN, nodes_min=2, nodes_max=4, replica_nodes=2), 1) is None
+    assert join_refusal(None, replace(_JOIN, storage=Storage(path="/x")), 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("join", "option"),
+    [
+        (replace(_JOIN, processes_per_node=0), "--nproc-per-node 0"),
+        (replace(_JOIN, nodes_min=0), "--nnodes 0:1"),
+        (replace(_JOIN, nodes_min=2), "--nnodes 2:1"),
+        (replace(_JOIN, nodes_max=4, replica_nodes=2), "--nodes-per-replica 2"),
+        (replace(_JOIN, nodes_min=2, nodes_max=3, replica_nodes=2), "--nodes-per-replica 2"),
+        (replace(_JOIN, storage=Storage(path="")), "--persist"),
+    ],
+)
+def test_a_launcher_hears_which_option_to_change_where_the_controller_could_not_use_it(
+    join: Join, option: str
+) -> None:
+    assert option in (join_refusal(None, join, 1000) or "")
+
+
+def test_a_process_belongs_to_whoever_started_it() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert descends(child.pid, os.getpid(), os.getuid())
+        assert descends(os.getpid(), os.getpid(), os.getuid())
+        assert not descends(os.getpid(), child.pid, os.getuid())
+        assert not descends(child.pid, os.getpid(), os.getuid() + 1)
+        assert not descends(1, child.pid, os.getuid())
+    finally:
+        child.communicate()
