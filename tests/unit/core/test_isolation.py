@@ -2,6 +2,7 @@
 
 import pytest
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import PLANNED_WORK
 from everstep_controller.core.model.isolation import Hold, IsolationResult, SeenHold
@@ -28,7 +29,9 @@ def test_a_claim_is_applied_and_its_end_as_well() -> None:
     assert [one.owners for one in story.scheduler.applied] == [("automation",)]
     story.operator("n0", "release")
     check = actions.RunCheck(id=f"n0/check/{story.node().checks}", node="n0", reason="")
-    story.tell(events.CheckFinished(story.origin("n0"), check.id, True, "good"))
+    story.tell(
+        events.Reported(story.origin("n0"), 0, reports.CheckFinished(check.id, True, "good"))
+    )
     story.answer()
     assert story.held() == {}
     assert story.record.nodes == {}

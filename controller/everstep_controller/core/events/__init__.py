@@ -16,23 +16,10 @@ from everstep_controller.core.events.controller import (
 )
 from everstep_controller.core.events.drivers import DriverReported
 from everstep_controller.core.events.jobs import (
-    GenerationFinished,
-    GenerationStopped,
     JobProgressed,
-    LauncherEvent,
-    LauncherJoined,
-    LauncherLeft,
-    PhaseReached,
-    RankExited,
-    RestartedHere,
-    RollbackAsked,
 )
 from everstep_controller.core.events.nodes import (
     AgentEvent,
-    CheckFinished,
-    FindingCleared,
-    FindingRaised,
-    InjectionChanged,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
@@ -53,6 +40,7 @@ from everstep_controller.core.events.operators import (
     RestartCancelled,
     RestartOrdered,
 )
+from everstep_controller.core.events.reported import Reported, ReportedEvent
 from everstep_controller.core.events.vault import (
     BreakpointReached,
     CadenceChosen,
@@ -68,22 +56,14 @@ __all__ = [
     "AutomationResumed",
     "BreakpointReached",
     "CadenceChosen",
-    "CheckFinished",
     "ControllerStarted",
     "DriverReported",
     "Event",
     "EventRejected",
-    "FindingCleared",
-    "FindingRaised",
-    "GenerationFinished",
-    "GenerationStopped",
-    "InjectionChanged",
     "InjectionCleared",
     "InjectionOrdered",
     "JobProgressed",
     "KeeperChosen",
-    "LauncherJoined",
-    "LauncherLeft",
     "LayoutLearned",
     "MaintenanceCancelled",
     "MaintenanceOrdered",
@@ -95,19 +75,29 @@ __all__ = [
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
-    "PhaseReached",
-    "RankExited",
     "RecordRejected",
     "RecoveryBegun",
     "RecoveryStepChosen",
+    "Reported",
     "RestartCancelled",
     "RestartOrdered",
-    "RestartedHere",
-    "RollbackAsked",
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
     "VerdictChanged",
 ]
 
-Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent | DriverReported
+Event = (
+    ControllerEvent
+    | DriverReported
+    | AgentEvent
+    | OperatorEvent
+    | ReportedEvent
+    | JobProgressed
+    | VaultEvent
+)
+
+
+def kind_of(event: Event) -> type:
+    """Return what decides who handles an event: its type, or that of the report that it carries."""
+    return type(event.report) if isinstance(event, Reported) else type(event)
