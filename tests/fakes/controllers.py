@@ -87,12 +87,14 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def start_controller(folder: Path, port: int = 0, **environ: str) -> ControllerProcess:
-    """Start a controller and wait until it listens."""
+def start_controller(
+    folder: Path, port: int = 0, *, tables: str = "", **environ: str
+) -> ControllerProcess:
+    """Start a controller, with more tables in its configuration, and wait until it listens."""
     file = folder / "controller.toml"
     file.write_text(
         f'listen = "127.0.0.1:{port}"\nmetrics = "127.0.0.1:0"\n'
-        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n'
+        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{tables}'
     )
     process = subprocess.Popen(
         controller_command("--config", str(file)),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import grpc
 
@@ -15,7 +16,7 @@ from everstep_controller.drivers.table import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
-from fakes.controllers import config, controller_command, environment
+from fakes.controllers import config, controller_command, environment, start_controller
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
 _PATIENCE_S = 40
@@ -155,6 +156,43 @@ def test_a_start_reads_and_asks_for_nothing_that_is_so(tmp_path: Path) -> None:
     asyncio.run(scenario(isolate=False))
     assert len(site.calls("apply")) == 1
     assert len(site.calls("read")) >= 3
+
+
+def test_a_controller_that_is_killed_during_a_call_asks_for_nothing_twice(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    tables = f"[drivers]\nread_every_s = 0.2\n[drivers.command]\nargv = {json.dumps(site.argv)}\n"
+
+    async def isolate(port: int, node: str) -> None:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            request = admin_pb2.IsolateRequest(node=node, reason="fan", operator="ann")
+            await admin_pb2_grpc.AdminStub(channel).Isolate(request)
+
+    async def first(port: int) -> None:
+        async with agent_stream(port, "node-1") as agent:
+            await agent.healthy()
+            await isolate(port, "node-1")
+            await until(lambda: "node-1" in site.holds())
+
+    async def second(port: int) -> None:
+        async with agent_stream(port, "node-2") as agent:
+            await agent.healthy()
+            await isolate(port, "node-2")
+            await until(lambda: "node-2" in site.holds())
+
+    running = start_controller(tmp_path, tables=tables)
+    asyncio.run(first(running.port))
+    running.kill()
+    site.hold("node-3")
+    running = start_controller(tmp_path, tables=tables)
+    asyncio.run(second(running.port))
+    assert running.terminate() == 0
+    asked = [list(cast("dict[str, object]", call["wanted"])) for call in site.calls("apply")]
+    assert asked == [["node-1"], ["node-2"]]
+    assert {node: hold["ours"] for node, hold in site.holds().items()} == {
+        "node-1": True,
+        "node-2": True,
+        "node-3": False,
+    }
 
 
 def test_a_wrong_program_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
