@@ -40,7 +40,8 @@ class Invariants:
                 assert isinstance(event, events.OperatorReleased)
                 assert event.node == node.name
             if AUTOMATION in removed:
-                assert isinstance(event, reports.CheckFinished)
+                assert isinstance(event, events.Reported)
+                assert isinstance(event.report, reports.CheckFinished)
             self._claims[node.name] = now
 
     def _a_common_step_exists(self, cluster: SimulatedCluster) -> None:
