@@ -1,3 +1,4 @@
+from everstep_common.findings import Severity
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
 from everstep_controller.core.state import State
@@ -53,3 +54,25 @@ def test_a_poisoned_event_is_one_beside_the_pause_of_its_node() -> None:
     core = Core()
     core.handle(EventRejected(3, "FindingRaised", "KeyError: 1", "n", ""), 7)
     assert told(core.state) == {"EventRejected": 7, "AutomationPaused": 4}
+
+
+def test_how_bad_it_is_and_the_way_out_are_said() -> None:
+    paused = {"fleet": "ann: upgrade", "n": "ann: fans"}
+    state, full = State(halted="this journal is old", paused=paused), JournalFull("no space")
+    told = own_findings(state, full, lambda *_: 1)
+    found = {(one.finding.condition, one.finding.rule): one for one in told}
+    severities = {condition: one.finding.severity for (condition, _), one in found.items()}
+    assert severities == {
+        "JournalFull": Severity.FATAL,
+        "ControllerHalted": Severity.FATAL,
+        "AutomationPaused": Severity.INFO,
+    }
+    ways_out = {rule for condition, rule in found if condition == "AutomationPaused"}
+    assert ways_out == {"cleared by 'everstep resume'", "cleared by 'everstep resume n'"}
+
+
+def test_a_recovery_is_less_bad_than_a_halt() -> None:
+    core = Core()
+    core.handle(RecoveryBegun("ann"), 7)
+    (found,) = own_findings(core.state, None, since)
+    assert found.finding.severity is Severity.DEGRADED
