@@ -4,7 +4,8 @@ They were chosen before the source tree was rebuilt, ten for each package: an in
 a forgotten notification or reset, a limit that is off by one, a swapped cause. ``before`` says
 where the fault is in the old tree, and is run there with ``--side before``; the same fault is run
 in HEAD, where ``after`` says what it is there; else the same words are looked for in the same
-component and in common. Each runs in a temporary copy. The script fails when one survives or has no place.
+component and in common. Each runs in a temporary copy. The script fails when one survives or has
+no place.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from test_mapping import collect_tests, map_tests, read_moves, renamed_files
 
 ROOT = Path(__file__).resolve().parents[1]
 # The last commit before the rebuild (its source is that of 836194a), with tests for survivors.
-BEFORE = "71705a6"
+BEFORE = "2fe2267"
 # A mutant may make a loop endless; the narrow tests take seconds.
 _LIMIT_S = 180
 _TESTS_FAILED = 1
