@@ -227,7 +227,7 @@ def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Inci
         cause=incident.cause,
         node=incident.node,
         message=incident.message,
-        plan=incident.plan,
+        plan=incident.plan or "",
         step_before=incident.step_before or 0,
         step_restored=incident.step_restored or 0,
         has_restored=incident.step_restored is not None,

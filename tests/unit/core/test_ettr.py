@@ -11,7 +11,7 @@ from everstep_controller.core.accounting.ettr import (
     ettr_work,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Incident, JobRecord, JobSpec
+from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobSpec
 
 S = 1_000_000_000
 
@@ -26,7 +26,7 @@ def _job(*causes: str) -> JobRecord:
         job.ledger.commit_step(step, (18 + 8 * step) * S, 0)
     job.ledger.commit_step(9, 98 * S, 0)
     job.recovery.incidents = [
-        Incident(f"train-{number}", 0, cause, "", "", None, over_ns=1)
+        Incident(f"train-{number}", 0, Cause(cause), "", "", None, over_ns=1)
         for number, cause in enumerate(causes)
     ]
     return job

@@ -1,8 +1,8 @@
 """Ranks that call a state bad: which steps are avoided then, and which data is left out."""
 
 from everstep_controller.core import actions, events
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.recovery.rollback import merged
 from unit.core.test_blaming import Incidents
 

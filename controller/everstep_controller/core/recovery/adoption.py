@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, RestartedHere
-from everstep_controller.core.jobs import lifecycle, orders
+from everstep_controller.core.jobs import orders, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import Generation, JobRecord, JobState
-from everstep_controller.core.recovery import blame, incidents, restore_point, start
+from everstep_controller.core.model.job import Cause, Generation, JobRecord, JobState, PlanKind
+from everstep_controller.core.recovery import blame, incidents, start
 from everstep_controller.core.turn import Turn
 
 
@@ -32,12 +32,12 @@ def restarted_here(turn: Turn, event: RestartedHere) -> None:
     if job.state in ACTIVE:
         # Its ranks told nothing of why, as when they were lost together with their launcher.
         message = f"generation {job.generation.number} was restarted by the agent of {node}"
-        incidents.record_fault(turn, job, event.decided_ns, "process", node, message)
+        incidents.record_fault(turn, job, event.decided_ns, Cause.PROCESS, node, message)
     blame.judge_end(turn, job)
     restore_point.note_crash(turn, job)
     _adopt(turn, job, event)
     if job.ending.wanted:
-        incidents.record_fault(turn, job, turn.now_ns, "process", node, job.ending.wanted)
+        incidents.record_fault(turn, job, turn.now_ns, Cause.PROCESS, node, job.ending.wanted)
 
 
 def _fits(job: JobRecord, event: RestartedHere) -> bool:
@@ -49,7 +49,6 @@ def _fits(job: JobRecord, event: RestartedHere) -> bool:
         and event.after_generation == job.generation.number
         and event.generation in allowed
         and (job.state in ACTIVE or job.state is JobState.STOPPING)
-        and not job.ending.done
     )
 
 
@@ -77,7 +76,7 @@ def _stop_stray(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
 
 def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     node = event.origin.node
-    job.recovery.plan = "in_place"
+    job.recovery.plan = PlanKind.IN_PLACE
     job.recovery.restarts += 1
     job.recovery.restarts_without_progress += 1
     if job.incident is not None:
@@ -106,6 +105,6 @@ def _adopt(turn: Turn, job: JobRecord, event: RestartedHere) -> None:
     )
     job.generation.start_reason = event.reason
     job.lineage.started = True
-    job.ledger.enter(event.decided_ns, lifecycle.category(job, Category.DRAIN))
-    job.ledger.enter(event.at_ns, lifecycle.category(job, Category.ENV))
-    lifecycle.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {event.reason}")
+    job.ledger.enter(event.decided_ns, transition.category(job, Category.DRAIN))
+    job.ledger.enter(event.at_ns, transition.category(job, Category.ENV))
+    transition.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {event.reason}")

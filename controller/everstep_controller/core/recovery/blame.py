@@ -7,7 +7,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model import deaths, node_jobs
 from everstep_controller.core.model.deaths import Death, Judgement, Remedy, Strike
-from everstep_controller.core.model.job import Incident, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.nodes import claims, transition
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -27,7 +27,7 @@ RANKS_DIE = Condition(
 )
 
 # What ended a generation when its ranks died of themselves; all else came from outside.
-_FROM_RANKS = frozenset({"process", "collective"})
+_FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
 
 _HARDWARE = frozenset(
     {
@@ -176,8 +176,9 @@ def note_plan_tried(job: JobRecord, step: int | None) -> None:
     """Note which plan followed the newest judgement."""
     if job.recovery.judgements:
         begin = "from the beginning" if step is None else f"from step {step}"
-        plan = f"{job.recovery.plan.replace('_', ' ')} on {', '.join(job.generation.members[:4])}"
-        more = " …" if len(job.generation.members) > 4 else ""
+        members = job.generation.members
+        plan = f"{(job.recovery.plan or '').replace('_', ' ')} on {', '.join(members[:4])}"
+        more = " …" if len(members) > 4 else ""
         job.recovery.judgements[-1] = replace(
             job.recovery.judgements[-1], tried=f"{plan}{more} {begin}"
         )

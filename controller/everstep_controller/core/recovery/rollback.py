@@ -2,7 +2,7 @@
 
 from everstep_controller.core.events import RollbackAsked
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import DataRange, StepKey
 from everstep_controller.core.recovery import incidents
 from everstep_controller.core.turn import Turn
@@ -38,7 +38,7 @@ def rollback_asked(turn: Turn, event: RollbackAsked) -> None:
     left_out = f"; data {event.skip[0]} to {event.skip[1]} is left out" if event.skip else ""
     message = f"rank {event.rank} on {node} asks to go back before step {event.step}"
     told = f"{message}: {event.reason}{left_out}"
-    incidents.record_fault(turn, job, event.at_ns, "rollback", node, told)
+    incidents.record_fault(turn, job, event.at_ns, Cause.ROLLBACK, node, told)
 
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:
