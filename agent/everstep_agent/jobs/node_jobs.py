@@ -16,7 +16,7 @@ from everstep_agent.jobs.facts import JobFacts
 from everstep_agent.jobs.job import NodeJob
 from everstep_agent.jobs.launcher import report_joining_again
 from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
-from everstep_agent.jobs.records import left_record, plan_from_wire
+from everstep_agent.jobs.records import plan_from_wire
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
 from everstep_agent.jobs.server import JobServer
 from everstep_agent.jobs.settings import JobsSettings
@@ -29,7 +29,9 @@ from everstep_common import systemd
 from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Healthy, Judgement
+from everstep_common.reports import LauncherLeft
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 
 class NodeJobs:
@@ -236,7 +238,7 @@ class NodeJobs:
         reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
         job.vacate_place()
         if not told:
-            self._outlet.record(left_record(job.facts, reason, by_user=False))
+            self._outlet.record(record_of(LauncherLeft(reason, by_user=False), job.facts.job))
         self.forget_if_over(job)
 
     def _refuse(self, job: str, reason: str) -> None:
