@@ -10,7 +10,7 @@ from typing import Protocol
 import grpc
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.outbox import Outbox
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock

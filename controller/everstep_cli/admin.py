@@ -14,7 +14,7 @@ class UnusableError(AdminError):
     """What was asked makes no sense to the controller, whenever it is asked."""
 
 
-class UnknownNameError(UnusableError):
+class NameNotFoundError(UnusableError):
     """There is no node or job of this name."""
 
 

@@ -16,10 +16,10 @@ from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_sim.controller import SimulatedController
-from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
-from everstep_sim.timeline import SECOND, Timeline
+from everstep_sim.timeline import SECOND, VirtualTime
 from everstep_sim.vault import Vaults
 
 
@@ -40,15 +40,15 @@ class Shape:
     spare_check_s: int = 0
 
 
-class Cluster:
+class SimulatedCluster:
     """The whole loop, driven by ``run``; faults are injected by calling the verbs of the class."""
 
     def __init__(
-        self, seed: int, shape: Shape, check: "Callable[[Cluster, events.Event], None]"
+        self, seed: int, shape: Shape, check: "Callable[[SimulatedCluster, events.Event], None]"
     ) -> None:
         self.shape = shape
         self.flipped = False
-        self.time = Timeline(seed)
+        self.time = VirtualTime(seed)
         checks_ns, probation_ns = shape.spare_check_s * SECOND, 20 * SECOND
         settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=probation_ns)
         settings = replace(settings, spare_check_ns=checks_ns)
@@ -65,7 +65,7 @@ class Cluster:
             crashed=lambda: self.time.soon(0.5, 3, self._start_controller),
         )
         names = [f"n{i}" for i in range(shape.nodes)]
-        self.fleet = Fleet(names, self.time, self.controller)
+        self.fleet = SimulatedFleet(names, self.time, self.controller)
         self.vaults = Vaults(self.fleet, self.time, self.controller)
         self.controller.started, self.controller.followed = self.vaults.restart, self._followed
         self.fleet.on_vault(self._opened, self.vaults.report)

@@ -8,9 +8,9 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.vault.copies import Copy
-from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode
-from everstep_sim.timeline import SECOND, Timeline
+from everstep_sim.timeline import SECOND, VirtualTime
 
 # So long a snapshot waits for a slot; then it is left out, and training goes on.
 BEGIN_WAIT_S = 10.0
@@ -19,7 +19,7 @@ SHARDS = 12
 
 
 @dataclass(slots=True)
-class Generation:
+class SimulatedGeneration:
     """The ranks of one generation, which can only step together."""
 
     orders: dict[str, actions.StartGeneration] = field(default_factory=dict)
@@ -40,12 +40,14 @@ class Generation:
 class Ranks:
     """Runs what the controller orders, and nothing else."""
 
-    def __init__(self, fleet: Fleet, time: Timeline, steps: int, parts: int = 0) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, time: VirtualTime, steps: int, parts: int = 0
+    ) -> None:
         self._fleet = fleet
         self._time = time
         self._steps = steps
         self._parts = parts
-        self.generations: dict[int, Generation] = {}
+        self.generations: dict[int, SimulatedGeneration] = {}
         # Which generations completed a step; a rolled back step has more than one.
         self.completed: dict[int, list[int]] = {}
         self.recoverable_step: int | None = None
@@ -55,7 +57,7 @@ class Ranks:
         if not node.accepts(order):
             return
         node.running = node.newest = order.generation
-        ours = self.generations.setdefault(order.generation, Generation())
+        ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
         ours.step = order.restore_step if order.restore_step is not None else -1
         for number, phase in enumerate(Phase, start=1):

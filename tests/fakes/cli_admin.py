@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everstep_cli.admin import AdminError, UnknownNameError
+from everstep_cli.admin import AdminError, NameNotFoundError
 from everstep_cli.connection import Connection
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet, cli_snapshots
@@ -62,7 +62,7 @@ class FakeAdmin:
                         "2026-01-31 12:00:00 error: nvme0n1: I/O Cmd(0x2) [sector 8], timeout"
                     ],
                 )  # fmt: skip
-        raise UnknownNameError(f"no node named {name!r}; did you mean 'node-1'?")
+        raise NameNotFoundError(f"no node named {name!r}; did you mean 'node-1'?")
 
     def findings(self, node: str) -> admin_pb2.ListFindingsReply:
         self._fail()
@@ -85,7 +85,7 @@ class FakeAdmin:
     def job(self, name: str) -> admin_pb2.JobDetail:
         self._fail()
         if name != "demo":
-            raise UnknownNameError(f"no job named {name!r}; did you mean 'demo'?")
+            raise NameNotFoundError(f"no job named {name!r}; did you mean 'demo'?")
         shown = admin_pb2.JobDetail()
         shown.CopyFrom(JOB)
         if self.planned is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from everstep_cli.grpc_admin import connect
 from everstep_cli.main import run, screen
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 from everstep_controller.service import Controller
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
@@ -49,7 +49,7 @@ class Stage:
         """Run a command against the controller."""
         self.capture.readouterr()
         drawn = io.StringIO()
-        session = Session(connect, screen(drawn, 80), time.time_ns)
+        session = AdminSession(connect, screen(drawn, 80), time.time_ns)
         address = f"127.0.0.1:{self.running.port}"
         code = await asyncio.to_thread(run, session, [*arguments, "--controller", address])
         told = self.capture.readouterr()

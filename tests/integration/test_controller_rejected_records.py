@@ -14,9 +14,9 @@ import grpc
 import pytest
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.outbox import Outbox
-from everstep_agent.store import LostStore
-from everstep_agent.store_file import Remembered
+from everstep_agent.persistence.agent_database import Remembered
+from everstep_agent.persistence.disk_store import LostStore
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_controller.service import Controller

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,

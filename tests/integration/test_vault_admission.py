@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,

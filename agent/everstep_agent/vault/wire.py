@@ -1,4 +1,4 @@
-"""What the controller's words mean to a vault. Pure."""
+"""Conversion of what the controller sends to the values of a vault. Pure."""
 
 from collections.abc import Iterable
 

@@ -7,7 +7,7 @@ from everstep_common.reports import StoredStep
 from everstep_controller.api.names import name
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Standbys, VaultReport
+from everstep_controller.core.vault.messages import NodeStandbys, VaultReport
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 
@@ -65,8 +65,8 @@ def _report(
     )
 
 
-def _standbys(wire: fleet_pb2.Standbys) -> Standbys:
-    return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
+def _standbys(wire: fleet_pb2.Standbys) -> NodeStandbys:
+    return NodeStandbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
 
 
 def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.outbox import Outbox
-from everstep_agent.store_file import RESERVATION, Remembered
+from everstep_agent.persistence.agent_database import RESERVATION, Remembered
+from everstep_agent.persistence.outbox import Outbox
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
 

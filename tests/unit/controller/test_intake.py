@@ -5,7 +5,7 @@ from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported, kind_of
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.fold import Turn
+from everstep_controller.fold import TakenEvent
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Mark
@@ -17,12 +17,12 @@ class Desk:
     """Takes what the intake submits, and answers when the test says so."""
 
     submitted: list[tuple[Event, tuple[Mark, ...]]] = field(default_factory=list)
-    futures: "list[asyncio.Future[Turn]]" = field(default_factory=list)
+    futures: "list[asyncio.Future[TakenEvent]]" = field(default_factory=list)
     marked: "list[tuple[tuple[Mark, ...], asyncio.Future[None]]]" = field(default_factory=list)
     acknowledgements: list[int] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
-    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
         self.submitted.append((event, marks))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
@@ -42,7 +42,7 @@ class Desk:
             if not future.done() and error is not None:
                 future.set_exception(error)
             elif not future.done():
-                future.set_result(Turn(number, 0, self.submitted[number][0], []))
+                future.set_result(TakenEvent(number, 0, self.submitted[number][0], []))
         for _, marking in self.marked:
             if not marking.done() and error is not None:
                 marking.set_exception(error)

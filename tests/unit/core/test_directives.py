@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
-from everstep_controller.core.model.job import JobRecord, JobState, Launcher
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshot_costs import Cadence
@@ -19,11 +19,16 @@ NODES = ("a", "b", "c")
 
 
 def _job(*members: str) -> JobRecord:
-    job = JobRecord("train", 0, "", 1, 2, 1, True, 3, 0, Ledger(0), JobState.RUNNING)
-    job.generation, job.members = 1, list(members)
+    spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True)
+    job = JobRecord("train", spec, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING)
     job.launchers = {name: Launcher(29500, 0) for name in NODES}
-    job.branch = [BranchPoint(1, None, len(members))]
+    _start(job, 1, *members)
     return job
+
+
+def _start(job: JobRecord, generation: int, *members: str) -> None:
+    job.generation = Generation(generation, members=list(members))
+    job.lineage.branch = [BranchPoint(generation, None, len(members))]
 
 
 def _state() -> State:
@@ -46,7 +51,7 @@ class Snapshots:
 
     def report(self, node: str, *held: tuple[int, int], settled: int = 0) -> None:
         """Report copies as (rank, step), each rank a part of its own."""
-        members = self.job.members
+        members = self.job.generation.members
         copies = [
             Copy(node, 1, rank, step, members[rank] != node, "ff", 8, f"part-{rank}")
             for rank, step in held
@@ -95,8 +100,7 @@ def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> 
         snapshots.report(node, (0, 5), (1, 5))
     snapshots.decide()
     assert snapshots.told()["c"].spare is not None
-    job = snapshots.job
-    job.generation, job.members, job.branch = 2, ["a", "c"], [BranchPoint(2, None, 2)]
+    _start(snapshots.job, 2, "a", "c")
     snapshots.decide()
     told = snapshots.told()
     assert (told["a"].replica_target, told["c"].replica_target) == ("c", "a")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.autonomous_restart_policy import (
+from everstep_agent.jobs.state.autonomous_restart_policy import (
     Autonomy,
     HeldCopy,
     Remedy,
@@ -13,7 +13,7 @@ from everstep_agent.jobs.autonomous_restart_policy import (
     newest_whole_step,
     plan_restart,
 )
-from everstep_agent.jobs.plan import Plan, StoredState
+from everstep_agent.jobs.state.plan import Plan, StoredState
 from everstep_common.reports import RankExited
 
 KILLED = RankExited(

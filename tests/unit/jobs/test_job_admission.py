@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.jobs.admission import attach_refusal, join_refusal
-from everstep_agent.jobs.facts import (
+from everstep_agent.jobs.sessions.admission import attach_refusal, join_refusal
+from everstep_agent.jobs.state.facts import (
     JobFacts,
     LauncherPlace,
     RankProcesses,
@@ -14,9 +14,9 @@ from everstep_agent.jobs.facts import (
     StopMarks,
     token_hash,
 )
-from everstep_agent.jobs.lifecycle import JobState
-from everstep_agent.jobs.plan import Plan, PlannedSource, StoredState
-from everstep_agent.jobs.store import JobStore, open_database
+from everstep_agent.jobs.state.lifecycle import JobState
+from everstep_agent.jobs.state.plan import Plan, PlannedSource, StoredState
+from everstep_agent.jobs.state.store import JobStore, open_database
 from everstep_common.trainer_messages import Attach, DataRange, Join
 from everstep_common.version import TRAINER_PROTOCOL
 

@@ -6,8 +6,8 @@ import pytest
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.jobs.admission import comes_back, is_meant, late_refusal
-from everstep_agent.jobs.facts import JobFacts, LauncherPlace
+from everstep_agent.jobs.sessions.admission import comes_back, is_meant, late_refusal
+from everstep_agent.jobs.state.facts import JobFacts, LauncherPlace
 from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2

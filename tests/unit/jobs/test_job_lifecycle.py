@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.jobs.autonomous_restart_policy import Autonomy
-from everstep_agent.jobs.facts import Ending, JobFacts
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.lifecycle import (
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.state.facts import Ending, JobFacts
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.lifecycle import (
     IGNORED,
     TRANSITIONS,
     Effect,
@@ -20,8 +20,8 @@ from everstep_agent.jobs.lifecycle import (
     JobState,
     step,
 )
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.store import JobStore, open_database
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.store import JobStore, open_database
 from everstep_common.reports import Phase
 
 _RUNS = (JobState.RUNNING, JobState.RESTARTING)

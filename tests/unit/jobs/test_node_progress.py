@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.jobs.progress import PhaseCount, ProgressCombiner, StepRun
+from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
 from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Progress
 
@@ -13,15 +13,15 @@ def test_a_step_counts_when_the_slowest_rank_completed_it() -> None:
     combiner.add(0, Progress(5, 100, 1))
     assert not combiner.waiting
     combiner.add(1, Progress(5, 130, 3))
-    assert combiner.take() == [StepRun(5, (130,), (3,))]
-    assert combiner.take() == []
+    assert combiner.take_runs() == [StepRun(5, (130,), (3,))]
+    assert combiner.take_runs() == []
 
 
 def test_consecutive_steps_come_in_one_run_and_a_gap_begins_another() -> None:
     combiner = ProgressCombiner(1)
     for step in (1, 2, 4):
         combiner.add(0, Progress(step, step * 10, 0))
-    assert combiner.take() == [StepRun(1, (10, 20), (0, 0)), StepRun(4, (40,), (0,))]
+    assert combiner.take_runs() == [StepRun(1, (10, 20), (0, 0)), StepRun(4, (40,), (0,))]
 
 
 def test_a_report_that_got_lost_does_not_hold_up_the_later_ones() -> None:
@@ -29,7 +29,7 @@ def test_a_report_that_got_lost_does_not_hold_up_the_later_ones() -> None:
     combiner.add(0, Progress(1, 10, 0))
     combiner.add(1, Progress(2, 21, 0))
     combiner.add(0, Progress(2, 20, 0))
-    assert combiner.take() == [StepRun(1, (10, 21), (0, 0))]
+    assert combiner.take_runs() == [StepRun(1, (10, 21), (0, 0))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=120))
@@ -42,7 +42,7 @@ def test_no_step_is_told_twice_and_none_before_all_ranks_passed_it(
     for rank, step in reports:
         combiner.add(rank, Progress(step, step, 0))
         last[rank] = max(last[rank], step)
-        for run in combiner.take():
+        for run in combiner.take_runs():
             told += range(run.first_step, run.first_step + len(run.end_boot_ns))
             assert told[-1] <= min(last.values())
     assert told == sorted(set(told))

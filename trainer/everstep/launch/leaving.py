@@ -7,7 +7,8 @@ from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.link import LaunchLink
 from everstep_common.trainer_messages import LauncherLeft
 
-# A little more than the agent itself takes at most (jobs.storage_end_s); a second signal ends it.
+# A little more than the agent itself takes at most (jobs.storage_drain_timeout_s); a second signal
+# ends it.
 _STORAGE_WAIT_S = 330.0
 
 

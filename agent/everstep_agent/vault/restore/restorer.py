@@ -1,4 +1,4 @@
-"""Gets a rank its state back: each shard from the best source that proves to be good."""
+"""Restorer: gets a rank its state back, each shard from the best source that proves to be good."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""One look for good sources of a state: which there are, what is in them, and which have failed."""
+"""Source search: which sources a state has, what is in them, and which have failed."""
 
 import logging
 from collections.abc import Iterable, Sequence, Set

@@ -1,4 +1,4 @@
-"""Where a state can be had from, and which sources to take it from. Pure."""
+"""Sources of a state, and which of them to take it from. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the vault asks of files: copies on this node's disk, and whole steps in shared storage."""
+"""File tier: what the vault asks of files on a node's disk and of whole steps in shared storage."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -105,7 +105,7 @@ def end_replaced(turn: Turn, job: JobRecord) -> None:
     """A job that nobody is left of is begun once more: nodes are not told of its end."""
     how = "again while it was ending" if job.ending.closing else "in another way"
     move_job(turn, job, JobEvent.OVER, f"its launchers were gone when it was started {how}")
-    job.ledger.end(turn.now_ns)
+    job.ledger.close(turn.now_ns)
     for kind in ("forming", "retry", "breakpoint", "abandoned"):
         turn.drop_timer(f"{kind}/{job.name}")
     identity.release_successors(turn, job)
@@ -115,7 +115,7 @@ def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None
     """End a job: tell its launchers, close its ledger."""
     job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
-    job.ledger.end(turn.now_ns)
+    job.ledger.close(turn.now_ns)
     turn.drop_timer(f"forming/{job.name}")
     turn.drop_timer(f"abandoned/{job.name}")
     turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)

@@ -119,7 +119,7 @@ def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> N
     if job.state in _PHASES:
         message = f"{news.message}, while {job.name} is {job.state.value} as planned"
         turn.announce(job.name, "JobFault", message)
-        job.ledger.interrupted(news.onset_ns, turn.now_ns, news.id)
+        job.ledger.record_interruption(news.onset_ns, turn.now_ns, news.id)
         job.ledger.enter(turn.now_ns, _PHASES[job.state])
 
 
@@ -129,7 +129,7 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     turn.announce(
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
-    job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
+    job.ledger.record_fault(at_ns, turn.now_ns, incident.id, incident.cause)
     lifecycle.move_job(turn, job, JobEvent.FAULT, message)
     job.ledger.enter(turn.now_ns, lifecycle.category(job, Category.DRAIN))
     for member in job.generation.members:

@@ -73,12 +73,6 @@ class Persistence:
     newest: StoredStep | None = None
     newest_ns: int = 0
 
-    def failed(self, key: StepKey, reason: str) -> bool:
-        """Note that a step cannot be brought to storage; return whether that is news."""
-        news = key not in self.failures
-        self.failures[key] = reason
-        return news
-
     def decide(self, inputs: PersistenceInput) -> Publish | None:
         """Name the next step if one is due; return what the publisher shall do."""
         storage = inputs.job.spec.storage
