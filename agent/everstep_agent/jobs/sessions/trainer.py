@@ -12,17 +12,17 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.sessions.slots import SlotSession
-from everstep_agent.jobs.sessions.validation import number_problem
-from everstep_agent.jobs.state.records import rollback_record, skipped_message
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import skipped_message
 from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
-from everstep_common.job_limits import range_problem
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
-from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class TrainerSession:
         plan = job.facts.plan
         step = plan.restore_step if plan.restore else None
         await self._connection.send(messages.Attached(job.context.vault_context.node, step))
-        job.processes.reach_phase(fleet_pb2.PHASE_ATTACHED, rank, job.context.boot_ns())
+        job.processes.reach_phase(Phase.ATTACHED, rank, job.context.boot_ns())
         try:
             while True:
                 await self._serve_next()
@@ -68,8 +68,6 @@ class TrainerSession:
     async def _serve_next(self) -> None:
         """Serve one message, which may be long, and keep nothing of it."""
         message = await self._connection.receive(messages.FROM_TRAINER)
-        if problem := number_problem(message):
-            raise FrameError(problem)
         if self._record(message):
             self._connection.take_lease().release()
         else:
@@ -82,7 +80,7 @@ class TrainerSession:
                 self._progress(message)
             case messages.Ready():
                 self._ready(message)
-            case messages.Rollback():
+            case messages.RollbackAsked():
                 self._rollback(message)
             case _:
                 return False
@@ -107,7 +105,7 @@ class TrainerSession:
         await self._connection.send(messages.Refused(reason))
 
     async def _recover(self, message: messages.Describe | messages.Restore) -> None:
-        plan = self._job.restore_plan
+        plan = self._job.facts.plan
         if over := self._slots.refusal():
             self._transfer.end()
             await self._connection.send(messages.RestoreFailed(over))
@@ -123,15 +121,17 @@ class TrainerSession:
         except RestoreError as error:
             await self._connection.send(messages.RestoreFailed(str(error)))
 
-    async def _describe(self, plan: fleet_pb2.StartGeneration, message: messages.Describe) -> None:
+    async def _describe(self, plan: Plan, message: messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
         restorer, step, begin = self._job.restorer, plan.restore_step, message.begin
         if begin is None:
-            await self._send(messages.Described(step, await restorer.describe(plan, rank)))
+            await self._send(
+                messages.Described(step, await restorer.describe(plan.restore_plan, rank))
+            )
             return
         if not begin or not self._described:
             # Another connection may go on where this one ends: in an order that is always the same.
-            shards = await restorer.describe(plan, rank)
+            shards = await restorer.describe(plan.restore_plan, rank)
             self._described = await run_in_slices(by_name_in_parts(shards))
         page = self._described[begin : begin + _PAGE_SHARDS]
         left = max(0, len(self._described) - begin - len(page))
@@ -146,9 +146,11 @@ class TrainerSession:
             reason = f"the list of {len(described.entries)} shards does not fit one message"
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
-    async def _restore(self, plan: fleet_pb2.StartGeneration, message: messages.Restore) -> None:
+    async def _restore(self, plan: Plan, message: messages.Restore) -> None:
         if not self._transfer.goes_on(message):
-            parts = await self._job.restorer.restore(plan, message.names, self._owner.rank)
+            parts = await self._job.restorer.restore(
+                plan.restore_plan, message.names, self._owner.rank
+            )
             self._transfer.take_over(message, plan.restore_step, parts)
             logger.info(
                 "job %s: generation %d: rank %d restored step %d from %s",
@@ -163,19 +165,19 @@ class TrainerSession:
     def _ready(self, message: messages.Ready) -> None:
         if not self._slots.refusal():
             rank = self._owner.rank
-            self._job.processes.reach_phase(fleet_pb2.PHASE_RESTORED, rank, message.at_boot_ns)
+            self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
 
-    def _rollback(self, message: messages.Rollback) -> None:
-        if message.skip is not None and (problem := _skip_problem(message.skip)):
-            raise FrameError(problem)
+    def _rollback(self, message: messages.RollbackAsked) -> None:
         job, owner = self._job, self._owner
         if self._slots.refusal():
             return
         # The steps before it come first: the controller counts from them.
         job.progress.flush()
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
-        told = replace(message, at_boot_ns=at_boot_ns)
-        job.context.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
+        asked = replace(
+            message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns
+        )
+        job.context.outlet.record(record_of(asked, job.facts.job))
         job.record.mark_spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:
@@ -186,10 +188,6 @@ class TrainerSession:
         progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
         job.progress.add_step(self._owner.rank, progress)
         job.freshness.record_step(progress.step)
-
-
-def _skip_problem(skip: messages.DataRange) -> str | None:
-    return number_problem(skip) or range_problem(skip.first, skip.last)
 
 
 class AnswerQueue:

@@ -3,18 +3,19 @@
 from collections.abc import Mapping
 
 from everstep_common.endings import by_user_on
-from everstep_controller.core.events import GenerationStopped, LauncherLeft, RankExited
+from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity
 from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.recovery import blame, incidents, planning
 from everstep_controller.core.turn import Turn
 
 
-def launcher_left(turn: Turn, event: LauncherLeft) -> None:
+def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     """A launcher and its processes are gone."""
     node = event.origin.node
     turn.state.refusals.pop(f"{event.job}@{node}", None)
@@ -25,16 +26,16 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
     if job.state is JobState.ENDED:
         return
     # Who shuts a node down for maintenance ends its launcher, and means no job by that.
-    meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
+    meant = event.report.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
     if meant and (node in job.generation.members or job.state is JobState.FORMING):
         job.ending.wanted = job.ending.wanted or by_user_on(node)
     if node in job.generation.phases:
         _processes_gone(job, node)
     # Else its agent may hear of this generation only now, and settles it when it is to stop it.
     if node in job.generation.members:
-        message = f"the launcher on {node} is gone: {event.reason}"
+        message = f"the launcher on {node} is gone: {event.report.reason}"
         incidents.record_fault(
-            turn, job, event.at_ns, "user" if meant else "launcher", node, message
+            turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
         )
     planning.reconsider(turn, job)
     ending.count_launchers(turn, job)
@@ -45,44 +46,46 @@ def _processes_gone(job: JobRecord, node: str) -> None:
         job.generation.stopped.append(node)
 
 
-def rank_exited(turn: Turn, event: RankExited) -> None:
+def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     """A training process ended before its generation did."""
+    report = event.report
     job = turn.state.jobs.get(event.job)
-    if job is None or event.generation != job.generation.number:
+    if job is None or report.generation != job.generation.number:
         return
     death = Death(
-        generation=event.generation,
-        rank=event.rank,
+        generation=report.generation,
+        rank=report.rank,
         node=event.origin.node,
         at_ns=event.at_ns,
-        exit_code=event.exit_code,
-        signal=event.signal,
-        kind=event.kind,
-        exception=event.exception,
-        last_line=event.last_line,
-        core_dumped=event.core_dumped,
-        step=job.lineage.last_step if event.step is None else event.step,
-        core_file=event.core_file,
+        exit_code=report.exit_code,
+        signal=report.signal,
+        kind=report.kind,
+        exception=report.exception,
+        last_line=report.last_line,
+        core_dumped=report.core_dumped,
+        step=job.lineage.last_step if report.step is None else report.step,
+        core_file=report.core_file,
     )
     blame.note_death(job, death)
-    cause = "process" if death.explains else "collective"
+    cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
     incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())
     incidents.keep_death(job, death)
 
 
-def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
+def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
     """No process of a generation is left on a node."""
+    report = event.report
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if job is None:
         return
     launcher = job.launchers.get(node)
     if launcher is not None:
-        launcher.free_port = event.free_port or launcher.free_port
-        if event.generation >= launcher.stale_generation:
+        launcher.free_port = report.free_port or launcher.free_port
+        if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
     incidents.keep_left_behind(turn, job, event)
-    if event.generation == job.generation.number:
+    if report.generation == job.generation.number:
         _processes_gone(job, node)
         if job.generation.members == [node]:
             # Stopped is stopped: its agent begins nothing after that on its own.
@@ -105,14 +108,14 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
         planning.reconsider(turn, job)
 
 
-def _why_unusable(node: NodeRecord) -> tuple[str, str, str]:
+def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
     """Return the cause of a fault, its node, and a sentence."""
     if node.state is NodeState.MAINTENANCE:
-        return "operator", node.name, f"{node.name} is in maintenance: {node.reason}"
+        return Cause.OPERATOR, node.name, f"{node.name} is in maintenance: {node.reason}"
     if node.gone:
-        return "node", node.name, f"{node.name} is lost: {node.reason}"
+        return Cause.NODE, node.name, f"{node.name} is lost: {node.reason}"
     owners = {claim.owner for claim in node.claims}
-    cause = "operator" if OPERATOR in owners else "finding"
+    cause = Cause.OPERATOR if OPERATOR in owners else Cause.FINDING
     return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
 
 
@@ -157,7 +160,7 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
             _processes_gone(job, node.name)
             onset_ns = node.silent_since_ns or turn.now_ns
             message = f"{node.name} came back without its processes"
-            incidents.record_fault(turn, job, onset_ns, "node", node.name, message)
+            incidents.record_fault(turn, job, onset_ns, Cause.NODE, node.name, message)
         planning.reconsider(turn, job)
         ending.count_launchers(turn, job)
 
@@ -184,7 +187,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     message = f"the journal was restored and had lost generation {seen}"
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    incidents.record_fault(turn, job, turn.now_ns, "operator", "", message)
+    incidents.record_fault(turn, job, turn.now_ns, Cause.OPERATOR, "", message)
 
 
 def _wanted_world(job: JobRecord) -> int:
