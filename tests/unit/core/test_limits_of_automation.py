@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import NodeState
@@ -63,15 +64,19 @@ def test_lost_nodes_leave_the_budget_to_those_that_work() -> None:
     assert story.owners("n4") == []
 
 
+def _passed(story: Story, check: str) -> events.Reported:
+    return events.Reported(story.origin("x"), 0, reports.CheckFinished(check, True, "good"))
+
+
 def test_only_the_newest_check_of_a_node_counts() -> None:
     story = Story(nodes=1)
     first, second = (
         next(a for a in story.tell(_hello("x", boot=boot)) if isinstance(a, actions.RunCheck))
         for boot in ("1", "2")
     )
-    story.tell(events.CheckFinished(story.origin("x"), first.id, True, "good"))
+    story.tell(_passed(story, first.id))
     assert story.state("x") is NodeState.VALIDATING
-    story.tell(events.CheckFinished(story.origin("x"), second.id, True, "good"))
+    story.tell(_passed(story, second.id))
     assert story.state("x") is NodeState.HEALTHY
 
 
