@@ -64,7 +64,7 @@ def test_lost_nodes_leave_the_budget_to_those_that_work() -> None:
     assert story.owners("n4") == []
 
 
-def _passed(story: Story, check: str) -> events.Reported:
+def _passed(story: Story, check: str) -> events.Reported[reports.CheckFinished]:
     return events.Reported(story.origin("x"), 0, reports.CheckFinished(check, True, "good"))
 
 
