@@ -20,11 +20,9 @@ from everstep_agent.vault.restore.sources import (
 )
 from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
 from everstep_agent.vault.snapshots.manifest import chosen_in_parts
-from everstep_agent.vault.snapshots.restore_plan import RestorePlan
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan, SpareRequest
 from everstep_agent.vault.transfer.min_rate import SlowSourceError
-from everstep_agent.vault.wire import sources_from_wire
 from everstep_common.trainer_messages import Entry
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +58,11 @@ class Restorer:
         else:
             self._vault.release_idle_memory()
 
-    async def prefetch_for_spare(self, wanted: fleet_pb2.SpareMemory) -> None:
+    async def prefetch_for_spare(self, wanted: SpareRequest) -> None:
         """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
-        ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
-        plan = RestorePlan(sources=sources_from_wire(wanted.ahead))
+        plan = RestorePlan(ranks=wanted.ranks, sources=wanted.ahead)
         sources = SourceSearch(self._vault, self._contents, plan).sources
-        await asyncio.gather(*map(self._prefetch_one_early, best_for_ranks(ranks, sources)))
+        await asyncio.gather(*map(self._prefetch_one_early, best_for_ranks(plan.ranks, sources)))
 
     async def _prefetch_one_early(self, source: CopySource) -> None:
         if await self._prepare(source):

@@ -10,7 +10,7 @@ from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.restore.restorer import Restorer
 from everstep_agent.vault.slot_preallocation import slot_bytes_for
-from everstep_proto.generated import fleet_pb2
+from everstep_agent.vault.snapshots.restore_plan import SpareRequest
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _PROCESSES_MAX = 64
 
 
-def prepare_spare(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMemory) -> None:
+def prepare_spare(vault: JobVault, restorer: Restorer, wanted: SpareRequest) -> None:
     """Begin to make it, and to fill it for a silent member; left off when the node gets its place.
 
     What has come of a copy by then stays for a while, and the restore goes on from there.
@@ -26,14 +26,14 @@ def prepare_spare(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMe
     vault.tasks.start_ahead(_wait(vault, restorer, wanted), vault.fence)
 
 
-async def _wait(vault: JobVault, restorer: Restorer, wanted: fleet_pb2.SpareMemory) -> None:
+async def _wait(vault: JobVault, restorer: Restorer, wanted: SpareRequest) -> None:
     if wanted.ahead:
         await restorer.prefetch_for_spare(wanted)
     await _make(vault, wanted)
 
 
-async def _make(vault: JobVault, wanted: fleet_pb2.SpareMemory) -> None:
-    ranks = min(wanted.processes, _PROCESSES_MAX)
+async def _make(vault: JobVault, wanted: SpareRequest) -> None:
+    ranks = min(len(wanted.ranks), _PROCESSES_MAX)
     try:
         # The copies first: the slots can be made while the processes start.
         if not wanted.ahead:
