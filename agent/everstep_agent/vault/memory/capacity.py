@@ -134,7 +134,7 @@ class MemoryForecast:
     snapshot_bytes: int
     slots: int
     # Other nodes take part, so one of them has its replicas here: as many as it has slots. Those of
-    # further ones are taken only as far as memory is left (vault/replication/replica_admission.py).
+    # further ones are taken only as far as memory is left (vault/replication/receiver.py).
     replicas: bool
 
     def total_bytes(self, given: Sequence[int] = ()) -> int:
