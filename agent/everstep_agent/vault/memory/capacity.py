@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, round_up
 
+# With fewer, one copy would be overwritten while no other is recoverable.
+SLOTS_MIN = 2
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
@@ -120,10 +123,6 @@ def size_text(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} bytes"
-
-
-# With fewer, one copy would be overwritten while no other is recoverable.
-SLOTS_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ from everstep_agent.vault.vault_context import VaultContext
 
 logger = logging.getLogger(__name__)
 
+# What the controller takes in 32 bits, and what leaves room to count on in 64.
+_RANK_MAX = 2**31 - 1
+_STEP_MAX = 10**18 - 1
+
 
 async def _admission_refusal(vault: JobVault, expected: CopyRef) -> str | None:
     """Return why a replica is not taken, or None: it is the one member's, or there is room.
@@ -69,11 +73,6 @@ def _report_shortage(vault: JobVault) -> None:
 
 def _slots(vault: JobVault) -> list[RankMemory]:
     return [memory for memory in vault.holdings.ranks if not memory.retired]
-
-
-# What the controller takes in 32 bits, and what leaves room to count on in 64.
-_RANK_MAX = 2**31 - 1
-_STEP_MAX = 10**18 - 1
 
 
 class ReplicaReceiver:
