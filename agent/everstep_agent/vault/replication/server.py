@@ -34,7 +34,7 @@ UNPROVEN_MAX = 512
 UNPROVEN_OF_HOST_MAX = 32
 
 # Hosts of a fleet; strangers make no more than that of it.
-_TOLD_MAX = 4096
+_LOGGED_HOSTS_MAX = 4096
 
 
 class ConnectionLimits:
@@ -132,7 +132,7 @@ class BulkServer:
     def _log_refusal(self, host: str, sentence: str) -> None:
         """Log what was refused to a host, once while it is the same."""
         news = self._logged.get(host) != sentence
-        if len(self._logged) >= _TOLD_MAX:
+        if len(self._logged) >= _LOGGED_HOSTS_MAX:
             self._logged.clear()
         self._logged[host] = sentence
         logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
