@@ -4,7 +4,8 @@ They were chosen before the source tree was rebuilt, ten for each package: an in
 a forgotten notification or reset, a limit that is off by one, a swapped cause. ``before`` says
 where the fault is in the old tree, and is run there with ``--side before``; the same fault is run
 in HEAD, where ``after`` says what it is there; else the same words are looked for in the same
-component. Each runs in a temporary copy. The script fails when one survives or has no place.
+component and in common. Each runs in a temporary copy. The script fails when one survives or has
+no place.
 """
 
 import argparse
@@ -116,7 +117,8 @@ def place_after(root: Path, mutant: Mutant) -> Place:
     if texts.get(mutant.before.file, "").count(old) == 1:
         return mutant.before
     found = {path: text.count(old) for path, text in texts.items() if old in text}
-    found = {path: times for path, times in found.items() if path.startswith(f"{component}/")}
+    near = (f"{component}/", "common/")
+    found = {path: times for path, times in found.items() if path.startswith(near)}
     if sum(found.values()) != 1:
         where = ", ".join(found) or "nowhere"
         raise LookupError(f"its text is found in {where}; say in `after` where it is now")

@@ -32,8 +32,8 @@ from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import split_address
 
 logger = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Daemon:
             outbox=self._outbox.name,
             first_unacknowledged=self._outbox.first_unacknowledged,
             highest_term=self._terms.highest,
-            stamp=stamp_to_wire(self._stamp()),
+            stamp=to_wire(self._stamp(), fleet_pb2.Stamp),
             inventory=self._node.view.inventory(config.proc),
             domain=config.domain,
             bulk_address=self._jobs.bulk_address,

@@ -14,7 +14,6 @@ from integration.test_controller_streams import launcher
 pytestmark = pytest.mark.timeout(60)
 
 _KILLED = fleet_pb2.RankExited(
-    job="train",
     generation=1,
     rank=3,
     signal=9,
@@ -25,7 +24,7 @@ _KILLED = fleet_pb2.RankExited(
     core_file="/tmp/core.77",
 )
 _STOPPED = fleet_pb2.GenerationStopped(
-    job="train", generation=1, at_boot_ns=9, free_port=29501, abandoned=[70, 71]
+    generation=1, at_boot_ns=9, free_port=29501, abandoned=[70, 71]
 )
 
 

@@ -52,7 +52,7 @@ for step in range(100_000):
 
 def steps(node: Node) -> list[tuple[int, bool]]:
     """Every step that the node has told, and whether it speaks for the job."""
-    told = [record.progress for record in node.outlet.bodies("progress")]
+    told = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
     return [(one.first_step + i, one.of_job) for one in told for i in range(len(one.end_boot_ns))]
 
 

@@ -70,7 +70,7 @@ async def test_a_bad_step_is_told_after_the_steps_before_it(tmp_path: Path) -> N
         asked = node.outlet.bodies("rollback_asked")[0].rollback_asked
         assert (asked.rank, asked.step, asked.reason) == (0, 5, "the loss is nan")
         assert (asked.skip.first, asked.skip.last) == (4, 5)
-        steps = [record.progress for record in node.outlet.bodies("progress")]
+        steps = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
         assert sum(len(one.end_boot_ns) for one in steps) == 5
         assert "progress" not in kinds[kinds.index("rollback_asked") :]
 

@@ -62,7 +62,7 @@ async def test_a_generation_runs_and_stops_and_the_next_one_restores_here(
         await node.outlet.until(lambda: not node.outlet.copies())
         phases = [record.phase_reached.phase for record in node.outlet.bodies("phase_reached")]
         assert phases[:3] == [1, 2, 3]
-        steps = [record.progress for record in node.outlet.bodies("progress")]
+        steps = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
         assert steps[0].first_step == 0
 
 
@@ -80,7 +80,7 @@ async def test_the_last_steps_of_a_rank_are_told_before_its_end(tmp_path: Path) 
         )
         await node.outlet.until(lambda: node.outlet.bodies("rank_exited"))
         kinds = [record.WhichOneof("body") for record in node.outlet.records]
-        told = [record.progress for record in node.outlet.bodies("progress")]
+        told = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
         assert sum(len(steps.end_boot_ns) for steps in told) == 20
         assert kinds[-1] == "rank_exited"
 

@@ -158,9 +158,9 @@ async def test_a_copy_that_was_torn_before_the_restart_is_found_by_the_trainers_
         await node.outlet.until(node.outlet.copies)
         rank.maps[0][0] ^= 1
     # As if the agent had been killed after the commit and before its own hash.
-    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as shelf:
-        shelf.execute("UPDATE memory SET body = json_set(body, '$.root_hash', '')")
-        shelf.commit()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as region_store:
+        region_store.execute("UPDATE memory SET body = json_set(body, '$.root_hash', '')")
+        region_store.commit()
     world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=world) as node:
         await node.outlet.until(lambda: node.outlet.bad)

@@ -1,5 +1,6 @@
 """What must hold in a simulated cluster after every event, whatever happened."""
 
+from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR
@@ -39,7 +40,7 @@ class Invariants:
                 assert isinstance(event, events.OperatorReleased)
                 assert event.node == node.name
             if AUTOMATION in removed:
-                assert isinstance(event, events.CheckFinished)
+                assert isinstance(event, reports.CheckFinished)
             self._claims[node.name] = now
 
     def _a_common_step_exists(self, cluster: SimulatedCluster) -> None:

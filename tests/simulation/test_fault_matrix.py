@@ -8,9 +8,9 @@ from itertools import product
 
 import pytest
 
+from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import Storage
 from everstep_sim.cluster import Shape, SimulatedCluster
 from simulation.invariants import Invariants
 

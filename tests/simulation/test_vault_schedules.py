@@ -8,9 +8,10 @@ from functools import partial
 
 import pytest
 
+from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import StepKey, Storage
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.node import SimulatedNode

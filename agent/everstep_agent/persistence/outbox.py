@@ -11,32 +11,34 @@ sequence.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
 from everstep_agent.persistence.agent_database import RESERVATION, Remembered
+from everstep_common import reports
 from everstep_common.clock import StampClock
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
+from everstep_proto.reports import BODIES
 
 # Without the word that a generation was begun here the controller takes a running one for none of
 # its own; there are as few of these as restarts that a plan allows.
 _NEVER = 3
 # What became of a job is told once, and in order; findings are told again when they change.
-_WORTH = MappingProxyType(
+_WORTH: Mapping[type, int] = MappingProxyType(
     {
-        "progress": 0,
-        "finding_raised": 1,
-        "launcher_joined": 2,
-        "launcher_left": 2,
-        "phase_reached": 2,
-        "rank_exited": 2,
-        "rollback_asked": 2,
-        "generation_stopped": 2,
-        "generation_finished": 2,
-        "restarted_here": _NEVER,
+        reports.StepsCompleted: 0,
+        reports.FindingRaised: 1,
+        reports.LauncherJoined: 2,
+        reports.LauncherLeft: 2,
+        reports.PhaseReached: 2,
+        reports.RankExited: 2,
+        reports.RollbackAsked: 2,
+        reports.GenerationStopped: 2,
+        reports.GenerationFinished: 2,
+        reports.RestartedHere: _NEVER,
     }
 )
 
@@ -92,7 +94,7 @@ class Outbox:
     def record(self, record: fleet_pb2.Record) -> None:
         """See Outlet."""
         record.sequence = self._next
-        record.stamp.CopyFrom(stamp_to_wire(self._stamp()))
+        record.stamp.CopyFrom(to_wire(self._stamp(), fleet_pb2.Stamp))
         self._next += 1
         self._recorded += 1
         self._reserve()
@@ -177,4 +179,5 @@ class Outbox:
 
 def _worth(record: fleet_pb2.Record) -> int:
     """Return how dear a record is: a later one of its kind makes up for progress, say."""
-    return _WORTH.get(record.WhichOneof("body") or "", _WORTH["finding_raised"])
+    kind = BODIES.get(record.WhichOneof("body") or "", reports.FindingRaised)
+    return _WORTH.get(kind, _WORTH[reports.FindingRaised])

@@ -21,10 +21,10 @@ _HUNG_MAX = 4
 class StorageWorkerPool:
     """Asks storage as the job's user. Nothing here waits longer than its deadline."""
 
-    def __init__(self, path: str, user: JobUser, silence_s: float, at_once: int) -> None:
+    def __init__(self, path: str, user: JobUser, stall_s: float, at_once: int) -> None:
         self.user = user
         self._bucket = path.startswith("s3://")
-        self.stall_s = silence_s
+        self.stall_s = stall_s
         self._turns = asyncio.Semaphore(at_once)
         self._idle: StorageWorkerProcess | None = None
         self._gone: list[StorageWorkerProcess] = []

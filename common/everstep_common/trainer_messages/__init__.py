@@ -12,6 +12,7 @@ Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
 from everstep_common.lessons import Lesson
+from everstep_common.reports import DataRange
 from everstep_common.trainer_messages.launcher import (
     End,
     Exited,
@@ -37,7 +38,6 @@ from everstep_common.trainer_messages.trainer import (
     AskSkipped,
     Attach,
     Attached,
-    DataRange,
     Progress,
     Ready,
     Rollback,

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from everstep_common.reports import DataRange
+
 # --- trainer to agent ----------------------------------------------------------------------------
 
 
@@ -31,14 +33,6 @@ class Progress:
     step: int
     at_boot_ns: int
     stall_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class DataRange:
-    """Batches of the job's data, by their numbers; both ends belong to it."""
-
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

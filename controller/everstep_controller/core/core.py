@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from everstep_common import reports
 from everstep_controller.core import controller, events
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.fleet import rejected_records
@@ -48,7 +49,7 @@ class Core:
         turn = Turn(self.state, now_ns)
         self.state.event_count += 1
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
-            _HANDLERS[type(event)](turn, event)
+            _HANDLERS[events.kind_of(event)](turn, event)
             membership.nodes_unusable(turn)
             admission.next_begins(turn)
             restarts.plan_restarts(turn, event)
@@ -199,10 +200,10 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.NodeDisconnected: liveness.node_disconnected,
     events.PeerReported: liveness.peer_reported,
     events.PeerJudged: liveness.peer_judged,
-    events.FindingRaised: findings.finding_raised,
-    events.FindingCleared: findings.finding_cleared,
+    reports.FindingRaised: findings.finding_raised,
+    reports.FindingCleared: findings.finding_cleared,
+    reports.CheckFinished: checks.record_check,
     events.VerdictChanged: findings.verdict_changed,
-    events.CheckFinished: checks.record_check,
     events.OperatorIsolated: operators.operator_isolated,
     events.OperatorReleased: operators.operator_released,
     events.OperatorDrained: operators.operator_drained,
@@ -214,16 +215,16 @@ _HANDLERS: dict[type, Callable[[Turn, Any], None]] = {
     events.AutomationResumed: controller.automation_resumed,
     events.InjectionOrdered: injections.injection_ordered,
     events.InjectionCleared: injections.injection_cleared,
-    events.InjectionChanged: injections.injection_changed,
+    reports.InjectionChanged: injections.injection_changed,
     events.OperatorForgotJob: ending.job_forgotten,
-    events.LauncherJoined: admission.launcher_joined,
-    events.LauncherLeft: membership.launcher_left,
-    events.PhaseReached: progress.phase_reached,
-    events.RankExited: membership.rank_exited,
-    events.RollbackAsked: rollback.rollback_asked,
-    events.RestartedHere: adoption.restarted_here,
-    events.GenerationStopped: membership.generation_stopped,
-    events.GenerationFinished: progress.generation_finished,
+    reports.LauncherJoined: admission.launcher_joined,
+    reports.LauncherLeft: membership.launcher_left,
+    reports.PhaseReached: progress.phase_reached,
+    reports.RankExited: membership.rank_exited,
+    reports.RollbackAsked: rollback.rollback_asked,
+    reports.RestartedHere: adoption.restarted_here,
+    reports.GenerationStopped: membership.generation_stopped,
+    reports.GenerationFinished: progress.generation_finished,
     events.JobProgressed: progress.progressed,
     events.StepRecoverable: restarts.step_recoverable,
     events.KeeperChosen: progress.keeper_chosen,

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from everstep_common.reports import LauncherJoined
 from everstep_controller.core.actions import Action, Announce, SetTimer
-from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.events import Reported
 from everstep_controller.core.model.state import FLEET, State
 
 
@@ -20,7 +21,7 @@ class Turn:
     nodes_changed: set[str] = field(default_factory=set)
     jobs_changed: set[str] = field(default_factory=set)
     # Launchers that waited for the end of the job before theirs.
-    joining: list[LauncherJoined] = field(default_factory=list)
+    joining: list[Reported[LauncherJoined]] = field(default_factory=list)
 
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Tell people."""

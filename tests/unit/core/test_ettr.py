@@ -3,7 +3,12 @@
 import pytest
 
 from everstep_controller.api.to_admin import ledger as ledger_to_admin
-from everstep_controller.core.accounting.categories import Category, Group
+from everstep_controller.core.accounting.categories import (
+    PLANNED_WORK,
+    Category,
+    Group,
+    category_of,
+)
 from everstep_controller.core.accounting.ettr import (
     budget_per_failure_s,
     effectiveness,
@@ -42,6 +47,21 @@ def test_only_steps_that_count_are_training() -> None:
     slow = sum(category.group is Group.SLOW for category in Category)
     assert ettr_work(totals, 100 * S) == pytest.approx(0.01)
     assert ettr_time(totals, 100 * S) == pytest.approx(0.01 * (1 + slow))
+
+
+def test_planned_work_and_first_starts_go_to_categories_of_their_own_kind() -> None:
+    for stage in (one for one in Category if one.group is Group.INCIDENT):
+        for cause in PLANNED_WORK:
+            assert category_of(stage, cause).group is Group.PLANNED
+        assert category_of(stage, "process") is stage
+    for stage in (Category.SCHEDULE, Category.ENV, Category.INIT, Category.RESTORE):
+        assert category_of(stage, None).group is Group.INITIAL
+
+
+def test_every_category_says_what_it_is() -> None:
+    meanings = [category.meaning for category in Category]
+    assert all(meanings)
+    assert len(set(meanings)) == len(meanings)
 
 
 def test_before_any_time_has_passed_there_is_no_ratio() -> None:

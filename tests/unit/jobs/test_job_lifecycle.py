@@ -22,6 +22,7 @@ from everstep_agent.jobs.state.lifecycle import (
 )
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore, open_database
+from everstep_common.reports import Phase
 
 _RUNS = (JobState.RUNNING, JobState.RESTARTING)
 
@@ -78,7 +79,7 @@ def test_each_change_is_saved_when_it_is_made(store: JobStore) -> None:
 
 def test_nothing_is_left_over_from_the_generation_before(store: JobStore) -> None:
     record = _record(store)
-    record.reach_phase(1)
+    record.reach_phase(Phase.ATTACHED)
     record.abandon_processes((7,), ())
     record.end(Ending(succeeded=True, reason="done"), 4)
     record.begin(Plan(job="demo", generation=5), Autonomy(planned=5))

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Progress
 
 
@@ -49,11 +50,11 @@ def test_no_step_is_told_twice_and_none_before_all_ranks_passed_it(
 
 def test_a_phase_is_told_once_when_the_last_rank_reaches_it() -> None:
     count = PhaseCount(2)
-    assert count.reach(2, 0, 50) is None
-    assert count.reach(2, 0, 60) is None
-    assert count.reach(2, 1, 40) == 50
-    assert count.reach(2, 1, 70) is None
+    assert count.reach(Phase.ATTACHED, 0, 50) is None
+    assert count.reach(Phase.ATTACHED, 0, 60) is None
+    assert count.reach(Phase.ATTACHED, 1, 40) == 50
+    assert count.reach(Phase.ATTACHED, 1, 70) is None
 
 
 def test_a_phase_that_was_told_before_a_restart_is_not_told_again() -> None:
-    assert PhaseCount(1, {2}).reach(2, 0, 1) is None
+    assert PhaseCount(1, {Phase.ATTACHED}).reach(Phase.ATTACHED, 0, 1) is None

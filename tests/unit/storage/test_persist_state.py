@@ -12,19 +12,19 @@ def _copy(step: int, rank: int = 0) -> CopyManifest:
 
 
 def _wanting(*steps: int, replicas: frozenset[int] = frozenset()) -> PersistState:
-    wishes = PersistState()
-    wishes.apply_directive(tuple(StepKey(1, step) for step in steps), replicas)
-    return wishes
+    state = PersistState()
+    state.apply_directive(tuple(StepKey(1, step) for step in steps), replicas)
+    return state
 
 
 def test_a_copy_of_a_named_step_stays_until_it_is_stored() -> None:
-    wishes, copy = _wanting(5), _copy(5)
+    state, copy = _wanting(5), _copy(5)
     assert _NEWER.frees(copy.key)
-    assert not wishes.retaining(_NEWER).frees(copy.key)
-    wishes.mark_persisted(copy)
-    assert wishes.retaining(_NEWER).frees(copy.key)
+    assert not state.retaining(_NEWER).frees(copy.key)
+    state.mark_persisted(copy)
+    assert state.retaining(_NEWER).frees(copy.key)
     # The other rank's is not there yet.
-    assert not wishes.retaining(_NEWER).frees(_copy(5, rank=1).key)
+    assert not state.retaining(_NEWER).frees(_copy(5, rank=1).key)
 
 
 def test_a_replica_is_not_kept_for_storage() -> None:
@@ -32,32 +32,32 @@ def test_a_replica_is_not_kept_for_storage() -> None:
 
 
 def test_a_replica_is_written_only_for_a_rank_that_is_named() -> None:
-    wishes = _wanting(5, replicas=frozenset({1}))
-    assert wishes.should_persist(_copy(5, rank=1).key, replica=True)
-    assert not wishes.should_persist(_copy(5, rank=2).key, replica=True)
+    state = _wanting(5, replicas=frozenset({1}))
+    assert state.should_persist(_copy(5, rank=1).key, replica=True)
+    assert not state.should_persist(_copy(5, rank=2).key, replica=True)
 
 
 def test_a_step_that_failed_too_often_is_told_and_leaves_memory() -> None:
-    wishes, copy = _wanting(5), _copy(5)
-    attempts = [wishes.mark_failed(copy.key, "disk full") for _ in range(ATTEMPTS_MAX)]
+    state, copy = _wanting(5), _copy(5)
+    attempts = [state.mark_failed(copy.key, "disk full") for _ in range(ATTEMPTS_MAX)]
     assert attempts == [False] * (ATTEMPTS_MAX - 1) + [True]
-    assert wishes.failures == {StepKey(1, 5): "disk full"}
-    assert not wishes.should_persist(copy.key, replica=False)
-    assert wishes.retaining(_NEWER).frees(copy.key)
+    assert state.failures == {StepKey(1, 5): "disk full"}
+    assert not state.should_persist(copy.key, replica=False)
+    assert state.retaining(_NEWER).frees(copy.key)
 
 
 def test_a_failure_is_forgotten_when_the_controller_names_the_step_no_more() -> None:
-    wishes = _wanting(5)
+    state = _wanting(5)
     for _ in range(ATTEMPTS_MAX):
-        wishes.mark_failed(_copy(5).key, "disk full")
-    wishes.apply_directive((StepKey(1, 6),), frozenset())
-    assert wishes.failures == {}
+        state.mark_failed(_copy(5).key, "disk full")
+    state.apply_directive((StepKey(1, 6),), frozenset())
+    assert state.failures == {}
 
 
 def test_only_the_newest_stored_steps_are_told() -> None:
-    wishes = PersistState()
+    state = PersistState()
     for step in range(10):
         for rank in (0, 1):
-            wishes.mark_persisted(_copy(step, rank))
-    assert {key.step for key in wishes.on_disk} == {6, 7, 8, 9}
-    assert len(wishes.on_disk) == 8
+            state.mark_persisted(_copy(step, rank))
+    assert {key.step for key in state.on_disk} == {6, 7, 8, 9}
+    assert len(state.on_disk) == 8

@@ -16,34 +16,34 @@ async def _move(wire: BulkConnection) -> None:
 
 
 def _open(copy: CopyKey = COPY, job: str = "demo") -> tuple[TransferRegistry, ServedTransfer]:
-    meetings, meeting = TransferRegistry(), ServedTransfer(job, copy, _move)
-    meetings.open(meeting)
-    return meetings, meeting
+    transfers, transfer = TransferRegistry(), ServedTransfer(job, copy, _move)
+    transfers.open(transfer)
+    return transfers, transfer
 
 
 def _join(
-    meeting: ServedTransfer,
+    transfer: ServedTransfer,
     number: int = 1,
     copy: CopyKey = COPY,
     key: bytes = KEY,
     job: str = "demo",
 ) -> JoinTransfer:
-    token = transfer_token(key, job, copy, (meeting.nonce, number))
-    return JoinTransfer(meeting.nonce, number, token)
+    token = transfer_token(key, job, copy, (transfer.nonce, number))
+    return JoinTransfer(transfer.nonce, number, token)
 
 
 def test_a_token_opens_its_transfer() -> None:
-    meetings, meeting = _open()
-    assert meetings.find("demo", KEY, _join(meeting)) is meeting
-    assert meetings.find("demo", KEY, _join(meeting, 2)) is meeting
+    transfers, transfer = _open()
+    assert transfers.find("demo", KEY, _join(transfer)) is transfer
+    assert transfers.find("demo", KEY, _join(transfer, 2)) is transfer
 
 
 def test_a_token_that_was_used_opens_nothing() -> None:
-    meetings, meeting = _open()
-    join = _join(meeting)
-    meetings.find("demo", KEY, join)
+    transfers, transfer = _open()
+    join = _join(transfer)
+    transfers.find("demo", KEY, join)
     with pytest.raises(BulkError, match="used before"):
-        meetings.find("demo", KEY, join)
+        transfers.find("demo", KEY, join)
 
 
 @pytest.mark.parametrize(
@@ -59,34 +59,34 @@ def test_a_token_that_was_used_opens_nothing() -> None:
 def test_a_token_of_another_generation_rank_step_key_or_job_opens_nothing(
     foreign: dict[str, object],
 ) -> None:
-    meetings, meeting = _open()
+    transfers, transfer = _open()
     with pytest.raises(BulkError, match="another transfer"):
-        meetings.find("demo", KEY, _join(meeting, **foreign))  # type: ignore[arg-type]
+        transfers.find("demo", KEY, _join(transfer, **foreign))  # type: ignore[arg-type]
 
 
 def test_a_token_for_another_number_opens_nothing() -> None:
-    meetings, meeting = _open()
-    join = _join(meeting, 1)
+    transfers, transfer = _open()
+    join = _join(transfer, 1)
     with pytest.raises(BulkError, match="another transfer"):
-        meetings.find("demo", KEY, JoinTransfer(join.nonce, 2, join.token))
+        transfers.find("demo", KEY, JoinTransfer(join.nonce, 2, join.token))
 
 
 def test_a_job_cannot_join_the_transfer_of_another_that_has_the_same_key() -> None:
-    meetings, meeting = _open()
+    transfers, transfer = _open()
     with pytest.raises(BulkError, match="another transfer"):
-        meetings.find("other", KEY, _join(meeting, job="other"))
+        transfers.find("other", KEY, _join(transfer, job="other"))
 
 
 def test_a_token_of_a_transfer_that_is_over_opens_nothing() -> None:
-    meetings, meeting = _open()
-    meetings.close(meeting)
+    transfers, transfer = _open()
+    transfers.close(transfer)
     with pytest.raises(BulkError, match="over"):
-        meetings.find("demo", KEY, _join(meeting))
-    assert not len(meetings)
+        transfers.find("demo", KEY, _join(transfer))
+    assert not len(transfers)
 
 
 @pytest.mark.parametrize("number", [-1, 0, JOINED_STREAMS_MAX + 1])
 def test_the_connections_of_a_transfer_are_counted(number: int) -> None:
-    meetings, meeting = _open()
+    transfers, transfer = _open()
     with pytest.raises(BulkError):
-        meetings.find("demo", KEY, _join(meeting, number))
+        transfers.find("demo", KEY, _join(transfer, number))

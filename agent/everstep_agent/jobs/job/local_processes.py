@@ -7,8 +7,8 @@ from everstep_agent.jobs.job.progress import PhaseCount
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.records import phase_record
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Started
-from everstep_proto.generated import fleet_pb2
 
 
 class LocalProcesses:
@@ -32,7 +32,7 @@ class LocalProcesses:
             numbers = [named.pid for named in message.processes[: plan.processes]]
             for process in named_processes(numbers, place.process, place.uid):
                 self.watch(process)
-        self.reach_phase(fleet_pb2.PHASE_STARTED, None, message.at_boot_ns)
+        self.reach_phase(Phase.STARTED, None, message.at_boot_ns)
 
     def watch(self, process: ProcessIdentity) -> None:
         """Count a process among those that must be dead before the generation is."""
@@ -40,9 +40,7 @@ class LocalProcesses:
         if process not in known:
             self._record.count_processes((*filter(alive, known), process))
 
-    def reach_phase(
-        self, phase: "fleet_pb2.Phase.ValueType", rank: int | None, at_boot_ns: int
-    ) -> None:
+    def reach_phase(self, phase: Phase, rank: int | None, at_boot_ns: int) -> None:
         """A rank (None: all of them) reached a phase; it is reported once all local ranks have."""
         reached_ns = self._phases.reach(phase, rank, min(at_boot_ns, self._context.boot_ns()))
         if reached_ns is None:

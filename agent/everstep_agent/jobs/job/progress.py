@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Progress
 
 # A rank that hangs while others go on must not make the agent grow.
@@ -85,10 +86,10 @@ class PhaseCount:
     """The phases of one generation on this node; each is told once."""
 
     ranks: int
-    told: set[int] = field(default_factory=set)
-    _reached: dict[int, dict[int, int]] = field(default_factory=dict)
+    told: set[Phase] = field(default_factory=set)
+    _reached: dict[Phase, dict[int, int]] = field(default_factory=dict)
 
-    def reach(self, phase: int, rank: int | None, at_boot_ns: int) -> int | None:
+    def reach(self, phase: Phase, rank: int | None, at_boot_ns: int) -> int | None:
         """Note that a rank, or with None all of them, reached a phase.
 
         Returns when the last one did, the first time that all have.

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.jobs.job.progress import ProgressCombiner
 from everstep_agent.jobs.state.plan import Plan
+from everstep_common.reports import StepsCompleted
 from everstep_common.trainer_messages import Progress
-from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 INTERVAL_S = 0.2
 
@@ -76,8 +77,7 @@ class ProgressFlow:
         self._timer = None
         self._next_s = asyncio.get_running_loop().time() + INTERVAL_S
         for run in self._combiner.take_runs():
-            body = fleet_pb2.Progress(
-                job=self._plan.job,
+            report = StepsCompleted(
                 generation=self._plan.generation,
                 first_step=run.first_step,
                 end_boot_ns=run.end_boot_ns,
@@ -86,7 +86,7 @@ class ProgressFlow:
                 snapshots_skipped=max(self._skipped.values(), default=0),
                 of_job=self._of_job,
             )
-            self._outlet.record(fleet_pb2.Record(progress=body))
+            self._outlet.record(record_of(report, self._plan.job))
             if not self._first_step_told:
                 self._first_step_told = True
                 self._on_first_step(self._plan.generation)

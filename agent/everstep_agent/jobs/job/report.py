@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.storage.persist_state import PersistState
-from everstep_agent.storage.publisher import stored_to_wire
+from everstep_agent.storage.wire import stored_to_wire
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import Layout

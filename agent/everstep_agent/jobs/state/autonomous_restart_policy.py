@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from everstep_agent.jobs.state.plan import Plan, PlannedSource
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.failure_texts import unvarying
 from everstep_common.failures import ENDED_ITSELF, Side, side
 

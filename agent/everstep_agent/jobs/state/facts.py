@@ -12,6 +12,7 @@ from everstep_agent.jobs.state.lifecycle import JobState
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Storage
 
 # A user that is not known: -1 is no user of Linux.
@@ -51,7 +52,7 @@ class StopMarks:
 class RankProcesses:
     """The processes of the newest generation here, and how far all of them have come."""
 
-    phases: tuple[int, ...] = ()
+    phases: tuple[Phase, ...] = ()
     running: tuple[ProcessIdentity, ...] = ()
     # Killed, but held in the kernel: those that are known here, and all as the launcher
     # named them when it stopped the newest generation.

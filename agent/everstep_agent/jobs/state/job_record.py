@@ -20,6 +20,7 @@ from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Join
 
 
@@ -201,7 +202,7 @@ class JobRecord:
             replace(self._facts, processes=replace(self._facts.processes, running=tuple(running)))
         )
 
-    def reach_phase(self, phase: int) -> None:
+    def reach_phase(self, phase: Phase) -> None:
         """All ranks here have reached a phase."""
         processes = self._facts.processes
         self._write(

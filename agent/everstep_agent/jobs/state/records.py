@@ -6,23 +6,23 @@ from dataclasses import fields, replace
 from google.protobuf.message import DecodeError
 
 from everstep_agent.jobs.state.facts import JobFacts
-from everstep_agent.jobs.state.plan import Plan, PlannedSource, StoredState
+from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.storage.formats.records import LatestPointer
-from everstep_agent.storage.publisher import ranges_from_wire, ranges_to_wire
+from everstep_agent.storage.wire import ranges_from_wire, ranges_to_wire
 from everstep_agent.storage.worker.messages import StepListing
+from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_agent.vault.wire import sources_from_wire, sources_to_wire
+from everstep_common import reports
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
-_PATH_MAX = 4096
 _KEEP_MAX = 10_000
-_KIND_MAX = 40
 _ABANDONED_MAX = 64
-_PROGRAM_MAX = 200
 # A century: whoever wants less often than that wants never.
 _LONG_S = 3e9
 # Fields of a plan that are the same value on the wire.
 _SAME = tuple(one.name for one in fields(Plan) if one.name not in ("sources", "stored", "skipped"))
-_SAME_OF_SOURCE = tuple(one.name for one in fields(PlannedSource))
 _SAME_OF_STORED = tuple(one.name for one in fields(StoredState) if one.name != "skipped")
 
 
@@ -39,10 +39,7 @@ def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
     stored = plan.stored
     return Plan(
         **{name: getattr(plan, name) for name in _SAME},
-        sources=tuple(
-            PlannedSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
-            for one in plan.sources
-        ),
+        sources=sources_from_wire(plan.sources),
         stored=StoredState(
             **{name: getattr(stored, name) for name in _SAME_OF_STORED},
             skipped=ranges_from_wire(stored.skipped),
@@ -54,14 +51,11 @@ def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
 
 
 def plan_to_wire(plan: Plan) -> fleet_pb2.StartGeneration:
-    """Return a plan as it is kept, and as the vault reads it."""
+    """Return a plan as it is kept."""
     stored = plan.stored
     return fleet_pb2.StartGeneration(
         **{name: getattr(plan, name) for name in _SAME},
-        sources=[
-            fleet_pb2.ShardSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
-            for one in plan.sources
-        ],
+        sources=sources_to_wire(plan.sources),
         stored=fleet_pb2.StoredStep(
             **{name: getattr(stored, name) for name in _SAME_OF_STORED},
             skipped=ranges_to_wire(stored.skipped),
@@ -104,10 +98,7 @@ def joined_record(
     request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined; ``seen`` is in its storage."""
-    body = fleet_pb2.LauncherJoined(
-        job=facts.job,
-        token_sha256=facts.place.token_sha256,
-        uid=facts.place.uid,
+    report = reports.LauncherJoined(
         nodes_min=request.nodes_min,
         nodes_max=request.nodes_max,
         processes_per_node=request.processes_per_node,
@@ -115,40 +106,42 @@ def joined_record(
         restarts_max=request.restarts_max,
         free_port=facts.place.free_port,
         running_generation=request.running_generation,
-        snapshot_every_min=max(0, request.snapshot_every_min),
-        snapshot_every_max=max(0, request.snapshot_every_max),
         storage=_storage(request.storage) if request.storage else None,
-        latest=_latest(seen.latest) if seen and seen.latest else None,
-        stored_generation=seen.newest_generation if seen else 0,
+        snapshot_every_min=request.snapshot_every_min,
+        snapshot_every_max=request.snapshot_every_max,
         fresh=request.fresh,
-        skipped=ranges_to_wire(facts.plan.skipped) if request.running_generation else (),
         job_id=facts.job_id,
         replica_nodes=request.replica_nodes,
-        program=request.program[:_PROGRAM_MAX],
+        program=request.program,
+        token_sha256=facts.place.token_sha256,
+        uid=facts.place.uid,
+        latest=_latest(seen.latest) if seen and seen.latest else None,
+        stored_generation=seen.newest_generation if seen else 0,
+        skipped=facts.plan.skipped if request.running_generation else (),
     )
-    return fleet_pb2.Record(launcher_joined=body)
+    return record_of(report, facts.job)
 
 
-def _storage(storage: messages.Storage) -> fleet_pb2.Storage:
-    return fleet_pb2.Storage(
-        path=storage.path[:_PATH_MAX],
-        every_steps=max(0, storage.every_steps),
+def _storage(storage: messages.Storage) -> reports.Storage:
+    return reports.Storage(
+        path=storage.path,
+        every_steps=storage.every_steps,
         # A launcher may say infinity, or that it is no number: max() and min() end both.
         every_ns=int(min(_LONG_S, max(0.0, storage.every_s)) * 1e9),
         keep=min(_KEEP_MAX, max(2, storage.keep)),
     )
 
 
-def _latest(latest: LatestPointer) -> fleet_pb2.StoredStep | None:
+def _latest(latest: LatestPointer) -> reports.StoredStep | None:
     if latest.target is None:
         return None
-    return fleet_pb2.StoredStep(
+    return reports.StoredStep(
         generation=latest.target.generation,
         step=latest.target.step,
         world_size=latest.world_size,
-        manifest_hash=latest.manifest_hash,
+        manifest_hash=latest.manifest_hash.hex(),
         size_bytes=latest.size_bytes,
-        skipped=ranges_to_wire(latest.skipped),
+        skipped=latest.skipped,
     )
 
 
@@ -161,14 +154,9 @@ def joined_again_record(
     return joined_record(replace(request, running_generation=running), facts, seen)
 
 
-def phase_record(
-    facts: JobFacts, phase: "fleet_pb2.Phase.ValueType", at_boot_ns: int
-) -> fleet_pb2.Record:
+def phase_record(facts: JobFacts, phase: reports.Phase, at_boot_ns: int) -> fleet_pb2.Record:
     """Return the record of a phase that all local ranks have reached."""
-    body = fleet_pb2.PhaseReached(
-        job=facts.job, generation=facts.plan.generation, phase=phase, at_boot_ns=at_boot_ns
-    )
-    return fleet_pb2.Record(phase_reached=body)
+    return record_of(reports.PhaseReached(facts.plan.generation, phase, at_boot_ns), facts.job)
 
 
 def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_pb2.Record:
@@ -176,81 +164,68 @@ def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_p
 
     These are named as their launcher knows them.
     """
-    body = fleet_pb2.GenerationStopped(
-        job=facts.job,
-        generation=generation,
-        at_boot_ns=at_boot_ns,
-        free_port=facts.place.free_port,
-        abandoned=facts.processes.abandoned[:_ABANDONED_MAX],
-    )
-    return fleet_pb2.Record(generation_stopped=body)
+    abandoned = facts.processes.abandoned[:_ABANDONED_MAX]
+    report = reports.GenerationStopped(generation, facts.place.free_port, at_boot_ns, abandoned)
+    return record_of(report, facts.job)
 
 
 def restarted_record(
     plan: Plan, after: int, reason: str, at_boot_ns: tuple[int, int]
 ) -> fleet_pb2.Record:
     """Return the record of a generation that was begun here; when that was decided, and done."""
-    body = fleet_pb2.RestartedHere(
-        job=plan.job,
+    report = reports.RestartedHere(
         after_generation=after,
         generation=plan.generation,
-        restore=plan.restore,
-        restore_step=plan.restore_step,
+        restore_step=plan.restore_step if plan.restore else None,
         restore_generation=plan.restored_generation,
         decided_boot_ns=at_boot_ns[0],
         at_boot_ns=at_boot_ns[1],
         reason=reason,
     )
-    return fleet_pb2.Record(restarted_here=body)
+    return record_of(report, plan.job)
 
 
 def finished_record(facts: JobFacts, message: messages.Finished) -> fleet_pb2.Record:
     """Return the record of a generation whose local ranks all ended well."""
-    body = fleet_pb2.GenerationFinished(
-        job=facts.job, generation=message.generation, at_boot_ns=message.at_boot_ns
-    )
-    return fleet_pb2.Record(generation_finished=body)
+    report = reports.GenerationFinished(message.generation, message.at_boot_ns)
+    return record_of(report, facts.job)
 
 
 def left_record(facts: JobFacts, reason: str, *, by_user: bool) -> fleet_pb2.Record:
     """Return the record of a launcher that is gone."""
-    body = fleet_pb2.LauncherLeft(job=facts.job, reason=reason, by_user=by_user)
-    return fleet_pb2.Record(launcher_left=body)
+    return record_of(reports.LauncherLeft(reason, by_user), facts.job)
 
 
 def exited_record(
     facts: JobFacts, message: messages.Exited, step: int | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a process that ended before its generation, ``step`` its last."""
-    body = fleet_pb2.RankExited(
-        job=facts.job,
+    report = reports.RankExited(
         generation=message.generation,
         rank=message.rank,
         exit_code=message.exit_code,
         signal=message.signal,
+        last_line=message.last_line,
         at_boot_ns=message.at_boot_ns,
-        last_line=message.last_line[:500],
-        kind=message.kind[:_KIND_MAX],
-        core_file=message.core_file[:_PATH_MAX],
-        exception=message.exception[:500],
+        kind=message.kind,
+        exception=message.exception,
         core_dumped=message.core_dumped,
         step=step,
+        core_file=message.core_file,
     )
-    return fleet_pb2.Record(rank_exited=body)
+    return record_of(report, facts.job)
 
 
 def rollback_record(
     facts: JobFacts, generation: int, rank: int, message: messages.Rollback
 ) -> fleet_pb2.Record:
     """Return the record of a rank that says that a step is bad."""
-    skip = message.skip
-    body = fleet_pb2.RollbackAsked(
-        job=facts.job,
+    report = reports.RollbackAsked(
         generation=generation,
         rank=rank,
         step=message.step,
-        reason=message.reason[:500],
+        reason=message.reason,
         at_boot_ns=message.at_boot_ns,
-        skip=None if skip is None else fleet_pb2.DataRange(first=skip.first, last=skip.last),
+        skip=message.skip,
     )
-    return fleet_pb2.Record(rollback_asked=body)
+    return record_of(report, facts.job)

@@ -140,8 +140,8 @@ async def get_copy(
 ) -> tuple[CopyManifest, Region]:
     """Fetch a copy, verified and frozen. Raises OSError, and MemoryShortError.
 
-    MismatchError for one whose bytes are wrong, SlowSourceError below the mover's floor. What a cut
-    attempt has brought is not fetched again by the next one, from whomever.
+    MismatchError for one whose bytes are wrong, SlowSourceError below the engine's minimum rate.
+    What a cut attempt has brought is not fetched again by the next one, from whomever.
     """
     connection = await connect(remote, engine.timeout_s)
     try:

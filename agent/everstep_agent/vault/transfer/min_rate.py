@@ -34,9 +34,11 @@ class MinRateWindow:
 class RateWatch:
     """One transfer's, for the threads of all its streams together."""
 
-    def __init__(self, floor: "MinRate") -> None:
-        self._min_rate = floor
-        self._window = MinRateWindow(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
+    def __init__(self, min_rate: "MinRate") -> None:
+        self._min_rate = min_rate
+        self._window = MinRateWindow(
+            min_rate.bytes_per_s_min, min_rate.window_ns, min_rate.now_ns()
+        )
         self._lock = Lock()
 
     def count_bytes(self, count: int) -> None:

@@ -15,23 +15,10 @@ from everstep_controller.core.events.controller import (
     VerdictChanged,
 )
 from everstep_controller.core.events.jobs import (
-    GenerationFinished,
-    GenerationStopped,
     JobProgressed,
-    LauncherEvent,
-    LauncherJoined,
-    LauncherLeft,
-    PhaseReached,
-    RankExited,
-    RestartedHere,
-    RollbackAsked,
 )
 from everstep_controller.core.events.nodes import (
     AgentEvent,
-    CheckFinished,
-    FindingCleared,
-    FindingRaised,
-    InjectionChanged,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
@@ -52,6 +39,7 @@ from everstep_controller.core.events.operators import (
     RestartCancelled,
     RestartOrdered,
 )
+from everstep_controller.core.events.reported import Reported, ReportedEvent
 from everstep_controller.core.events.vault import (
     BreakpointReached,
     CadenceChosen,
@@ -67,21 +55,13 @@ __all__ = [
     "AutomationResumed",
     "BreakpointReached",
     "CadenceChosen",
-    "CheckFinished",
     "ControllerStarted",
     "Event",
     "EventRejected",
-    "FindingCleared",
-    "FindingRaised",
-    "GenerationFinished",
-    "GenerationStopped",
-    "InjectionChanged",
     "InjectionCleared",
     "InjectionOrdered",
     "JobProgressed",
     "KeeperChosen",
-    "LauncherJoined",
-    "LauncherLeft",
     "LayoutLearned",
     "MaintenanceCancelled",
     "MaintenanceOrdered",
@@ -93,19 +73,21 @@ __all__ = [
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
-    "PhaseReached",
-    "RankExited",
     "RecordRejected",
     "RecoveryBegun",
     "RecoveryStepChosen",
+    "Reported",
     "RestartCancelled",
     "RestartOrdered",
-    "RestartedHere",
-    "RollbackAsked",
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
     "VerdictChanged",
 ]
 
-Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent
+Event = ControllerEvent | AgentEvent | OperatorEvent | ReportedEvent | JobProgressed | VaultEvent
+
+
+def kind_of(event: Event) -> type:
+    """Return what decides who handles an event: its type, or that of the report that it carries."""
+    return type(event.report) if isinstance(event, Reported) else type(event)

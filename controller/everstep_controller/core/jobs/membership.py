@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from everstep_common.endings import by_user_on
-from everstep_controller.core.events import GenerationStopped, LauncherLeft, RankExited
+from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity
 from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.facts import JobOnNode
@@ -14,7 +15,7 @@ from everstep_controller.core.recovery import blame, incidents, planning
 from everstep_controller.core.turn import Turn
 
 
-def launcher_left(turn: Turn, event: LauncherLeft) -> None:
+def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     """A launcher and its processes are gone."""
     node = event.origin.node
     turn.state.refusals.pop(f"{event.job}@{node}", None)
@@ -25,14 +26,14 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
     if job.state is JobState.ENDED:
         return
     # Who shuts a node down for maintenance ends its launcher, and means no job by that.
-    meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
+    meant = event.report.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
     if meant and (node in job.generation.members or job.state is JobState.FORMING):
         job.ending.wanted = job.ending.wanted or by_user_on(node)
     if node in job.generation.phases:
         _processes_gone(job, node)
     # Else its agent may hear of this generation only now, and settles it when it is to stop it.
     if node in job.generation.members:
-        message = f"the launcher on {node} is gone: {event.reason}"
+        message = f"the launcher on {node} is gone: {event.report.reason}"
         incidents.record_fault(
             turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
         )
@@ -45,24 +46,25 @@ def _processes_gone(job: JobRecord, node: str) -> None:
         job.generation.stopped.append(node)
 
 
-def rank_exited(turn: Turn, event: RankExited) -> None:
+def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     """A training process ended before its generation did."""
+    report = event.report
     job = turn.state.jobs.get(event.job)
-    if job is None or event.generation != job.generation.number:
+    if job is None or report.generation != job.generation.number:
         return
     death = Death(
-        generation=event.generation,
-        rank=event.rank,
+        generation=report.generation,
+        rank=report.rank,
         node=event.origin.node,
         at_ns=event.at_ns,
-        exit_code=event.exit_code,
-        signal=event.signal,
-        kind=event.kind,
-        exception=event.exception,
-        last_line=event.last_line,
-        core_dumped=event.core_dumped,
-        step=job.lineage.last_step if event.step is None else event.step,
-        core_file=event.core_file,
+        exit_code=report.exit_code,
+        signal=report.signal,
+        kind=report.kind,
+        exception=report.exception,
+        last_line=report.last_line,
+        core_dumped=report.core_dumped,
+        step=job.lineage.last_step if report.step is None else report.step,
+        core_file=report.core_file,
     )
     blame.note_death(job, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
@@ -70,19 +72,20 @@ def rank_exited(turn: Turn, event: RankExited) -> None:
     incidents.keep_death(job, death)
 
 
-def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
+def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
     """No process of a generation is left on a node."""
+    report = event.report
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if job is None:
         return
     launcher = job.launchers.get(node)
     if launcher is not None:
-        launcher.free_port = event.free_port or launcher.free_port
-        if event.generation >= launcher.stale_generation:
+        launcher.free_port = report.free_port or launcher.free_port
+        if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
     incidents.keep_left_behind(turn, job, event)
-    if event.generation == job.generation.number:
+    if report.generation == job.generation.number:
         _processes_gone(job, node)
         if job.generation.members == [node]:
             # Stopped is stopped: its agent begins nothing after that on its own.

@@ -1,7 +1,6 @@
 """Small facts that events carry and the state keeps."""
 
 from dataclasses import dataclass
-from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +23,3 @@ class JobOnNode:
     planned_generation: int = 0
     # Of its launcher; 0 where there is none, or it is not known.
     job_id: int = 0
-
-
-class Phase(Enum):
-    """How far the processes of a generation have come on one node, in this order."""
-
-    STARTED = "started"
-    ATTACHED = "attached"
-    RESTORED = "restored"
-
-
-class InjectionState(Enum):
-    """Where a fault is that was ordered on purpose."""
-
-    ORDERED = "ordered"
-    ACTIVE = "active"
-    REFUSED = "refused"
-    ENDED = "ended"

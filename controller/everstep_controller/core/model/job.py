@@ -3,20 +3,12 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from everstep_common.reports import DataRange, LauncherJoined, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.events import Reported
 from everstep_controller.core.model.deaths import Death, Judgement
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.incident import Incident
-from everstep_controller.core.model.lineage import (
-    BranchPoint,
-    DataRange,
-    Past,
-    ShardSource,
-    StepKey,
-    Storage,
-    StoredStep,
-)
+from everstep_controller.core.model.lineage import BranchPoint, Past, ShardSource, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
 
@@ -288,7 +280,7 @@ class JobRecord:
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
     # By their nodes, launchers that have come while it ends, and begin the next job of the name.
-    successors: dict[str, LauncherJoined] = field(default_factory=dict)
+    successors: dict[str, Reported[LauncherJoined]] = field(default_factory=dict)
     # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
     cadence: Cadence = field(default_factory=Cadence)
     snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)

@@ -3,8 +3,9 @@
 from bisect import insort
 from dataclasses import replace
 
+from everstep_common.reports import GenerationStopped
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.events import GenerationStopped
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.deaths import Death
@@ -142,7 +143,7 @@ def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident
     if job.state in _PHASES:
         message = f"{news.message}, while {job.name} is {job.state.value} as planned"
         turn.announce(job.name, "JobFault", message)
-        job.ledger.interrupted(news.onset_ns, turn.now_ns, news.id)
+        job.ledger.record_interruption(news.onset_ns, turn.now_ns, news.id)
         job.ledger.enter(turn.now_ns, _PHASES[job.state])
 
 
@@ -152,7 +153,7 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     turn.announce(
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
-    job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
+    job.ledger.record_fault(at_ns, turn.now_ns, incident.id, incident.cause)
     transition.move_job(turn, job, JobEvent.FAULT, message)
     planning.reconsider(turn, job)
 
@@ -172,12 +173,13 @@ def keep_death(job: JobRecord, death: Death) -> None:
         old.parts.clear()
 
 
-def keep_left_behind(turn: Turn, job: JobRecord, event: GenerationStopped) -> None:
+def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopped]) -> None:
     """Keep which processes of a generation the kernel holds on a node, which nobody waits for."""
+    report = event.report
     launcher = job.launchers.get(event.origin.node)
-    if not event.abandoned or launcher is None or launcher.holds_generation >= event.generation:
+    if not report.abandoned or launcher is None or launcher.holds_generation >= report.generation:
         return
-    launcher.holds_generation = event.generation
+    launcher.holds_generation = report.generation
     sentence = _left_behind(event)
     turn.announce(job.name, "ProcessesLeftBehind", f"{job.name}: {sentence}")
     known = job.incident.left_behind if job.incident else []
@@ -186,11 +188,12 @@ def keep_left_behind(turn: Turn, job: JobRecord, event: GenerationStopped) -> No
         known.append(sentence)
 
 
-def _left_behind(event: GenerationStopped) -> str:
-    listed = ", ".join(map(str, event.abandoned[:_NAMED_MAX]))
-    more = " …" if len(event.abandoned) > _NAMED_MAX else ""
+def _left_behind(event: Reported[GenerationStopped]) -> str:
+    report = event.report
+    listed = ", ".join(map(str, report.abandoned[:_NAMED_MAX]))
+    more = " …" if len(report.abandoned) > _NAMED_MAX else ""
     return (
-        f"generation {event.generation} on {event.origin.node} was left with processes that were "
+        f"generation {report.generation} on {event.origin.node} was left with processes that were "
         f"killed, but that the kernel holds for a device or a file system: {listed}{more}"
     )
 

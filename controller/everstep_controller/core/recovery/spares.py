@@ -4,7 +4,8 @@ No plan waits for an answer, and nothing that runs is touched: a node that fails
 any more, and is asked again. One that does not answer counts as if nobody had asked.
 """
 
-from everstep_controller.core.events import CheckFinished, Event, LauncherJoined, LauncherLeft
+from everstep_common.reports import CheckFinished, LauncherJoined, LauncherLeft
+from everstep_controller.core.events import Event, Reported
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
@@ -50,17 +51,17 @@ def spare_check_due(turn: Turn, node: NodeRecord) -> None:
         _ask(turn, node)
 
 
-def record_spare_check(turn: Turn, node: NodeRecord, event: CheckFinished) -> bool:
+def record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinished]) -> bool:
     """Take the answer to the newest check of a spare; return whether it was that."""
     check = node.spare_check
-    if not check.number or event.order_id != orders.spare_check(node).id:
+    if not check.number or event.report.order_id != orders.spare_check(node).id:
         return False
     check.asked = False
-    if event.passed:
+    if event.report.passed:
         check.passed_ns = turn.now_ns
         _shows_good(turn, node)
     else:
-        _fail(turn, node, event.message)
+        _fail(turn, node, event.report.message)
     _ask_later(turn, node)
     return True
 
@@ -76,7 +77,7 @@ def note_passed_check(turn: Turn, node: NodeRecord) -> None:
 def _concerned(turn: Turn, event: Event) -> set[str]:
     """Return the nodes that may wait now and did not, or the other way round."""
     state, names = turn.state, set(turn.nodes_changed)
-    if isinstance(event, LauncherJoined | LauncherLeft):
+    if isinstance(event, Reported) and isinstance(event.report, LauncherJoined | LauncherLeft):
         names.add(event.origin.node)
     for job in (state.jobs[name] for name in turn.jobs_changed if name in state.jobs):
         names.update(frozenset(job.launchers).difference(job.generation.members))

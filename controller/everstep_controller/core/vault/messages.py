@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from everstep_common.lessons import Lesson
-from everstep_controller.core.model.lineage import ShardSource, StepKey, StoredStep
+from everstep_common.reports import StoredStep
+from everstep_controller.core.model.lineage import ShardSource, StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persistence import Publish
