@@ -75,10 +75,10 @@ def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> 
 
 def is_next(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    ends = (
-        job.ending.wanted or job.state is JobState.CLOSING
-    ) and event.report.job_id != job.job_id
-    if not ends or job.state is JobState.ENDED or not same_owner(job, event):
+    ends = job.ending.wanted or job.state is JobState.CLOSING
+    if not ends or event.report.job_id == job.job_id or job.state is JobState.ENDED:
+        return False
+    if not same_owner(job, event):
         return False
     return event.origin.node not in job.launchers and not event.report.running_generation
 
