@@ -94,9 +94,10 @@ format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/configuration.md and docs/signals.md from the code.
+reference: $(READY) ## Write docs/configuration.md, docs/signals.md and the life cycles from the code.
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_signals.py
+	$(BIN)/python docs/generate_lifecycles.py
 
 proto: $(READY) ## Write the stubs from proto/*.proto.
 	$(BIN)/python -m everstep_proto.regenerate

@@ -1,7 +1,7 @@
 """What operators ask for as planned work: drain a node, restart a job at a step boundary."""
 
 from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
-from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import FLEET
 from everstep_controller.core.planned import forecast, restarts
@@ -71,7 +71,7 @@ class PlannedDesk:
 
 
 def _problem(job: JobRecord, step: int | None) -> str:
-    if job.state is JobState.ENDED or job.ending.done:
+    if job.state in OVER:
         return f"{job.name} has ended; start it again with 'everstep run'"
     if step is not None and job.state not in ACTIVE:
         return f"{job.name} is {job.state.value} and starts anew as it is; ask without --at-step"

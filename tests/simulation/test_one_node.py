@@ -80,6 +80,6 @@ def test_a_spare_that_came_too_late_waits_with_one_plan_for_the_node_that_has_th
         cluster.time.after(400, partial(cluster.return_node, name))
 
     job = _run(seed, 2, cut).job
-    assert seen == [(2, JobState.WAITING_CAPACITY)]
+    assert seen == [(2, JobState.WAITING_STATE)]
     assert job is not None
     assert (job.state, job.ending.succeeded, job.generation.number) == (JobState.ENDED, True, 2)

@@ -72,7 +72,7 @@ def test_every_schedule_keeps_the_invariants_and_ends_well(seed: int) -> None:
     assert job is not None
     if "cannot be restored" in job.reason:
         # Two holders of one shard were dead at once: nothing is made up, the job waits and says so.
-        assert job.state is JobState.WAITING_CAPACITY
+        assert job.state is JobState.WAITING_STATE
         return
     assert job.state is JobState.ENDED, job.reason
     assert job.ending.succeeded, job.reason

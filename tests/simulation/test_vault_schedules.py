@@ -186,7 +186,7 @@ def test_whatever_breaks_what_is_restored_is_whole_verified_and_of_the_branch(
     assert job is not None
     if "cannot be restored" in job.reason:
         # All copies of some part are gone: nothing is made up, the job waits and says so.
-        assert job.state is JobState.WAITING_CAPACITY
+        assert job.state is JobState.WAITING_STATE
         assert cluster.vaults.folder.latest is None
         return
     assert job.state is JobState.ENDED, job.reason

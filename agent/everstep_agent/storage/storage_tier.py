@@ -18,7 +18,7 @@ from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.manifest import check_in_parts
-from everstep_proto.generated import fleet_pb2
+from everstep_agent.vault.snapshots.restore_plan import StoredState
 
 
 class StorageTier:
@@ -28,7 +28,7 @@ class StorageTier:
         self._target = target
         self._allocator = allocator
 
-    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileCopy, ...]:
+    async def stored(self, step: StoredState) -> tuple[FileCopy, ...]:
         """See FileTier."""
         key = StepKey(step.generation, step.step)
         seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)

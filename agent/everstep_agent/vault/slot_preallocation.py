@@ -9,8 +9,8 @@ from everstep_agent.vault.memory.allocator import AllocationRequest, MemoryShort
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.slot_allocation import SlotOwner, SlotRequest, allocate_slots
 from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan
 from everstep_agent.vault.vault_context import VaultContext
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -29,17 +29,14 @@ def slot_bytes_for(copy_bytes: int) -> int:
     return copy_bytes + copy_bytes // _MARGIN_SHARE + _MARGIN_BYTES
 
 
-def slot_sizes_of_plan(
-    plan: fleet_pb2.StartGeneration, memories: Iterable[RankMemory]
-) -> dict[int, int]:
+def slot_sizes_of_plan(plan: RestorePlan, memories: Iterable[RankMemory]) -> dict[int, int]:
     """Return how large slots each rank of this node will ask for, as far as it is known. Pure.
 
     As those that it had here; or for a copy of the plan, where it was on another node.
     """
-    ranks = range(plan.first_rank, plan.first_rank + plan.processes)
     sizes = {source.rank: slot_bytes_for(source.size_bytes) for source in plan.sources}
     sizes |= {memory.table.rank: memory.table.slot_bytes for memory in memories}
-    return {rank: sizes[rank] for rank in ranks if rank in sizes}
+    return {rank: sizes[rank] for rank in plan.ranks if rank in sizes}
 
 
 class PreallocatedSlots:

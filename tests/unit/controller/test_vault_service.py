@@ -329,7 +329,7 @@ def test_a_failure_of_storage_is_told_once() -> None:
 def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it() -> None:
     world = _stored_world()
     job = world.state.jobs["train"]
-    job.state, job.ending.closing = JobState.STOPPING, "ended by its user on b"
+    job.state, job.ending.closing = JobState.CLOSING, "ended by its user on b"
     world.state.nodes["b"].connected = False
     world.service.forget_node("b")
     world.report("a", (0, 5), (1, 5), (0, 7), (1, 7), settled=1)
@@ -347,7 +347,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
 def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
     world = _stored_world()
     job = world.state.jobs["train"]
-    job.state, job.ending.closing = JobState.STOPPING, "ended by its user on b"
+    job.state, job.ending.closing = JobState.CLOSING, "ended by its user on b"
     world.events.clear()
     failed = (((1, 7), "rank 0: No space left on device"),)
     world.report("a", (0, 7), (1, 7), failures=failed, settled=1)

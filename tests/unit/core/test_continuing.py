@@ -336,7 +336,7 @@ def test_a_node_that_is_away_and_may_have_it_is_waited_for_as_long_as_it_keeps_i
     story.join("n2")
     story.join("n3")
     job = story.chosen(None, lost="no copy of rank 0 can be reached")
-    assert job.state is JobState.WAITING_CAPACITY
+    assert job.state is JobState.WAITING_STATE
     assert "start it with --fresh" in job.reason
     story.tell(events.TimerDue("retry/j"), after_s=31 * MINUTE_S)
     assert story.chosen(None, lost="gone").state is JobState.STARTING
@@ -463,7 +463,7 @@ def test_a_job_that_is_begun_again_while_its_last_step_is_stored_does_not_end_wi
     for node in ("n0", "n1"):
         story.leave(node)
         story.sequence += 1
-    assert (bool(story.job.ending.closing), story.job.state) == (True, JobState.STOPPING)
+    assert story.job.state is JobState.CLOSING
     for node in ("n0", "n1"):
         assert not _of(actions.EndJob, story.join(node))
     late = story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))

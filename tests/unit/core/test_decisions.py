@@ -329,7 +329,7 @@ def test_a_state_that_nobody_can_give_back_is_waited_for_never_forgotten() -> No
     story.stop_all()
     story.choose(None, lost="no reachable copy of rank 1")
     job = story.core.state.jobs["j"]
-    assert job.state is JobState.WAITING_CAPACITY
+    assert job.state is JobState.WAITING_STATE
     assert "no reachable copy of rank 1" in job.reason
 
 

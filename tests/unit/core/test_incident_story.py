@@ -8,7 +8,7 @@ from everstep_controller.api import to_admin
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.job import Incident, JobState
+from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import incidents
 from everstep_controller.journal import codec
@@ -23,7 +23,7 @@ def started() -> Incidents:
     return story
 
 
-def incident(story: Incidents) -> Incident:
+def incident(story: Incidents) -> JobIncident:
     """Return the newest incident."""
     return story.job.recovery.incidents[-1]
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from everstep_controller.core.jobs import lifecycle as job_lifecycle
-from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.jobs.lifecycle import JobEffect, JobEvent
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.nodes import lifecycle
@@ -48,24 +48,58 @@ def test_no_node_becomes_usable_again_without_a_check() -> None:
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(JobState, JobEvent)))
 def test_every_pair_of_the_job_table(state: JobState, event: JobEvent) -> None:
-    to = job_lifecycle.step(state, event)
-    if state is JobState.ENDED:
-        assert to is JobState.ENDED
-    if event is JobEvent.FAULT and state in job_lifecycle.ACTIVE:
-        assert to is JobState.STOPPING
+    """A pair is in the table, or ignored for a reason, or refused."""
+    pair = (state, event)
+    if pair in job_lifecycle.IGNORED:
+        assert pair not in job_lifecycle.TRANSITIONS
+        assert job_lifecycle.step(state, event) is None
+        return
+    if pair not in job_lifecycle.TRANSITIONS:
+        with pytest.raises(job_lifecycle.TransitionRefusedError, match=state.value):
+            job_lifecycle.step(state, event)
+        return
+    assert state is not JobState.ENDED
+    _check_job_step(state, event, job_lifecycle.TRANSITIONS[pair])
+
+
+def _check_job_step(state: JobState, event: JobEvent, step: job_lifecycle.Step) -> None:
+    if event is JobEvent.FAULT:
+        assert (step.to, step.effects) == (JobState.STOPPING, (JobEffect.STOP_MEMBERS,))
     if event is JobEvent.ADOPTED:
         # The node's own agent has seen to it that the old generation was gone.
-        assert to is (JobState.STARTING if state is JobState.STOPPING else state)
+        assert (state, step.to) == (JobState.STOPPING, JobState.STARTING)
     elif state is JobState.STOPPING:
         # Nothing new runs before the old generation is known to be gone.
-        assert to in (
-            JobState.STOPPING,
-            JobState.REPLANNING,
-            JobState.WAITING_CAPACITY,
-            JobState.ENDED,
-        )
+        assert step.to not in job_lifecycle.ACTIVE
+    if step.to is JobState.ENDED:
+        assert JobEffect.CLOSE_LEDGER in step.effects
+        assert JobEffect.RELEASE_SUCCESSORS in step.effects
+    if JobEffect.START_MEMBERS in step.effects:
+        assert event is JobEvent.STEP_CHOSEN
+    assert (step.deadline is None) == (step.on_deadline is None)
+
+
+def test_what_is_ignored_is_ignored_for_these_reasons_only() -> None:
+    told_late = {"told after its first steps: only the ledger takes note"}
+    steps = {"it makes steps, as before"}
+    assert set(job_lifecycle.IGNORED.values()) == told_late | steps
+    assert {state for state, _ in job_lifecycle.IGNORED} == set(job_lifecycle.STEPPING)
 
 
 def test_every_state_but_the_last_can_end() -> None:
     for state in JobState:
-        assert job_lifecycle.step(state, JobEvent.OVER) is JobState.ENDED
+        if state is not JobState.ENDED:
+            found = job_lifecycle.step(state, JobEvent.OVER)
+            assert found is not None
+            assert found.to is JobState.ENDED
+
+
+def test_whatever_runs_can_fail_and_whatever_has_run_can_wait_for_its_last_step() -> None:
+    for state in job_lifecycle.ACTIVE:
+        assert (state, JobEvent.FAULT) in job_lifecycle.TRANSITIONS
+        assert (state, JobEvent.LAST_STEP_AWAITED) in job_lifecycle.TRANSITIONS
+
+
+def test_every_state_of_a_job_can_be_reached() -> None:
+    reached = {step.to for step in job_lifecycle.TRANSITIONS.values()}
+    assert reached | {JobState.FORMING} == set(JobState)

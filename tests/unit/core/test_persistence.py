@@ -203,7 +203,7 @@ def test_the_newest_recoverable_step_is_named_when_a_generation_stops() -> None:
 def test_a_job_that_is_done_has_its_last_step_named_once_every_node_knows_which_that_is() -> None:
     story = Story()
     story.look(4)
-    story.job.ending.done = True
+    story.job.ending.done, story.job.state = True, JobState.CLOSING
     story.look(4)
     assert story.planner.named == [4]
     story.write(whole=(stored(4),))

@@ -27,12 +27,12 @@ def _said(done: list[actions.Action]) -> list[str]:
 def test_it_makes_no_generation_while_it_waits_and_says_nothing_twice() -> None:
     story = _without_its_state()
     generation, judged = story.job.generation.number, list(story.job.recovery.judgements)
-    assert story.job.state is JobState.WAITING_CAPACITY
+    assert story.job.state is JobState.WAITING_STATE
     for _ in range(20):
         asked = story.tell(events.TimerDue("retry/j"), after_s=15)
         assert [a.generation for a in asked if isinstance(a, actions.ChooseRecoveryStep)] == [2]
         assert _said(asked + story.choose(None, lost=LOST)) == []
-        assert story.job.state is JobState.WAITING_CAPACITY
+        assert story.job.state is JobState.WAITING_STATE
     assert (story.job.generation.number, story.job.recovery.judgements) == (generation, judged)
 
 

@@ -13,7 +13,8 @@ from everstep_agent.jobs.state.autonomous_restart_policy import (
     newest_whole_step,
     plan_restart,
 )
-from everstep_agent.jobs.state.plan import Plan, StoredState
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.vault.snapshots.restore_plan import StoredState
 from everstep_common.reports import RankExited
 
 KILLED = RankExited(

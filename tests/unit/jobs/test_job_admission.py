@@ -15,8 +15,9 @@ from everstep_agent.jobs.state.facts import (
     token_hash,
 )
 from everstep_agent.jobs.state.lifecycle import JobState
-from everstep_agent.jobs.state.plan import Plan, PlannedSource, StoredState
+from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore, open_database
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource, StoredState
 from everstep_common.trainer_messages import Attach, DataRange, Join
 from everstep_common.version import TRAINER_PROTOCOL
 

@@ -4,15 +4,20 @@ from itertools import count
 
 from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
 from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource, RestorePlan
 from everstep_agent.vault.snapshots.slots import SlotTable
-from everstep_proto.generated import fleet_pb2
 
 _GIB = 1024**3
 
 
-def _plan() -> fleet_pb2.StartGeneration:
-    sources = [fleet_pb2.ShardSource(rank=rank, size_bytes=_GIB) for rank in (0, 1, 1, 5)]
-    return fleet_pb2.StartGeneration(generation=3, first_rank=1, processes=2, sources=sources)
+def _plan() -> RestorePlan:
+    sources = tuple(
+        PlannedSource(
+            node="b", generation=2, rank=rank, step=1, root_hash=b"", size_bytes=_GIB, layout=b""
+        )
+        for rank in (0, 1, 1, 5)
+    )
+    return RestorePlan(generation=3, ranks=range(1, 3), sources=sources)
 
 
 def _memory(rank: int, slot_bytes: int) -> RankMemory:

@@ -1,6 +1,7 @@
 """One job on this node: follows the controller's orders, and reports what becomes of them."""
 
 import logging
+from collections.abc import Iterable
 from functools import partial
 
 from everstep_agent.jobs.job.autonomous_restart import AutonomousRestart, JobControl
@@ -18,16 +19,17 @@ from everstep_agent.jobs.state.facts import Ending, JobFacts
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.plan import Plan
-from everstep_agent.jobs.state.records import plan_to_wire, start_messages
+from everstep_agent.jobs.state.records import start_messages
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
-from everstep_agent.vault.snapshots.copies import InitialCopies
+from everstep_agent.vault.snapshots.copies import InitialCopies, initial_copies
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_agent.vault.wire import (
     cadence_from_wire,
-    carried_from_wire,
     hold_from_wire,
     recoverable_from_wire,
+    sources_from_wire,
     target_from_wire,
 )
 from everstep_common import trainer_messages as messages
@@ -63,8 +65,6 @@ class NodeJob:
         parts = RunningParts(record, link, self.ranks, self.processes, self.progress, vault)
         self.stopper = GenerationStopper(parts, context, self.report, self.restart.restart_in_place)
         self.storage = StorageLifecycle(record, link, vault, context)
-        # The plan as the vault reads it.
-        self.restore_plan = fleet_pb2.StartGeneration()
         self._adopt(facts)
         replicator = Replicator(vault, context.spawn, context.jitter)
         self._replication = context.spawn(replicator.run(), f"replicator {facts.job}")
@@ -81,17 +81,15 @@ class NodeJob:
         vault.stopped = facts.stops.completed
         if plan.generation:
             self._expect(plan)
-            vault.begin_generation(plan.generation, self._carried(self.restore_plan))
+            vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
 
-    def _carried(
-        self, named: fleet_pb2.StartGeneration | fleet_pb2.VaultDirective
-    ) -> InitialCopies:
-        return carried_from_wire(named.sources, self.context.vault_context.node)
+    def _initial_copies(self, sources: Iterable[PlannedSource]) -> InitialCopies:
+        holders = ((one.copy.key, one.node) for one in sources)
+        return initial_copies(holders, self.context.vault_context.node)
 
     def _expect(self, plan: Plan) -> None:
-        self.restore_plan = plan_to_wire(plan)
         self.processes.expect(plan)
         self.storage.files.world_size = self.reporter.ranks = plan.world_size
         self.progress.begin(plan)
@@ -122,9 +120,9 @@ class NodeJob:
         self.vault.after_promises = not continues and facts.promised is None
         self.vault.transfer_key = facts.owner.transfer_key
         self._expect(plan)
-        self.vault.begin_generation(plan.generation, self._carried(self.restore_plan))
+        self.vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
         self.spare.end()
-        self.restorer.prefetch(self.restore_plan)
+        self.restorer.prefetch(plan.restore_plan)
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
         for message in start_messages(plan, reason, self.link.request):
             self.link.send(message)
@@ -168,7 +166,9 @@ class NodeJob:
         vault.cadence, vault.step_hold = self.facts.cadence, hold_from_wire(directive)
         vault.apply_directive(recoverable, target_from_wire(directive))
         if directive.sources:
-            vault.begin_generation(directive.generation, self._carried(directive))
+            vault.begin_generation(
+                directive.generation, self._initial_copies(sources_from_wire(directive.sources))
+            )
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
 
     def identify(self, job_id: int) -> None:

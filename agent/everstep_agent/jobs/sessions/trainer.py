@@ -12,6 +12,7 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.sessions.slots import SlotSession
+from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.records import skipped_message
 from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
@@ -21,7 +22,6 @@ from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
 from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
-from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class TrainerSession:
         await self._connection.send(messages.Refused(reason))
 
     async def _recover(self, message: messages.Describe | messages.Restore) -> None:
-        plan = self._job.restore_plan
+        plan = self._job.facts.plan
         if over := self._slots.refusal():
             self._transfer.end()
             await self._connection.send(messages.RestoreFailed(over))
@@ -121,15 +121,17 @@ class TrainerSession:
         except RestoreError as error:
             await self._connection.send(messages.RestoreFailed(str(error)))
 
-    async def _describe(self, plan: fleet_pb2.StartGeneration, message: messages.Describe) -> None:
+    async def _describe(self, plan: Plan, message: messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
         restorer, step, begin = self._job.restorer, plan.restore_step, message.begin
         if begin is None:
-            await self._send(messages.Described(step, await restorer.describe(plan, rank)))
+            await self._send(
+                messages.Described(step, await restorer.describe(plan.restore_plan, rank))
+            )
             return
         if not begin or not self._described:
             # Another connection may go on where this one ends: in an order that is always the same.
-            shards = await restorer.describe(plan, rank)
+            shards = await restorer.describe(plan.restore_plan, rank)
             self._described = await run_in_slices(by_name_in_parts(shards))
         page = self._described[begin : begin + _PAGE_SHARDS]
         left = max(0, len(self._described) - begin - len(page))
@@ -144,9 +146,11 @@ class TrainerSession:
             reason = f"the list of {len(described.entries)} shards does not fit one message"
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
-    async def _restore(self, plan: fleet_pb2.StartGeneration, message: messages.Restore) -> None:
+    async def _restore(self, plan: Plan, message: messages.Restore) -> None:
         if not self._transfer.goes_on(message):
-            parts = await self._job.restorer.restore(plan, message.names, self._owner.rank)
+            parts = await self._job.restorer.restore(
+                plan.restore_plan, message.names, self._owner.rank
+            )
             self._transfer.take_over(message, plan.restore_step, parts)
             logger.info(
                 "job %s: generation %d: rank %d restored step %d from %s",

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from everstep_agent.jobs.state.plan import Plan, PlannedSource
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.failures import Side, side
 from everstep_common.rank_exits import ended_before_any_step, explains, sentence_of, signature_of
 from everstep_common.reports import RankExited

@@ -2,34 +2,8 @@
 
 from dataclasses import dataclass
 
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource, RestorePlan, StoredState
 from everstep_common.trainer_messages import DataRange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSource:
-    """One rank's copy that holds some of the state to restore, and where it is."""
-
-    node: str
-    generation: int
-    rank: int
-    step: int
-    root_hash: bytes
-    size_bytes: int
-    layout: bytes
-    bulk_address: str = ""
-    on_disk: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredState:
-    """A step that is also whole in the job's storage."""
-
-    generation: int
-    step: int
-    world_size: int = 0
-    manifest_hash: bytes = b""
-    size_bytes: int = 0
-    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +46,14 @@ class Plan:
         if self.sources:
             return self.sources[0].generation
         return self.stored.generation if self.stored else 0
+
+    @property
+    def restore_plan(self) -> RestorePlan:
+        """Return what the ranks of this node are to get back."""
+        return RestorePlan(
+            generation=self.generation,
+            ranks=self.ranks,
+            restores=self.restore,
+            sources=self.sources,
+            stored=self.stored,
+        )

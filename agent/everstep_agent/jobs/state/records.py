@@ -6,10 +6,12 @@ from dataclasses import fields, replace
 from google.protobuf.message import DecodeError
 
 from everstep_agent.jobs.state.facts import JobFacts
-from everstep_agent.jobs.state.plan import Plan, PlannedSource, StoredState
+from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.storage.formats.records import LatestPointer
 from everstep_agent.storage.wire import ranges_from_wire, ranges_to_wire
 from everstep_agent.storage.worker.messages import StepListing
+from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_agent.vault.wire import sources_from_wire, sources_to_wire
 from everstep_common import reports
 from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
@@ -18,7 +20,6 @@ from everstep_proto.reports import record_of
 _ABANDONED_MAX = 64
 # Fields of a plan that are the same value on the wire.
 _SAME = tuple(one.name for one in fields(Plan) if one.name not in ("sources", "stored", "skipped"))
-_SAME_OF_SOURCE = tuple(one.name for one in fields(PlannedSource))
 _SAME_OF_STORED = tuple(one.name for one in fields(StoredState) if one.name != "skipped")
 
 
@@ -35,10 +36,7 @@ def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
     stored = plan.stored
     return Plan(
         **{name: getattr(plan, name) for name in _SAME},
-        sources=tuple(
-            PlannedSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
-            for one in plan.sources
-        ),
+        sources=sources_from_wire(plan.sources),
         stored=StoredState(
             **{name: getattr(stored, name) for name in _SAME_OF_STORED},
             skipped=ranges_from_wire(stored.skipped),
@@ -50,14 +48,11 @@ def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
 
 
 def plan_to_wire(plan: Plan) -> fleet_pb2.StartGeneration:
-    """Return a plan as it is kept, and as the vault reads it."""
+    """Return a plan as it is kept."""
     stored = plan.stored
     return fleet_pb2.StartGeneration(
         **{name: getattr(plan, name) for name in _SAME},
-        sources=[
-            fleet_pb2.ShardSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
-            for one in plan.sources
-        ],
+        sources=sources_to_wire(plan.sources),
         stored=fleet_pb2.StoredStep(
             **{name: getattr(stored, name) for name in _SAME_OF_STORED},
             skipped=ranges_to_wire(stored.skipped),

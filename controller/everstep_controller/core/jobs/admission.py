@@ -7,10 +7,20 @@ from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
+from everstep_controller.core.model.job import (
+    Cause,
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Launcher,
+)
 from everstep_controller.core.nodes.ineligibility import why_ineligible
 from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
+
+# A job in these states runs nothing, and began from what nobody may want any more.
+_REPLACEABLE = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
 
 
 def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
@@ -44,7 +54,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     node_jobs.note_offer(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
-        incidents.record_fault(turn, job, event.at_ns, "launcher", node, message)
+        incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
     ending.count_launchers(turn, job)
     turn.actions.extend(orders.for_member(state, job, node))
     planning.reconsider(turn, job)
@@ -71,9 +81,9 @@ def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     report = event.report
     if job.launchers or report.running_generation or not identity.same_owner(job, event):
         return False
-    if job.ending.closing and not job.ending.done and job.state is not JobState.ENDED:
+    if job.state is JobState.CLOSING and not job.ending.done:
         return True  # or it would end with the other one, whose last step memory has anyway
-    if job.state not in (JobState.FORMING, JobState.WAITING_CAPACITY):
+    if job.state not in _REPLACEABLE:
         return False
     # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
     fresh = report.fresh or (job.lineage.fresh and not job.lineage.started)

@@ -1,9 +1,9 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
 from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
-from everstep_controller.core.jobs import identity, orders
-from everstep_controller.core.jobs.lifecycle import JobEvent, move_job
-from everstep_controller.core.jobs.orders import hold
+from everstep_controller.core.jobs import orders
+from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.turn import Turn
 
@@ -12,7 +12,7 @@ def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job whose ranks have all ended well; a fault after its last step costs no more."""
     incident = job.incident
     if incident is not None:
-        incident.over_ns, job.recovery.plan = turn.now_ns, ""
+        incident.over_ns, job.recovery.plan = turn.now_ns, None
         lasted_s = (turn.now_ns - incident.onset_ns) / 1e9
         message = f"{job.name} has no step left to make, {lasted_s:.2f} s after: {incident.message}"
         turn.announce(job.name, "IncidentOver", message)
@@ -22,18 +22,13 @@ def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
 
 def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job, after its last step is in storage if it has any: agents persist what is named."""
-    timer = f"breakpoint/{job.name}"
-    if job.spec.storage is None or job.ending.breakpoint_over or not _has_state(job):
-        turn.drop_timer(timer)
-        end_job(turn, job, succeeded=job.ending.done, reason=job.ending.closing or reason)
-    elif not job.ending.closing:
+    if job.spec.storage is None or not _has_state(job):
+        end_job(turn, job, succeeded=job.ending.done, reason=reason)
+    elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
-        turn.set_timer(timer, turn.state.settings.breakpoint_ns)
-        message = f"{job.name} ends when its last step is in storage: {reason}"
-        turn.announce(job.name, "JobClosing", message)
-        if job.ending.done:
-            job.reason = f"its last step is being brought to storage: {reason}"
-            turn.actions.extend(hold(turn.state, job, node) for node in job.generation.members)
+        turn.set_timer(f"breakpoint/{job.name}", turn.state.settings.breakpoint_ns)
+        sentence = f"its last step is being brought to storage: {reason}"
+        move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
 
 
 def _has_state(job: JobRecord) -> bool:
@@ -49,7 +44,11 @@ def _has_state(job: JobRecord) -> bool:
 def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
     """The last step of a job that ends is in storage, or will not come there."""
     job = turn.state.jobs.get(event.job)
-    if job is not None and _closing(job) and event.generation == job.generation.number:
+    if (
+        job is not None
+        and job.state is JobState.CLOSING
+        and event.generation == job.generation.number
+    ):
         turn.announce(job.name, "BreakpointReached", f"{job.name}: {event.message}")
         _end_closed(turn, job, event.message if event.missed else "")
 
@@ -57,20 +56,15 @@ def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
 def breakpoint_overdue(turn: Turn, name: str) -> None:
     """The last step of a job that ends has not come to storage in time."""
     job = turn.state.jobs.get(name)
-    if job is not None and _closing(job):
+    if job is not None and job.state is JobState.CLOSING:
         waited_s = turn.state.settings.breakpoint_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
         turn.announce(name, "BreakpointMissed", f"{name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
 
 
-def _closing(job: JobRecord) -> bool:
-    return bool(job.ending.closing) and job.state is not JobState.ENDED
-
-
 def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
     """End it; who reads that it ended well must also read that storage does not have its end."""
-    job.ending.breakpoint_over = True
     if missed:
         job.ending.closing = f"{job.ending.closing}; {missed}"
     if missed and job.ending.done:
@@ -80,7 +74,7 @@ def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
             f"; its nodes keep it for {minutes:g} min: see to the storage and start the job again "
             "under its name"
         )
-    close_job(turn, job, job.ending.closing)
+    end_job(turn, job, succeeded=job.ending.done, reason=job.ending.closing)
 
 
 def count_launchers(turn: Turn, job: JobRecord) -> None:
@@ -103,26 +97,19 @@ def end_abandoned(turn: Turn, name: str) -> None:
 
 def end_replaced(turn: Turn, job: JobRecord) -> None:
     """A job that nobody is left of is begun once more: nodes are not told of its end."""
-    how = "again while it was ending" if job.ending.closing else "in another way"
-    move_job(turn, job, JobEvent.OVER, f"its launchers were gone when it was started {how}")
-    job.ledger.close(turn.now_ns)
+    how = "again while it was ending" if job.state is JobState.CLOSING else "in another way"
+    move_job(turn, job, JobEvent.REPLACED, f"its launchers were gone when it was started {how}")
     for kind in ("forming", "retry", "breakpoint", "abandoned"):
         turn.drop_timer(f"{kind}/{job.name}")
-    identity.release_successors(turn, job)
 
 
 def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
     """End a job: tell its launchers, close its ledger."""
     job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
-    job.ledger.close(turn.now_ns)
-    turn.drop_timer(f"forming/{job.name}")
-    turn.drop_timer(f"abandoned/{job.name}")
+    for kind in ("forming", "retry", "breakpoint", "abandoned"):
+        turn.drop_timer(f"{kind}/{job.name}")
     turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
-    # What waits on a node for its end is of the next job, and goes on from what the node holds.
-    involved = [n for n in {**job.launchers, **job.lineage.holders} if n not in job.successors]
-    turn.actions.extend(orders.end(job, node) for node in involved)
-    identity.release_successors(turn, job)
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:

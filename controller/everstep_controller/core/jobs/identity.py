@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from everstep_common.reports import LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
-from everstep_controller.core.jobs import orders
+from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint, Past
 from everstep_controller.core.model.state import State
-from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.turn import Turn
 
 # So many ends are remembered of one name.
@@ -76,10 +75,10 @@ def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> 
 
 def is_next(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    ends = (
-        job.ending.wanted or job.ending.closing or job.ending.done
-    ) and event.report.job_id != job.job_id
-    if not ends or job.state is JobState.ENDED or not same_owner(job, event):
+    ends = job.ending.wanted or job.state is JobState.CLOSING
+    if not ends or event.report.job_id == job.job_id or job.state is JobState.ENDED:
+        return False
+    if not same_owner(job, event):
         return False
     return event.origin.node not in job.launchers and not event.report.running_generation
 

@@ -1,86 +1,137 @@
-"""Job lifecycle as a table, and a job's way through it. A pair not in it changes nothing."""
+"""Job lifecycle as a table with effects. A pair that is neither in it nor ignored is refused."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_controller.core.accounting.categories import Category, category_of
-from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.model.job import JobState
 
 
 class JobEvent(Enum):
     """What happens to a job."""
 
+    # The next generation has its members; it begins when the catalogue has found a state.
     PLANNED = auto()
     NO_CAPACITY = auto()
+    STATE_UNREACHABLE = auto()
     STEP_CHOSEN = auto()
+    # Its only node's agent has begun a generation while the controller was away.
     ADOPTED = auto()
     ATTACHED = auto()
     RESTORED = auto()
     PROGRESSED = auto()
     STALLED = auto()
     FAULT = auto()
+    # It shall end, and its last step is not in storage yet.
+    LAST_STEP_AWAITED = auto()
     OVER = auto()
+    # Nobody is left of it, and its user has begun it once more.
+    REPLACED = auto()
 
 
-_S, _E = JobState, JobEvent
+class JobEffect(Enum):
+    """What the controller does beside changing the state."""
 
+    ASK_CATALOGUE = auto()
+    START_MEMBERS = auto()
+    STOP_MEMBERS = auto()
+    # Tell all launchers that they wait, and why, if that is news; or only those of spares.
+    HOLD_LAUNCHERS = auto()
+    HOLD_SPARES = auto()
+    CLOSE_LEDGER = auto()
+    # Tell everybody who has to do with the job that it is over.
+    TELL_END = auto()
+    # Let launchers that have waited for its end begin the next job of its name.
+    RELEASE_SUCCESSORS = auto()
+
+
+class TransitionRefusedError(Exception):
+    """Something was said of a job that cannot happen in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state that an event leads to, and its effects in their order."""
+
+    to: JobState
+    effects: tuple[JobEffect, ...] = ()
+    # What the job's time goes to from then on; None leaves that to whoever knows since when.
+    stage: Category | None = None
+    # The field of the settings that limits the stay in the state, and what follows then.
+    deadline: str | None = None
+    on_deadline: JobEvent | None = None
+
+
+_S, _E, _X = JobState, JobEvent, JobEffect
 _STEPPING = (_S.RUNNING, _S.STALLED)
-
 _ACTIVE = (_S.STARTING, _S.RESTORING, _S.WARMING, *_STEPPING)
+_BETWEEN = (_S.STOPPING, _S.REPLANNING, _S.WAITING_CAPACITY, _S.WAITING_STATE)
 
-TRANSITIONS: Mapping[tuple[JobState, JobEvent], JobState] = MappingProxyType(
+_PLAN = Step(_S.REPLANNING, (_X.ASK_CATALOGUE,), Category.SCHEDULE)
+_WAIT = Step(_S.WAITING_CAPACITY, (_X.HOLD_LAUNCHERS,), Category.CAPACITY)
+_WAIT_FOR_STATE = Step(_S.WAITING_STATE, (_X.HOLD_LAUNCHERS,), Category.CAPACITY)
+_START = Step(_S.STARTING, (_X.START_MEMBERS, _X.HOLD_SPARES), Category.ENV)
+_STOP = Step(_S.STOPPING, (_X.STOP_MEMBERS,), Category.DRAIN)
+_CLOSE = Step(_S.CLOSING, (_X.HOLD_LAUNCHERS,))
+_END = Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.TELL_END, _X.RELEASE_SUCCESSORS))
+
+TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
     {
-        (_S.FORMING, _E.PLANNED): _S.REPLANNING,
-        (_S.STOPPING, _E.PLANNED): _S.REPLANNING,
-        (_S.REPLANNING, _E.PLANNED): _S.REPLANNING,
-        (_S.WAITING_CAPACITY, _E.PLANNED): _S.REPLANNING,
-        (_S.STOPPING, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
-        (_S.REPLANNING, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
-        (_S.WAITING_CAPACITY, _E.NO_CAPACITY): _S.WAITING_CAPACITY,
-        (_S.REPLANNING, _E.STEP_CHOSEN): _S.STARTING,
-        (_S.STOPPING, _E.ADOPTED): _S.STARTING,
-        (_S.STARTING, _E.ATTACHED): _S.RESTORING,
-        (_S.STARTING, _E.RESTORED): _S.WARMING,
-        (_S.RESTORING, _E.RESTORED): _S.WARMING,
-        (_S.STARTING, _E.PROGRESSED): _S.RUNNING,
-        (_S.RESTORING, _E.PROGRESSED): _S.RUNNING,
-        (_S.WARMING, _E.PROGRESSED): _S.RUNNING,
-        (_S.RUNNING, _E.STALLED): _S.STALLED,
-        (_S.STALLED, _E.PROGRESSED): _S.RUNNING,
+        (_S.FORMING, _E.PLANNED): _PLAN,
+        (_S.STOPPING, _E.PLANNED): _PLAN,
+        (_S.REPLANNING, _E.PLANNED): _PLAN,
+        (_S.WAITING_CAPACITY, _E.PLANNED): _PLAN,
+        (_S.REPLANNING, _E.STATE_UNREACHABLE): _WAIT_FOR_STATE,
+        (_S.WAITING_CAPACITY, _E.STATE_UNREACHABLE): _WAIT_FOR_STATE,
+        (_S.WAITING_STATE, _E.STATE_UNREACHABLE): _WAIT_FOR_STATE,
+        (_S.REPLANNING, _E.STEP_CHOSEN): _START,
+        (_S.WAITING_STATE, _E.STEP_CHOSEN): _START,
+        (_S.STOPPING, _E.ADOPTED): Step(_S.STARTING),
+        (_S.STARTING, _E.ATTACHED): Step(_S.RESTORING),
+        (_S.STARTING, _E.RESTORED): Step(_S.WARMING),
+        (_S.RESTORING, _E.RESTORED): Step(_S.WARMING),
+        (_S.STARTING, _E.PROGRESSED): Step(_S.RUNNING),
+        (_S.RESTORING, _E.PROGRESSED): Step(_S.RUNNING),
+        (_S.WARMING, _E.PROGRESSED): Step(_S.RUNNING),
+        (_S.RUNNING, _E.STALLED): Step(_S.STALLED),
+        (_S.STALLED, _E.PROGRESSED): Step(_S.RUNNING),
     }
-    | {(state, _E.FAULT): _S.STOPPING for state in _ACTIVE}
-    | {(state, _E.OVER): _S.ENDED for state in JobState if state is not _S.ENDED}
+    | {(state, _E.NO_CAPACITY): _WAIT for state in _BETWEEN}
+    | {(state, _E.FAULT): _STOP for state in _ACTIVE}
+    | {(state, _E.LAST_STEP_AWAITED): _CLOSE for state in (*_BETWEEN, *_ACTIVE)}
+    | {(state, _E.OVER): _END for state in JobState if state is not _S.ENDED}
+    | {
+        (state, _E.REPLACED): Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.RELEASE_SUCCESSORS))
+        for state in (_S.FORMING, _S.WAITING_CAPACITY, _S.WAITING_STATE, _S.CLOSING)
+    }
+)
+
+# Pairs that come about and mean nothing, each with the reason.
+IGNORED: Mapping[tuple[JobState, JobEvent], str] = MappingProxyType(
+    {
+        (_S.RUNNING, _E.PROGRESSED): "it makes steps, as before",
+        (_S.RUNNING, _E.ATTACHED): "told after its first steps: only the ledger takes note",
+        (_S.RUNNING, _E.RESTORED): "told after its first steps: only the ledger takes note",
+        (_S.STALLED, _E.ATTACHED): "told after its first steps: only the ledger takes note",
+        (_S.STALLED, _E.RESTORED): "told after its first steps: only the ledger takes note",
+    }
 )
 
 # Processes of the generation run, or have been ordered to.
 ACTIVE = frozenset(_ACTIVE)
-
 # All its ranks have made a step.
 STEPPING = frozenset(_STEPPING)
+# Nothing of it goes on any more, but for its last step on the way to storage.
+OVER = frozenset({_S.CLOSING, _S.ENDED})
 
 
-def step(state: JobState, event: JobEvent) -> JobState:
-    """Return the state that the event leads to."""
-    return TRANSITIONS.get((state, event), state)
-
-
-def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
-    """Take a job through its lifecycle table."""
-    before = job.state
-    job.state = step(before, event)
-    job.reason = reason
-    if job.state is not before:
-        turn.jobs_changed.add(job.name)
-        job.since_ns = turn.now_ns
-        turn.announce(
-            job.name,
-            "Job" + job.state.value.title().replace("_", ""),
-            f"{job.name} is {job.state.value}: {reason}",
-        )
-
-
-def category(job: JobRecord, stage: Category) -> Category:
-    """Return where the time of a stage of the job's start goes."""
-    return category_of(stage, job.incident.cause if job.incident else None)
+def step(state: JobState, event: JobEvent) -> Step | None:
+    """Return what the event does; None where it means nothing. Raises TransitionRefusedError."""
+    if (state, event) in IGNORED:
+        return None
+    found = TRANSITIONS.get((state, event))
+    if found is None:
+        raise TransitionRefusedError(f"a job that is {state.value} cannot take {event.name}")
+    return found

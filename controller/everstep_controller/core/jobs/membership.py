@@ -9,7 +9,7 @@ from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity
 from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.recovery import blame, incidents, planning
@@ -36,7 +36,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     if node in job.generation.members:
         message = f"the launcher on {node} is gone: {event.report.reason}"
         incidents.record_fault(
-            turn, job, event.at_ns, "user" if meant else "launcher", node, message
+            turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
         )
     planning.reconsider(turn, job)
     ending.count_launchers(turn, job)
@@ -56,7 +56,7 @@ def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     step = job.lineage.last_step if report.step is None else report.step
     death = Death(event.origin.node, event.at_ns, replace(report, step=step))
     blame.note_death(job, death)
-    cause = "process" if death.explains else "collective"
+    cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
     incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())
     incidents.keep_death(job, death)
 
@@ -97,14 +97,14 @@ def node_unusable(turn: Turn, node: NodeRecord) -> None:
         planning.reconsider(turn, job)
 
 
-def _why_unusable(node: NodeRecord) -> tuple[str, str, str]:
+def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
     """Return the cause of a fault, its node, and a sentence."""
     if node.state is NodeState.MAINTENANCE:
-        return "operator", node.name, f"{node.name} is in maintenance: {node.reason}"
+        return Cause.OPERATOR, node.name, f"{node.name} is in maintenance: {node.reason}"
     if node.gone:
-        return "node", node.name, f"{node.name} is lost: {node.reason}"
+        return Cause.NODE, node.name, f"{node.name} is lost: {node.reason}"
     owners = {claim.owner for claim in node.claims}
-    cause = "operator" if OPERATOR in owners else "finding"
+    cause = Cause.OPERATOR if OPERATOR in owners else Cause.FINDING
     return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
 
 
@@ -149,7 +149,7 @@ def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> No
             _processes_gone(job, node.name)
             onset_ns = node.silent_since_ns or turn.now_ns
             message = f"{node.name} came back without its processes"
-            incidents.record_fault(turn, job, onset_ns, "node", node.name, message)
+            incidents.record_fault(turn, job, onset_ns, Cause.NODE, node.name, message)
         planning.reconsider(turn, job)
         ending.count_launchers(turn, job)
 
@@ -176,7 +176,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     message = f"the journal was restored and had lost generation {seen}"
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    incidents.record_fault(turn, job, turn.now_ns, "operator", "", message)
+    incidents.record_fault(turn, job, turn.now_ns, Cause.OPERATOR, "", message)
 
 
 def _wanted_world(job: JobRecord) -> int:

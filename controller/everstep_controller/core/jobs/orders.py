@@ -12,7 +12,7 @@ from everstep_controller.core.actions import (
     StartGeneration,
     StopGeneration,
 )
-from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes.ineligibility import why_ineligible
@@ -21,7 +21,7 @@ from everstep_controller.core.turn import Turn
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
 
-_WAITING = (JobState.FORMING, JobState.WAITING_CAPACITY)
+_WAITING = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
 
 
 def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
@@ -187,7 +187,7 @@ def what_lasts(job: JobRecord) -> str:
         for name in job.generation.members
         if name not in job.generation.stopped and name in job.generation.phases
     ]
-    if job.ending.closing and (job.ending.done or not running):
+    if job.state is JobState.CLOSING and (job.ending.done or not running):
         return "its last step is being brought to storage"
     shown, more = ", ".join(running[:_NAMED_MAX]), len(running) - _NAMED_MAX
     others = f" and {more} more" if more > 0 else ""
@@ -196,12 +196,12 @@ def what_lasts(job: JobRecord) -> str:
 
 def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
     """Return the order to let a launcher wait."""
-    spare = (job.state in ACTIVE or job.state is JobState.STOPPING) and not job.ending.done
+    spare = job.state in ACTIVE or job.state is JobState.STOPPING
     reason = job.reason
     if spare:
         reason = f"waiting as a spare of {job.name} (another job would need another --job name)"
     known = state.nodes.get(node)
-    if known is not None and not job.ending.done and not job.ending.closing:
+    if known is not None and job.state not in OVER:
         kept = why_ineligible(state, known)
         without = f"; {job.name} goes on without it" if kept and spare else ""
         reason = f"{kept}{without}" or reason

@@ -7,6 +7,7 @@ from everstep_controller.core.actions import (
     SetTimer,
 )
 from everstep_controller.core.jobs.orders import for_member, refuse
+from everstep_controller.core.jobs.restore_point import choose_step
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import (
     NodeRecord,
@@ -14,8 +15,6 @@ from everstep_controller.core.model.node import (
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import orders
 from everstep_controller.core.nodes.orders import claims_on, confirm, for_injection
-from everstep_controller.core.recovery import waiting as recovery_waiting
-from everstep_controller.core.recovery.restore_point import choose_step
 
 
 def outstanding(state: State) -> Iterator[Action]:
@@ -26,7 +25,7 @@ def outstanding(state: State) -> Iterator[Action]:
         yield from claims_on(node)
         yield from for_node(state, node)
     for job in state.jobs.values():
-        if job.state is JobState.REPLANNING or recovery_waiting.waits_for_state(job):
+        if job.state in (JobState.REPLANNING, JobState.WAITING_STATE):
             yield choose_step(state, job)
 
 

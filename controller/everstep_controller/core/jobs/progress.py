@@ -15,7 +15,7 @@ from everstep_controller.core.events import (
     LayoutLearned,
     Reported,
 )
-from everstep_controller.core.jobs import ending, lifecycle, stalling
+from everstep_controller.core.jobs import ending, stalling, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.turn import Turn
@@ -74,12 +74,12 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
     if job.state in STEPPING:
         job.ledger.relabel(_LATE[phase], at_ns)
     elif phase is Phase.STARTED:
-        job.ledger.enter(at_ns, lifecycle.category(job, Category.INIT))
+        job.ledger.enter(at_ns, transition.category(job, Category.INIT))
     elif phase is Phase.ATTACHED:
-        lifecycle.move_job(turn, job, JobEvent.ATTACHED, "all ranks have called in")
-        job.ledger.enter(at_ns, lifecycle.category(job, Category.RESTORE))
+        transition.move_job(turn, job, JobEvent.ATTACHED, "all ranks have called in")
+        job.ledger.enter(at_ns, transition.category(job, Category.RESTORE))
     else:
-        lifecycle.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
+        transition.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
         job.ledger.begin_steps(at_ns, warmup=True)
 
 
@@ -96,8 +96,8 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
     if event.recoverable_step is not None:
         job.lineage.recoverable_step = event.recoverable_step
-    if job.state in ACTIVE and job.state is not JobState.RUNNING:
-        lifecycle.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
+    if job.state in ACTIVE:
+        transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
     if job.state is JobState.RUNNING:
         stalling.watch_steps(turn, job)
 
@@ -113,11 +113,11 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
     if not is_new:
         return
     job.recovery.restarts_without_progress = 0
-    if incident is not None and job.state is JobState.STOPPING:
+    if incident is not None and job.state in (JobState.STOPPING, JobState.CLOSING):
         # Told late, but made before the fault: going on after it repeats nothing.
         incident.step_before = number
     elif incident is not None:
-        incident.over_ns, job.recovery.plan = end_ns, ""
+        incident.over_ns, job.recovery.plan = end_ns, None
         lasted_s = (end_ns - incident.onset_ns) / 1e9
         turn.announce(
             job.name,

@@ -5,9 +5,9 @@ evaluate. So a long silence is a state that people see, and a fault only after t
 operator has set for it. A generation that has not made its first steps is not judged.
 """
 
-from everstep_controller.core.jobs import lifecycle
+from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import JobEvent
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.recovery import incidents
 from everstep_controller.core.turn import Turn
 
@@ -37,7 +37,7 @@ def controller_started(turn: Turn) -> None:
 def stall_due(turn: Turn, name: str) -> None:
     """See whether a step was made in the meantime."""
     job = turn.state.jobs.get(name)
-    if job is None or job.ending.done or not job.ledger.steps:
+    if job is None or not job.ledger.steps:
         return
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns
@@ -46,7 +46,7 @@ def stall_due(turn: Turn, name: str) -> None:
         if still_ns < _patience_ns(turn, job):
             turn.set_timer(f"stalled/{name}", _patience_ns(turn, job) - still_ns)
             return
-        lifecycle.move_job(turn, job, JobEvent.STALLED, _sentence(job, still_ns))
+        transition.move_job(turn, job, JobEvent.STALLED, _sentence(job, still_ns))
     if job.state is not JobState.STALLED or not restart_ns:
         return
     wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(name) else 0)
@@ -54,7 +54,7 @@ def stall_due(turn: Turn, name: str) -> None:
         turn.set_timer(f"stalled/{name}", wait_ns)
         return
     message = f"no rank of {name} has ended, and none makes steps: {_sentence(job, still_ns)}"
-    incidents.record_fault(turn, job, since_ns, "stalled", "", message)
+    incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:

@@ -1,12 +1,13 @@
 """Job record: what is known of one job."""
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 
 from everstep_common.reports import DataRange, LauncherJoined, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
 from everstep_controller.core.model.deaths import Death, Judgement
+from everstep_controller.core.model.incident import Incident
 from everstep_controller.core.model.lineage import BranchPoint, Past, ShardSource, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
@@ -17,13 +18,57 @@ class JobState(Enum):
     FORMING = "forming"
     REPLANNING = "replanning"
     WAITING_CAPACITY = "waiting_capacity"
+    # Nobody can give back its state now; the question is asked again.
+    WAITING_STATE = "waiting_state"
     STARTING = "starting"
     RESTORING = "restoring"
     WARMING = "warming"
     RUNNING = "running"
     STALLED = "stalled"
     STOPPING = "stopping"
+    # It only waits for its last step to be in storage.
+    CLOSING = "closing"
     ENDED = "ended"
+
+
+class Cause(StrEnum):
+    """What ended a generation, or is taken for the cause of an incident."""
+
+    # Ranks died of themselves; "collective": only of the loss of others.
+    COLLECTIVE = "collective"
+    PROCESS = "process"
+    # No rank died, and none made steps.
+    STALLED = "stalled"
+    # A rank called its state bad.
+    ROLLBACK = "rollback"
+    LAUNCHER = "launcher"
+    # Who submitted the job, or the scheduler for somebody else, sent its launchers away.
+    USER = "user"
+    # Its node was isolated for what it says of itself.
+    FINDING = "finding"
+    # An operator wants it, of the job or of its node.
+    OPERATOR = "operator"
+    GROWTH = "growth"
+    # Its node was lost.
+    NODE = "node"
+
+
+class PlanKind(StrEnum):
+    """How a job goes on after an incident."""
+
+    FIRST = "first"
+    IN_PLACE = "in_place"
+    SPARE = "spare"
+    REFORM = "reform"
+    WAITED = "waited"
+
+
+class PlannedKind(StrEnum):
+    """Why a running job is to be restarted on purpose."""
+
+    RESTART = "restart"
+    DRAIN = "drain"
+    GROWTH = "growth"
 
 
 @dataclass(slots=True)
@@ -40,18 +85,13 @@ class Launcher:
     holds_generation: int = 0
 
 
-@dataclass(slots=True)
-class Incident:
-    """Failures of a job that have one cause, and what was done."""
+@dataclass(slots=True, kw_only=True)
+class JobIncident(Incident):
+    """Faults of a job that have one cause, and what was done."""
 
-    id: str
-    onset_ns: int
-    cause: str
-    node: str
-    message: str
+    cause: Cause
     step_before: int | None
-    over_ns: int = 0
-    plan: str = ""
+    plan: PlanKind | None = None
     step_restored: int | None = None
     # What was made of how its newest generation ended.
     verdict: str = ""
@@ -64,8 +104,7 @@ class Incident:
 class Planned:
     """A restart of a running job that somebody wants, at a step boundary."""
 
-    # "restart", "drain" or "growth".
-    kind: str
+    kind: PlannedKind
     by: str
     reason: str
     generation: int
@@ -131,8 +170,8 @@ class Generation:
     restore_step: int | None = None
     sources: tuple[ShardSource, ...] = ()
     restore_stored: StoredStep | None = None
-    # The strongest cause of its end; empty while it runs.
-    cause: str = ""
+    # The strongest cause of its end; None while it runs.
+    cause: Cause | None = None
     # Numbers after its own that the only member may use while the controller is away.
     own_restarts: int = 0
     # Somebody had it started: its code may be another than that before.
@@ -182,18 +221,18 @@ class Lineage:
 class Recovery:
     """What has befallen a job, and what was done about it."""
 
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[JobIncident] = field(default_factory=list)
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
     # What was made of the ends of generations in the newest incident.
     judgements: list[Judgement] = field(default_factory=list)
-    # Which kind of plan is being carried out; empty where the job goes on as it is.
-    plan: str = ""
+    # Which kind of plan is being carried out; None where the job goes on as it is.
+    plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
 
     @property
-    def incident(self) -> Incident | None:
+    def incident(self) -> JobIncident | None:
         """Return the incident that is not over yet."""
         last = self.incidents[-1] if self.incidents else None
         return last if last is not None and not last.over_ns else None
@@ -205,10 +244,9 @@ class Ending:
 
     # Why it shall end as soon as its processes are gone; empty while it shall go on.
     wanted: str = ""
-    # Why it ends, while its last step is still brought to storage, and whether that is over.
+    # Why it ends, once that is decided: its last step may still be on the way to storage.
     closing: str = ""
-    breakpoint_over: bool = False
-    # All its ranks ended well; it only waits for its last step to be in storage.
+    # All its ranks ended well.
     done: bool = False
     succeeded: bool = False
     # It ended well, and its last step did not come to storage.
@@ -253,7 +291,7 @@ class JobRecord:
     grown_ns: int = 0
 
     @property
-    def incident(self) -> Incident | None:
+    def incident(self) -> JobIncident | None:
         """Return the incident that is not over yet."""
         return self.recovery.incident
 

@@ -3,7 +3,7 @@
 import math
 from statistics import median_high
 
-from everstep_controller.core.model.job import JobRecord, Planned
+from everstep_controller.core.model.job import JobRecord, Planned, PlannedKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast, growth
 
@@ -55,7 +55,7 @@ def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
         job.lineage.recoverable_step is not None
         and job.lineage.recoverable_step == job.lineage.completed_step
     )
-    if wish.kind != "restart" or wish.named or not safe or not job.ledger.steps:
+    if wish.kind is not PlannedKind.RESTART or wish.named or not safe or not job.ledger.steps:
         return None
     return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
 
@@ -65,9 +65,11 @@ def in_vain(state: State, job: JobRecord, wish: Planned) -> str:
 
     Whatever the job was to go to may be gone since it was planned.
     """
-    if wish.kind == "growth" and growth.grown_size(state, job) <= len(job.generation.members):
+    if wish.kind is PlannedKind.GROWTH and growth.grown_size(state, job) <= len(
+        job.generation.members
+    ):
         return f"no node waits for {job.name} any more"
-    leaving = forecast.drained(state, job) if wish.kind == "drain" else []
+    leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
     if not leaving or any(state.nodes[name].vacated for name in leaving):
         return ""
     if forecast.plan_without(state, job, set(state.draining))[0]:

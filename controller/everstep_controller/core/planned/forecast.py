@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.accounting.categories import PLANNED_WORK
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.job import JobRecord, JobState, Planned
+from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
 from everstep_controller.core.model.state import FLEET, State
 from everstep_controller.core.model.windows import Span, Window, between, holding
-from everstep_controller.core.recovery import planning, restore_point
+from everstep_controller.core.recovery import planning
 
 MAINTENANCE_INTERRUPTS = Condition(
     name="MaintenanceInterrupts",
@@ -23,7 +24,7 @@ MAINTENANCE_INTERRUPTS = Condition(
 )
 
 
-def plan_without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], str]:
+def plan_without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], PlanKind]:
     """Return the members and the kind of plan that leave nodes; no member if that cannot be."""
     able = [node for node in planning.candidates(state, job) if node.name not in draining]
     return planning.seated(state, job, able)
@@ -36,7 +37,7 @@ def forecast(state: State, job: JobRecord, node: str) -> str:
         may = "it has no spare" if job.spec.reform else "it has no spare and may not re-form"
         return f"{job.name} stays on {node} until another node joins: {may}"
     new = ", ".join(name for name in members if name not in job.generation.members)
-    how = f"{new} takes its place" if kind == "spare" else f"on {len(members)} nodes"
+    how = f"{new} takes its place" if kind is PlanKind.SPARE else f"on {len(members)} nodes"
     if not restore_point.has_state(job):
         return f"{job.name} is stopped at once, and starts again ({how}): it makes no snapshots"
     chosen = None if job.planned is None else job.planned.after_step
@@ -54,11 +55,11 @@ def describe(job: JobRecord, wish: Planned) -> str:
 def pending(state: State, job: JobRecord) -> Planned | None:
     """Return what is planned of a job, or a drain that it cannot follow yet; None for nothing."""
     leaving = drained(state, job)
-    if job.planned is not None or not leaving or job.state not in ACTIVE or job.ending.done:
+    if job.planned is not None or not leaving or job.state not in ACTIVE:
         return job.planned
     claim = state.nodes[leaving[0]].claims[0]
     reason = f"{', '.join(leaving)} is drained: {claim.reason}"
-    return Planned("drain", claim.owner, reason, job.generation.number, claim.since_ns)
+    return Planned(PlannedKind.DRAIN, claim.owner, reason, job.generation.number, claim.since_ns)
 
 
 def drained(state: State, job: JobRecord) -> list[str]:
@@ -96,9 +97,9 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
 
 def undo(state: State, job: JobRecord, wish: Planned) -> str:
     """Return the command that takes planned work back."""
-    if wish.kind == "restart":
+    if wish.kind is PlannedKind.RESTART:
         return f"everstep job {job.name} restart --cancel"
-    if wish.kind == "growth":
+    if wish.kind is PlannedKind.GROWTH:
         return f"everstep pause {job.name} --reason TEXT"
     node = next(iter(drained(state, job)), "NODE")
     window = holding(state.windows.values(), node)
@@ -119,7 +120,9 @@ def lead_ns(state: State, span: Span) -> int:
         incident.over_ns - incident.onset_ns
         for job in jobs_in_span(state, span)
         for incident in job.recovery.incidents
-        if incident.over_ns and incident.cause in PLANNED_WORK and incident.plan != "waited"
+        if incident.over_ns
+        and incident.cause in PLANNED_WORK
+        and incident.plan is not PlanKind.WAITED
     ]
     needed_ns = state.settings.planned_ns + max(restarts) if restarts else 0
     return max(state.settings.maintenance_lead_ns, needed_ns)

@@ -1,9 +1,10 @@
 """Growth: whether a job that runs on fewer nodes than it wants could run on more, and how many."""
 
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State
-from everstep_controller.core.recovery import planning, restore_point
+from everstep_controller.core.recovery import planning
 from everstep_controller.core.turn import Turn
 
 
@@ -14,7 +15,7 @@ def may_grow(turn: Turn, job: JobRecord) -> bool:
         and job.spec.reform
         and len(job.generation.members) + job.spec.replica_nodes
         <= min(job.spec.nodes_max, len(job.launchers))
-        and not (job.planned or job.ending.done or job.ending.closing or job.ending.wanted)
+        and not (job.planned or job.ending.wanted)
         and not turn.paused(job.name)
         and restore_point.has_state(job)
         and grown_size(turn.state, job) > len(job.generation.members)

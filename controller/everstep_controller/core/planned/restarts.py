@@ -18,12 +18,13 @@ from everstep_controller.core.events import (
     StepRecoverable,
     TimerDue,
 )
-from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.job import JobRecord, JobState, Planned
+from everstep_controller.core.jobs import restore_point
+from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
+from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import boundaries, forecast, growth
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
-from everstep_controller.core.recovery import incidents, planning, restore_point
+from everstep_controller.core.recovery import incidents, planning
 from everstep_controller.core.turn import Turn
 
 # Rare, and nobody can say which jobs it concerns.
@@ -60,7 +61,7 @@ def plan_restarts(turn: Turn, event: Event) -> None:
 def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     """An operator wants a job restarted."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state is JobState.ENDED:
+    if job is None or job.state in OVER:
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
         message = f"{job.name} is {job.state.value}: it starts anew as it is"
@@ -69,7 +70,9 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     step = event.at_step
     if step is not None and job.lineage.last_step is not None and step < job.lineage.last_step:
         step = None  # passed while the word was on its way
-    wish = Planned("restart", event.operator, event.reason, 0, 0, step, named=step is not None)
+    wish = Planned(
+        PlannedKind.RESTART, event.operator, event.reason, 0, 0, step, named=step is not None
+    )
     _want(turn, job, wish)
 
 
@@ -83,7 +86,7 @@ def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
 def boundary_overdue(turn: Turn, name: str) -> None:
     """The chosen step has not become recoverable in time."""
     job = turn.state.jobs.get(name)
-    if job is None or job.planned is None or job.state not in ACTIVE or job.ending.done:
+    if job is None or job.planned is None or job.state not in ACTIVE:
         return
     if turn.paused(name):
         turn.set_timer(f"planned/{name}", turn.state.settings.planned_ns)
@@ -124,7 +127,7 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
 
 def _takes_back(known: Planned, wish: Planned) -> bool:
     """Return whether an operator who named a step says now that any will do."""
-    return known.named and not wish.named and known.kind == wish.kind == "restart"
+    return known.named and not wish.named and known.kind == wish.kind is PlannedKind.RESTART
 
 
 def _says_the_same(known: Planned, wish: Planned) -> bool:
@@ -138,12 +141,12 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     if wish is None:
         return
     started = job.state in ACTIVE and job.generation.number != wish.generation
-    if started and not (wish.kind == "drain" and drained(turn.state, job)):
+    if started and not (wish.kind is PlannedKind.DRAIN and drained(turn.state, job)):
         message = (
             f"generation {job.generation.number} of {job.name} is what was planned: {wish.reason}"
         )
         turn.announce(job.name, "PlanDone", message)
-    moot = wish.kind == "drain" and not any(
+    moot = wish.kind is PlannedKind.DRAIN and not any(
         turn.state.nodes[name].draining
         for name in job.generation.members
         if name in turn.state.nodes
@@ -174,10 +177,10 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
         return
     if job.state is JobState.REPLANNING:
         planning.plan(turn, job)
-    elif job.state in ACTIVE and not job.ending.done:
+    elif job.state in ACTIVE:
         claim = nodes[leaving[0]].claims[0]
         reason = f"{', '.join(leaving)} is drained: {claim.reason}"
-        _want(turn, job, Planned("drain", claim.owner, reason, 0, 0))
+        _want(turn, job, Planned(PlannedKind.DRAIN, claim.owner, reason, 0, 0))
 
 
 def _look_for_growth(turn: Turn, job: JobRecord) -> None:
@@ -197,7 +200,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
         reason = (
             f"nodes have come back: {job.name} grows from {len(job.generation.members)} to {size}"
         )
-        _want(turn, job, Planned("growth", "automation", reason, 0, 0))
+        _want(turn, job, Planned(PlannedKind.GROWTH, "automation", reason, 0, 0))
     elif timer not in turn.state.timers:
         turn.set_timer(timer, due_ns - turn.now_ns)
 
@@ -205,7 +208,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
 def _reach_boundary(turn: Turn, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or job.state not in STEPPING or job.ending.done or turn.paused(job.name):
+    if wish is None or job.state not in STEPPING or turn.paused(job.name):
         return
     if not restore_point.has_state(job):
         reached = wish.after_step is None or (job.lineage.last_step or 0) >= wish.after_step
@@ -252,14 +255,14 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
-    cause = "growth" if wish.kind == "growth" else "operator"
-    if cause == "growth":
+    cause = Cause.GROWTH if wish.kind is PlannedKind.GROWTH else Cause.OPERATOR
+    if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
     # Ranks stood still from the end of the last step on.
     held = job.ledger.steps and job.lineage.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
-    left = drained(turn.state, job) if wish.kind == "drain" else []
+    left = drained(turn.state, job) if wish.kind is PlannedKind.DRAIN else []
     node = left[0] if len(left) == 1 else ""
     incidents.record_fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)
 
@@ -267,12 +270,12 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
 def cancel_problem(state: State, job: JobRecord) -> str:
     """Return why no restart of a job can be taken back, in one sentence; empty when one can."""
     wish = job.planned
-    if job.state is JobState.ENDED or job.ending.done:
+    if job.state in OVER:
         return f"{job.name} has ended; nothing of it is planned any more"
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"
         return f"no restart of {job.name} is planned; {became}"
-    if wish.kind != "restart":
+    if wish.kind is not PlannedKind.RESTART:
         undo = forecast.undo(state, job, wish)
         return f"nobody ordered a restart of {job.name}, but {wish.reason}; to undo that: {undo}"
     if job.state not in ACTIVE:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from everstep_common.reports import RestartedHere
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
-from everstep_controller.core.jobs import lifecycle, orders
+from everstep_controller.core.jobs import orders, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.job import Generation, JobRecord, JobState
-from everstep_controller.core.recovery import blame, incidents, restore_point, start
+from everstep_controller.core.model.job import Cause, Generation, JobRecord, JobState, PlanKind
+from everstep_controller.core.recovery import blame, incidents, start
 from everstep_controller.core.turn import Turn
 
 
@@ -33,12 +33,12 @@ def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
     if job.state in ACTIVE:
         # Its ranks told nothing of why, as when they were lost together with their launcher.
         message = f"generation {job.generation.number} was restarted by the agent of {node}"
-        incidents.record_fault(turn, job, _decided_ns(event), "process", node, message)
+        incidents.record_fault(turn, job, _decided_ns(event), Cause.PROCESS, node, message)
     blame.judge_end(turn, job)
     restore_point.note_crash(turn, job)
     _adopt(turn, job, event)
     if job.ending.wanted:
-        incidents.record_fault(turn, job, turn.now_ns, "process", node, job.ending.wanted)
+        incidents.record_fault(turn, job, turn.now_ns, Cause.PROCESS, node, job.ending.wanted)
 
 
 def _fits(job: JobRecord, event: Reported[RestartedHere]) -> bool:
@@ -51,7 +51,6 @@ def _fits(job: JobRecord, event: Reported[RestartedHere]) -> bool:
         and report.after_generation == job.generation.number
         and report.generation in allowed
         and (job.state in ACTIVE or job.state is JobState.STOPPING)
-        and not job.ending.done
     )
 
 
@@ -86,7 +85,7 @@ def _stop_stray(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> N
 def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
     report = event.report
     node = event.origin.node
-    job.recovery.plan = "in_place"
+    job.recovery.plan = PlanKind.IN_PLACE
     job.recovery.restarts += 1
     job.recovery.restarts_without_progress += 1
     if job.incident is not None:
@@ -115,6 +114,6 @@ def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
     )
     job.generation.start_reason = report.reason
     job.lineage.started = True
-    job.ledger.enter(_decided_ns(event), lifecycle.category(job, Category.DRAIN))
-    job.ledger.enter(event.at_ns, lifecycle.category(job, Category.ENV))
-    lifecycle.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {report.reason}")
+    job.ledger.enter(_decided_ns(event), transition.category(job, Category.DRAIN))
+    job.ledger.enter(event.at_ns, transition.category(job, Category.ENV))
+    transition.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {report.reason}")

@@ -6,32 +6,33 @@ from dataclasses import replace
 from everstep_common.reports import GenerationStopped
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import Reported
-from everstep_controller.core.jobs import lifecycle, orders
+from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.job import Incident, JobRecord, JobState
+from everstep_controller.core.model.incident import IncidentKind, IncidentPart
+from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.recovery import planning
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
 _STRENGTH = {
-    "collective": 0,
-    "process": 1,
-    "stalled": 1,
-    "rollback": 2,
-    "launcher": 3,
-    "user": 3,
-    "finding": 4,
-    "operator": 5,
-    "growth": 5,
-    "node": 5,
+    Cause.COLLECTIVE: 0,
+    Cause.PROCESS: 1,
+    Cause.STALLED: 1,
+    Cause.ROLLBACK: 2,
+    Cause.LAUNCHER: 3,
+    Cause.USER: 3,
+    Cause.FINDING: 4,
+    Cause.OPERATOR: 5,
+    Cause.GROWTH: 5,
+    Cause.NODE: 5,
 }
 
-_WANTED = frozenset({"operator", "growth"})
+_WANTED = frozenset({Cause.OPERATOR, Cause.GROWTH})
 
 # What is no consequence of a stop: processes die of it, and their collectives before them.
-_OF_ITSELF = frozenset({"rollback", "launcher", "finding", "node"})
+_OF_ITSELF = frozenset({Cause.ROLLBACK, Cause.LAUNCHER, Cause.FINDING, Cause.NODE})
 
 # The ledger's word for what a job does that runs nothing.
 _PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHEDULE}
@@ -40,6 +41,9 @@ _PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHE
 DEATHS_MAX = 8
 
 _NODES_MAX = 8
+
+# The faults that come later are what the first ones led to.
+_PARTS_MAX = 16
 
 # Of what a rank said, so many characters are enough to find it in its output again.
 _SAID_MAX = 200
@@ -51,50 +55,70 @@ _NAMED_MAX = 8
 
 
 def record_fault(
-    turn: Turn, job: JobRecord, at_ns: int, cause: str, node: str, message: str
+    turn: Turn, job: JobRecord, at_ns: int, cause: Cause, node: str, message: str
 ) -> None:
     """Something broke a running generation, or says more about what broke it."""
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
-    runs = (
-        job.state in ACTIVE and not job.ending.done
-    )  # of a job that is done, nothing runs any more
+    runs = job.state in ACTIVE
     known = job.incident
-    number = f"{job.name}-{len(job.recovery.incidents) + 1}"
-    news = Incident(number, at_ns, cause, node, message, job.lineage.last_step)
+    part = IncidentPart(at_ns, cause, node, message)
     if known is None and runs:
-        _open(job, news)
+        _open(job, _new_incident(job, part, cause))
     elif known is not None and not _is_part(turn, job, known, cause, node):
-        _interrupt(turn, job, known, news)
-    elif known is not None and _explains_more(known, cause, at_ns):
-        known.cause, known.node, known.message = cause, node, message
-        known.onset_ns = min(known.onset_ns, at_ns)
+        _interrupt(turn, job, known, _new_incident(job, part, cause))
+    elif known is not None:
+        _add_part(known, part, cause)
     if runs:
         _stop_generation(turn, job, at_ns, message)
     elif job.state is JobState.REPLANNING and node in job.generation.members:
         planning.plan(turn, job)
 
 
-def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: str, node: str) -> bool:
+def _new_incident(job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
+    return JobIncident(
+        id=f"{job.name}-{len(job.recovery.incidents) + 1}",
+        kind=IncidentKind.JOB,
+        subjects=[job.name],
+        onset_ns=first.at_ns,
+        cause=cause,
+        node=first.node,
+        message=first.message,
+        parts=[first],
+        step_before=job.lineage.last_step,
+    )
+
+
+def _add_part(incident: JobIncident, part: IncidentPart, cause: Cause) -> None:
+    """Take a fault for one of an incident's, and for its cause if it explains more."""
+    if _explains_more(incident, cause, part.at_ns):
+        incident.cause, incident.node, incident.message = cause, part.node, part.message
+        incident.onset_ns = min(incident.onset_ns, part.at_ns)
+    # An agent that comes back says again what it has said.
+    if len(incident.parts) < _PARTS_MAX and part not in incident.parts:
+        incident.parts.append(part)
+
+
+def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, cause: Cause, node: str) -> bool:
     """Return whether a cause belongs to an incident that is open, whichever came first."""
-    if (cause in _WANTED) == (incident.cause in _WANTED) or "user" in (cause, incident.cause):
+    if (cause in _WANTED) == (incident.cause in _WANTED) or Cause.USER in (cause, incident.cause):
         return True
     if job.state in ACTIVE:
-        return job.ending.done
+        return False
     if cause in _WANTED or cause not in _OF_ITSELF or job.state not in _PHASES:
         return True
     return _expected(turn, node, cause)
 
 
-def _expected(turn: Turn, name: str, cause: str) -> bool:
+def _expected(turn: Turn, name: str, cause: Cause) -> bool:
     """Return whether somebody works on a node, who may switch it off or end its launcher."""
     node = turn.state.nodes.get(name)
     kept = node is not None and any(c.owner in (OPERATOR, MAINTENANCE) for c in node.claims)
     away = node is not None and node.state is NodeState.MAINTENANCE
-    return kept and (away or cause == "launcher")
+    return kept and (away or cause is Cause.LAUNCHER)
 
 
-def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
+def _explains_more(incident: JobIncident, cause: Cause, at_ns: int) -> bool:
     """Return whether a report tells more of the cause: a stronger one, or who went first.
 
     When one process dies, the collectives of all others fail: theirs is the consequence.
@@ -105,12 +129,12 @@ def _explains_more(incident: Incident, cause: str, at_ns: int) -> bool:
     return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
 
 
-def _open(job: JobRecord, incident: Incident) -> None:
+def _open(job: JobRecord, incident: JobIncident) -> None:
     job.recovery.incidents.append(incident)
     job.recovery.judgements.clear()
 
 
-def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> None:
+def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident) -> None:
     """Have an incident end where another one begins, and the time be the newer one's from there."""
     known.over_ns = max(news.onset_ns, known.onset_ns, 1)
     made = [step for step in (known.step_before, news.step_before) if step is not None]
@@ -130,11 +154,7 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
     job.ledger.record_fault(at_ns, turn.now_ns, incident.id, incident.cause)
-    lifecycle.move_job(turn, job, JobEvent.FAULT, message)
-    job.ledger.enter(turn.now_ns, lifecycle.category(job, Category.DRAIN))
-    for member in job.generation.members:
-        if member not in job.generation.stopped and member in turn.state.nodes:
-            turn.actions.append(orders.stop(turn.state, job, member, job.generation.number))
+    transition.move_job(turn, job, JobEvent.FAULT, message)
     planning.reconsider(turn, job)
 
 
@@ -149,6 +169,7 @@ def keep_death(job: JobRecord, death: Death) -> None:
     del incident.deaths[DEATHS_MAX:]
     for old in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
         old.deaths.clear()
+        old.parts.clear()
 
 
 def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopped]) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.jobs import ending, orders
-from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
-from everstep_controller.core.model.job import Generation, JobRecord, JobState
+from everstep_controller.core.jobs import ending, orders, restore_point
+from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.jobs.transition import move_job
+from everstep_controller.core.model.job import Generation, JobRecord, JobState, PlanKind
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
-from everstep_controller.core.recovery import blame, placement, restore_point, waiting
+from everstep_controller.core.recovery import blame, placement, waiting
 from everstep_controller.core.turn import Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
@@ -19,7 +20,7 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
     """See whether the job can take its next step now. Safe to call at any time."""
     if job.state is JobState.FORMING:
         _form(turn, job)
-    elif job.state is JobState.WAITING_CAPACITY:
+    elif job.state in (JobState.WAITING_CAPACITY, JobState.WAITING_STATE):
         plan(turn, job)
     elif job.state is JobState.STOPPING:
         _stopping(turn, job)
@@ -82,7 +83,7 @@ def distrust(node: NodeRecord) -> int:
     return max(_DISTRUST[node.state], int(node.spare_check.asked))
 
 
-def choose_members(state: State, job: JobRecord) -> tuple[list[str], str]:
+def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
     """Return the members of the next generation in rank order, and which kind of plan that is.
 
     Members keep their places, spares take the places of those that are gone (one of the same
@@ -106,7 +107,7 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     doubts = [n for n in good if n.deferred or held_by_kernel(job, n.name)]
     for doubted in doubts:
         others = [node for node in good if node is not doubted]
-        if seated(state, job, others)[1] == "spare":
+        if seated(state, job, others)[1] is PlanKind.SPARE:
             able, good = [node for node in able if node is not doubted], others
     return able
 
@@ -123,7 +124,7 @@ def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
     ]
 
 
-def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], str]:
+def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], PlanKind]:
     """Return what choose_members does, of these nodes only."""
     able = [placement.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
     domains = {name: state.nodes[name].domain for name in job.generation.members}
@@ -132,22 +133,22 @@ def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[l
     )
     places = seating.places
     if len(places) == len(job.generation.members) and places:
-        return places, "spare" if seating.replaced else "in_place"
+        return places, PlanKind.SPARE if seating.replaced else PlanKind.IN_PLACE
     enough = (
         job.spec.nodes_min
         if job.spec.reform or not job.generation.members
         else len(job.generation.members)
     )
     if len(places) < enough:
-        return [], "waited"
-    return places, "reform" if job.generation.members else "first"
+        return [], PlanKind.WAITED
+    return places, PlanKind.REFORM if job.generation.members else PlanKind.FIRST
 
 
 def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
     if not turn.paused(job.name) and not job.generation.unreachable:
         blame.judge_end(turn, job)
-    refusal = job.ending.closing or job.ending.wanted or _given_up(job)
+    refusal = job.ending.wanted or _given_up(job)
     if refusal:
         ending.close_job(turn, job, refusal)
         return
@@ -169,16 +170,17 @@ def plan(turn: Turn, job: JobRecord) -> None:
         waiting.wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
     if job.generation.unreachable:
-        # Its generation was planned, and never started.
-        job.generation.members, job.generation.stopped = members, []
+        waiting.ask_again(turn, job, members)
         turn.actions.append(restore_point.choose_step(turn.state, job))
         return
     _begin_generation(turn, job, members, kind)
 
 
-def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: str) -> None:
+def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: PlanKind) -> None:
     known = job.recovery.plan
-    job.recovery.plan = "waited" if known == "waited" and kind != "reform" else kind
+    job.recovery.plan = (
+        PlanKind.WAITED if known is PlanKind.WAITED and kind is not PlanKind.REFORM else kind
+    )
     restore_point.note_crash(turn, job)
     seen = turn.state.generations_seen.get(job.name, 0)
     # What the node that is left behind may have used meanwhile is nobody else's.
@@ -187,8 +189,6 @@ def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: str)
     move_job(
         turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"
     )
-    job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
-    turn.actions.append(restore_point.choose_step(turn.state, job))
 
 
 def _given_up(job: JobRecord) -> str:

@@ -4,7 +4,7 @@ from everstep_common.reports import DataRange, RollbackAsked
 from everstep_common.reports.quantities import RANGES_MAX
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.recovery import incidents
 from everstep_controller.core.turn import Turn
@@ -41,7 +41,7 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     )
     message = f"rank {report.rank} on {node} asks to go back before step {report.step}"
     told = f"{message}: {report.reason}{left_out}"
-    incidents.record_fault(turn, job, event.at_ns, "rollback", node, told)
+    incidents.record_fault(turn, job, event.at_ns, Cause.ROLLBACK, node, told)
 
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen
-from everstep_controller.core.jobs import identity, orders
-from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
-from everstep_controller.core.jobs.orders import hold
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.jobs import identity
+from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.jobs.transition import move_job
+from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning, waiting
@@ -23,25 +22,17 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     if event.lost:
         waiting.wait_for_state(turn, job, event.lost)
         return
-    if job.generation.unreachable:
-        waiting.state_found(turn, job)
+    job.generation.unreachable = ""
+    turn.drop_timer(f"retry/{job.name}")
     _count_restart(job, event.step)
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)
     # A fault may have come first: whoever wanted a restart has it all the same.
-    job.generation.renew = job.planned is not None and job.planned.kind == "restart"
+    job.generation.renew = job.planned is not None and job.planned.kind is PlannedKind.RESTART
     _meet(turn.state, job)
     job.generation.start_reason = _start_reason(job, event, turn.now_ns)
     job.lineage.started = True
     move_job(turn, job, JobEvent.STEP_CHOSEN, job.generation.start_reason)
-    job.ledger.enter(turn.now_ns, category(job, Category.ENV))
-    for member in job.generation.members:
-        job.lineage.holders[member] = job.generation.number
-    turn.actions.extend(orders.starts(job))
-    # In the order in which they came: a replay decides the same in the same order.
-    members = frozenset(job.generation.members)
-    waiting_now = [name for name in job.launchers if name not in members]
-    turn.actions.extend(hold(turn.state, job, name) for name in waiting_now)
 
 
 def _count_restart(job: JobRecord, step: int | None) -> None:
@@ -63,15 +54,13 @@ def _meet(state: State, job: JobRecord) -> None:
 
 def _asked(turn: Turn, job: JobRecord) -> bool:
     """Return whether the plan still stands that the catalogue was asked for."""
-    if job.ending.closing:
-        return False
-    if job.state is not JobState.WAITING_CAPACITY:
-        return job.state is JobState.REPLANNING
-    # A member may have gone since: then it was asked again, or waits for nodes.
+    if job.state is JobState.REPLANNING:
+        return True
+    # A member may have gone since: then it is asked again, or waits for nodes.
     there = all(
         turn.state.nodes[name].fit and name in job.launchers for name in job.generation.members
     )
-    return waiting.waits_for_state(job) and there and not turn.paused(job.name)
+    return job.state is JobState.WAITING_STATE and there and not turn.paused(job.name)
 
 
 def _own_restarts(state: State, job: JobRecord) -> int:
@@ -96,7 +85,7 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     generation.restore_step, generation.sources = event.step, event.sources
     generation.restore_stored = event.stored
     job.lineage.restored = None if event.step is None else (origin, event.step)
-    job.generation.cause = ""
+    job.generation.cause = None
     job.lineage.last_step = event.step
     if event.step is not None and job.lineage.recoverable_step is not None:
         # What was recoverable behind that step is cut off, and must not pass for what comes anew.

@@ -1,9 +1,9 @@
 """Waiting jobs: for nodes, or until their state can be reached again, and what they say."""
 
-from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.jobs import orders
-from everstep_controller.core.jobs.lifecycle import JobEvent, category, move_job
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.jobs.lifecycle import JobEvent
+from everstep_controller.core.jobs.transition import move_job
+from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
 
@@ -15,23 +15,13 @@ _NAMED_MAX = 3
 
 
 def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
-    """Have a job wait, and say for what."""
-    job.recovery.plan = "waited"
-    is_news = reason != job.reason
-    forming = job.state is JobState.FORMING
-    if forming:
-        job.reason = reason
-    else:
+    """Have a job wait for nodes, or for automation to go on, and say for what."""
+    job.recovery.plan = PlanKind.WAITED
+    if job.state is not JobState.FORMING:
         move_job(turn, job, JobEvent.NO_CAPACITY, reason)
-    if is_news:
+    elif reason != job.reason:
+        job.reason = reason
         orders.hold_all(turn, job)
-    if not forming and job.ledger.segments[-1].category != category(job, Category.CAPACITY):
-        job.ledger.enter(turn.now_ns, category(job, Category.CAPACITY))
-
-
-def waits_for_state(job: JobRecord) -> bool:
-    """Return whether a job's plan waits until its state can be reached."""
-    return job.state is JobState.WAITING_CAPACITY and bool(job.generation.unreachable)
 
 
 def wait_for_state(turn: Turn, job: JobRecord, lost: str) -> None:
@@ -39,19 +29,17 @@ def wait_for_state(turn: Turn, job: JobRecord, lost: str) -> None:
     if lost != job.generation.unreachable:
         turn.announce(job.name, "StateUnreachable", f"{job.name}: {lost}")
     job.generation.unreachable = lost
-    wait_for_capacity(
-        turn, job, f"its state cannot be restored: {lost}; {_next_step(turn.state, job)}"
-    )
+    job.recovery.plan = PlanKind.WAITED
+    reason = f"its state cannot be restored: {lost}; {_next_step(turn.state, job)}"
+    move_job(turn, job, JobEvent.STATE_UNREACHABLE, reason)
     turn.set_timer(f"retry/{job.name}", _RETRY_NS)
 
 
-def state_found(turn: Turn, job: JobRecord) -> None:
-    """Go on with the generation that was planned."""
-    job.generation.unreachable = ""
-    turn.drop_timer(f"retry/{job.name}")
-    members = ", ".join(job.generation.members)
-    move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {members}")
-    job.ledger.enter(turn.now_ns, category(job, Category.SCHEDULE))
+def ask_again(turn: Turn, job: JobRecord, members: list[str]) -> None:
+    """Ask again for the state of a generation that was planned and never started."""
+    job.generation.members, job.generation.stopped = members, []
+    if job.state is not JobState.WAITING_STATE:
+        wait_for_state(turn, job, job.generation.unreachable)
 
 
 def _next_step(state: State, job: JobRecord) -> str:

@@ -137,7 +137,9 @@ class JobSnapshots:
         """Go on with what was decided before a restart, and with a generation that was started."""
         if job.cadence.changed_ns > self.orders.cadence.changed_ns:
             self.orders = replace(self.orders, cadence=job.cadence)
-        runs = job.state in ACTIVE or job.state is JobState.STOPPING
+        # Of one that closes, only what has run: a generation that was merely planned holds nothing.
+        closes = job.state is JobState.CLOSING and bool(job.generation.start_reason)
+        runs = job.state in ACTIVE or job.state is JobState.STOPPING or closes
         if not runs or job.generation.number == self.generation.number:
             return
         members = tuple(job.generation.members)
@@ -202,7 +204,7 @@ class JobSnapshots:
         """Return what is recoverable in the generation that runs, if the core does not know it."""
         step, generation = self.orders.recoverable.step, self.generation.number
         known = job.generation.number != generation or job.lineage.recoverable_step == step
-        if step is None or known or job.state not in ACTIVE:
+        if step is None or known or job.state not in (JobState.CLOSING, *ACTIVE):
             return None
         return StepRecoverable(self.job, generation, step)
 

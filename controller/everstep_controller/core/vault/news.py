@@ -11,7 +11,7 @@ from everstep_controller.core.events import (
     KeeperChosen,
     LayoutLearned,
 )
-from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.directives import Decision, JobSnapshots
 from everstep_controller.core.vault.persistence import PersistenceInput
 
@@ -77,11 +77,7 @@ class VaultNews:
         if newest is not None and sentence and sentence != self.not_stored:
             yield Message("NotStored", f"step {newest[1]}: {sentence}")
         self.not_stored = sentence
-        if (
-            job.ending.closing
-            and not job.ending.breakpoint_over
-            and (over := persistence.last_step_settled(inputs))
-        ):
+        if job.state is JobState.CLOSING and (over := persistence.last_step_settled(inputs)):
             yield BreakpointReached(
                 job.name, job.generation.number, over, persistence.last_step_missed(inputs)
             )

@@ -197,7 +197,7 @@ def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str
 
 def is_stopped(job: JobRecord) -> bool:
     """Return whether no generation runs: then the newest step is brought to storage in any case."""
-    return job.ending.done or job.state not in ACTIVE
+    return job.state not in ACTIVE
 
 
 def stored_on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 
 from everstep_common.reports import StoredStep
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence
-from everstep_controller.core.recovery import restore_point
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persistence
 from everstep_controller.core.vault.recovery_step import (

@@ -7,12 +7,13 @@ its ranks.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.recovery import placement, planning, restore_point
+from everstep_controller.core.recovery import placement, planning
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.recovery_step import pick_step, question_of, reachable_nodes
@@ -69,7 +70,7 @@ def copy_bytes_max(copies: Iterable[Copy]) -> int:
 def suspects(job: JobRecord, state: State) -> list[str]:
     """Return the members that are silent; none when so many are that it is no fault of theirs."""
     # When a node dies, the collectives of the others fail: as a rule the job stops by then.
-    if job.state not in (JobState.STOPPING, *ACTIVE) or job.ending.done:
+    if job.state not in (JobState.STOPPING, *ACTIVE):
         return []
     silent = [name for name in job.generation.members if _suspected(state.nodes[name], state)]
     return silent if len(silent) == 1 or 2 * len(silent) <= len(job.generation.members) else []
@@ -145,8 +146,7 @@ def _takers(job: JobRecord, state: State, silent: Collection[str]) -> Mapping[st
 
 def _left(job: JobRecord, state: State) -> list[str]:
     """Return the members that a job which stops will leave, if it finds others."""
-    ends = job.ending.done or job.ending.wanted or job.ending.closing
-    if job.state is not JobState.STOPPING or ends:
+    if job.state is not JobState.STOPPING or job.ending.wanted:
         return []
     known = (state.nodes[name] for name in job.generation.members)
     # One that is only not heard may be a candidate again before the plan is made.

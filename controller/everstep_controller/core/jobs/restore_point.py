@@ -5,7 +5,7 @@ from collections import Counter
 from everstep_controller.core.actions import (
     ChooseRecoveryStep,
 )
-from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.job import Cause, JobRecord
 from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
@@ -39,7 +39,7 @@ def note_crash(turn: Turn, job: JobRecord) -> None:
         key for key in job.lineage.crashed_from if any(p.has(*key) for p in job.lineage.branch)
     ]
     job.lineage.crashed_from = on_branch
-    if job.generation.cause != "process" or job.lineage.restored is None:
+    if job.generation.cause is not Cause.PROCESS or job.lineage.restored is None:
         return
     if not on_probation(job, turn.state.settings.probation_steps):
         return

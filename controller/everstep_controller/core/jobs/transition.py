@@ -1,0 +1,90 @@
+"""Transition of a job through its lifecycle table: the state, its effects, and what people hear."""
+
+from collections.abc import Callable, Mapping
+
+from everstep_controller.core.accounting.categories import Category, category_of
+from everstep_controller.core.jobs import identity, orders, restore_point
+from everstep_controller.core.jobs.lifecycle import JobEffect, JobEvent, step
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.turn import Turn
+
+
+def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
+    """Take a job through its lifecycle table. Raises TransitionRefusedError."""
+    found = step(job.state, event)
+    if found is None:
+        return
+    before, is_news = job.state, reason != job.reason
+    job.state, job.reason = found.to, reason
+    if job.state is not before:
+        turn.jobs_changed.add(job.name)
+        job.since_ns = turn.now_ns
+        turn.announce(
+            job.name,
+            "Job" + job.state.value.title().replace("_", ""),
+            f"{job.name} is {job.state.value}: {reason}",
+        )
+    if found.stage is not None:
+        _enter_stage(turn, job, category(job, found.stage))
+    for effect in found.effects:
+        if effect is not JobEffect.HOLD_LAUNCHERS or is_news:
+            _EFFECTS[effect](turn, job)
+
+
+def category(job: JobRecord, stage: Category) -> Category:
+    """Return where the time of a stage of the job's start goes."""
+    return category_of(stage, job.incident.cause if job.incident else None)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _enter_stage(turn: Turn, job: JobRecord, stage: Category) -> None:
+    if job.ledger.segments[-1].category != stage:
+        job.ledger.enter(turn.now_ns, stage)
+
+
+def _ask_catalogue(turn: Turn, job: JobRecord) -> None:
+    turn.actions.append(restore_point.choose_step(turn.state, job))
+
+
+def _start_members(turn: Turn, job: JobRecord) -> None:
+    for member in job.generation.members:
+        job.lineage.holders[member] = job.generation.number
+    turn.actions.extend(orders.starts(job))
+
+
+def _stop_members(turn: Turn, job: JobRecord) -> None:
+    for member in job.generation.members:
+        if member not in job.generation.stopped and member in turn.state.nodes:
+            turn.actions.append(orders.stop(turn.state, job, member, job.generation.number))
+
+
+def _hold_spares(turn: Turn, job: JobRecord) -> None:
+    # In the order in which they came: a replay decides the same in the same order.
+    members = frozenset(job.generation.members)
+    waiting = [name for name in job.launchers if name not in members]
+    turn.actions.extend(orders.hold(turn.state, job, name) for name in waiting)
+
+
+def _close_ledger(turn: Turn, job: JobRecord) -> None:
+    job.ledger.close(turn.now_ns)
+
+
+def _tell_end(turn: Turn, job: JobRecord) -> None:
+    # What waits on a node for its end is of the next job, and goes on from what the node holds.
+    involved = {**job.launchers, **job.lineage.holders}
+    told = [node for node in involved if node not in job.successors]
+    turn.actions.extend(orders.end(job, node) for node in told)
+
+
+_EFFECTS: Mapping[JobEffect, Callable[[Turn, JobRecord], None]] = {
+    JobEffect.ASK_CATALOGUE: _ask_catalogue,
+    JobEffect.START_MEMBERS: _start_members,
+    JobEffect.STOP_MEMBERS: _stop_members,
+    JobEffect.HOLD_LAUNCHERS: orders.hold_all,
+    JobEffect.HOLD_SPARES: _hold_spares,
+    JobEffect.CLOSE_LEDGER: _close_ledger,
+    JobEffect.TELL_END: _tell_end,
+    JobEffect.RELEASE_SUCCESSORS: identity.release_successors,
+}

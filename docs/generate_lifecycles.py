@@ -1,0 +1,80 @@
+"""Writes the life cycles of nodes and jobs into docs/architecture.md: ``make reference``."""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from everstep_controller.core.jobs import lifecycle as jobs
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.nodes import lifecycle as nodes
+
+ARCHITECTURE = Path(__file__).with_name("architecture.md")
+_BEGIN = "<!-- The life cycle of a {subject}: written by docs/generate_lifecycles.py. -->\n"
+_END = "<!-- The end of the life cycle of a {subject}. -->\n"
+
+
+class _Step(Protocol):
+    @property
+    def to(self) -> Enum:
+        """Return the state that is entered."""
+        ...
+
+    @property
+    def effects(self) -> Iterable[Enum]:
+        """Return what is done."""
+        ...
+
+
+_State = TypeVar("_State", bound=Enum)
+_Event = TypeVar("_Event", bound=Enum)
+
+
+def diagram(transitions: Mapping[tuple[_State, _Event], _Step], last: _State) -> str:
+    """Return a table of transitions as a state diagram; equal arrows are drawn once."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (state, event), step in transitions.items():
+        effects = " ".join(effect.name for effect in step.effects)
+        label = f"{event.name} / {effects}" if effects else event.name
+        arrows.setdefault((str(state.value), str(step.to.value)), []).append(label)
+    first = str(next(iter(type(last))).value)
+    lines = ["stateDiagram-v2", f"    [*] --> {first}"]
+    lines += [
+        f"    {here} --> {there}: {label}"
+        for (here, there), labels in arrows.items()
+        for label in labels
+    ]
+    return "\n".join([*lines, f"    {last.value} --> [*]"])
+
+
+def section(subject: str) -> str:
+    """Return the section of one subject, with the comments around it."""
+    drawn = (
+        diagram(nodes.TRANSITIONS, NodeState.RETIRED)
+        if subject == "node"
+        else diagram(jobs.TRANSITIONS, JobState.ENDED)
+    )
+    begin, end = _BEGIN.format(subject=subject), _END.format(subject=subject)
+    return f"{begin}```mermaid\n{drawn}\n```\n{end}"
+
+
+def with_lifecycles(page: str) -> str:
+    """Return the page with both sections as the tables are now. Raises ValueError without them."""
+    for subject in ("node", "job"):
+        begin, end = _BEGIN.format(subject=subject), _END.format(subject=subject)
+        at, until = page.index(begin), page.index(end) + len(end)
+        page = page[:at] + section(subject) + page[until:]
+    return page
+
+
+def main() -> None:
+    """Write the page."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    ARCHITECTURE.write_text(with_lifecycles(page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
