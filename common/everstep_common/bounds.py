@@ -79,7 +79,8 @@ class Name:
         def read(value: str) -> str:
             if matches(value):
                 return value
-            raise MisfitError(f"{value!r:.80} is not {self.words}{_advice(self.option)}")
+            named = f"{self.option} {value!r:.80}: expected"
+            raise MisfitError(f"{named if self.option else f'{value!r:.80} is not'} {self.words}")
 
         return read
 
@@ -135,7 +136,3 @@ def problem_of(record: object) -> str:
     """Return what the fields of a record make impossible together; "" when nothing does."""
     problems: Callable[[], list[str]] | None = getattr(record, "problems", None)
     return "; ".join(problems()) if problems is not None else ""
-
-
-def _advice(option: str) -> str:
-    return f"; see {option}" if option else ""

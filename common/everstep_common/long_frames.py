@@ -13,7 +13,7 @@ from typing import TypeVar
 from everstep_common import frames
 from everstep_common.bounds import MisfitError, Reader
 from everstep_common.codec import CodecError, field_readers, to_json
-from everstep_common.frames import FrameError
+from everstep_common.frames import FrameError, MessageError
 from everstep_common.json_readers import made
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def _decoded(scanner: "_Scanner", known: Mapping[str, type]) -> Parts[object]:
     try:
         return made(kind, values)
     except MisfitError as error:
-        raise FrameError(f"{kind.__name__}: {error.problem}") from error
+        raise MessageError(f"{kind.__name__}: {error.problem}") from error
 
 
 class _Scanner:

@@ -33,6 +33,10 @@ class Reader(Protocol):
         """Return the open findings of one node, or of all for an empty name."""
         ...
 
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """Return the incidents of the fleet, newest first."""
+        ...
+
     def why(self, name: str) -> admin_pb2.WhyReply:
         """Explain the state of a node or job."""
         ...

@@ -72,6 +72,11 @@ class GrpcAdmin:
         request = admin_pb2.ListFindingsRequest(node=node)
         return self._ask(node, lambda: self._stub.ListFindings(request, timeout=self._timeout_s))
 
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """See Reader."""
+        request = admin_pb2.ListIncidentsRequest(open=open_only)
+        return self._ask("", lambda: self._stub.ListIncidents(request, timeout=self._timeout_s))
+
     def why(self, name: str) -> admin_pb2.WhyReply:
         """See Reader."""
         request = admin_pb2.WhyRequest(name=name)

@@ -7,7 +7,7 @@ from everstep_cli.admin import AdminError, NameNotFoundError
 from everstep_cli.connection import Connection
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet, cli_snapshots
-from fakes.cli_fleet import EVENTS, FINDING, JOB, LEDGER, NOW_NS
+from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
 
 __all__ = ["EVENTS", "FINDING", "JOB", "LEDGER", "NOW_NS", "FakeAdmin"]
 
@@ -68,6 +68,10 @@ class FakeAdmin:
     def findings(self, node: str) -> admin_pb2.ListFindingsReply:
         self._fail()
         return admin_pb2.ListFindingsReply(findings=[] if node == "node-1" else [FINDING])
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        self._fail()
+        return admin_pb2.ListIncidentsReply(incidents=[] if open_only else [INCIDENT])
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         self._fail()

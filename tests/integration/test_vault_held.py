@@ -4,12 +4,12 @@ from pathlib import Path
 
 from everstep_common.trainer_messages import (
     Begin,
+    GenerationStopped,
     Progress,
     Skip,
     Slot,
     Start,
     Stop,
-    Stopped,
     Unplanned,
 )
 from everstep_proto.generated import fleet_pb2
@@ -30,7 +30,7 @@ async def _begin(node: Node, rank: Client, step: int) -> None:
     """Ask for a slot; returns when the agent has the question."""
     await rank.tell(Begin(step))
     await rank.tell(Progress(step - 1, 1, 0))
-    await node.outlet.until(lambda: node.outlet.bodies("progress"))
+    await node.outlet.until(lambda: node.outlet.bodies("steps_completed"))
 
 
 @lived
@@ -47,7 +47,7 @@ async def test_a_step_after_the_one_that_is_planned_waits_until_the_generation_i
             await _begin(node, rank, 3)
             node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
             assert isinstance(await control.hear(), Stop)
-            await control.tell(Stopped(1, 29501, 99))
+            await control.tell(GenerationStopped(1, 29501, 99))
             assert isinstance(await rank.hear(), Skip)
 
 
@@ -98,7 +98,7 @@ async def test_a_rank_that_waits_for_no_slot_waits_for_the_one_of_the_planned_st
         node.direct(1, holds=True, hold_after=slots + 1)
         await rank.tell(Begin(slots + 1, 0.0))
         await rank.tell(Progress(slots, 1, 0))
-        await node.outlet.until(lambda: node.outlet.bodies("progress"))
+        await node.outlet.until(lambda: node.outlet.bodies("steps_completed"))
         node.direct(1, slots - 1, holds=True, hold_after=slots + 1)
         assert isinstance(await rank.hear(), Slot)
 

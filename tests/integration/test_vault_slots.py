@@ -118,7 +118,7 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
         await rank.tell(Begin(3))
         # What the rank tells after its question is heard while that waits.
         await rank.tell(Progress(2, 1, 0))
-        await node.outlet.until(lambda: bool(node.outlet.bodies("progress")))
+        await node.outlet.until(lambda: bool(node.outlet.bodies("steps_completed")))
         away_s[0] = 0.1
         node.jobs.on_away()
         answer = await rank.hear()
@@ -244,6 +244,6 @@ async def test_progress_is_told_while_a_question_of_the_same_process_is_not_answ
         # Nothing is recoverable, so no slot is given out before the controller says otherwise.
         await rank.tell(Begin(3))
         await rank.tell(Progress(3, 1, 0))
-        await node.outlet.until(lambda: node.outlet.bodies("progress"))
+        await node.outlet.until(lambda: node.outlet.bodies("steps_completed"))
         node.direct(1, step=2)
         assert isinstance(await rank.hear(), Slot)

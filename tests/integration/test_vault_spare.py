@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import Stopped
+from everstep_common.trainer_messages import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     KEY,
@@ -184,7 +184,7 @@ async def test_a_node_with_a_place_makes_none(tmp_path: Path) -> None:
         _wait_as_spare(node)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=2))
         await control.hear()
-        await control.tell(Stopped(2, 29501, 99))
+        await control.tell(GenerationStopped(2, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert _memory(node) == 0
         _wait_as_spare(node)

@@ -23,7 +23,7 @@ from everstep_agent.jobs.sessions.admission import is_meant
 from everstep_agent.jobs.sessions.launcher import report_joining_again
 from everstep_agent.jobs.sessions.server import JobServer
 from everstep_agent.jobs.state.facts import JobFacts
-from everstep_agent.jobs.state.records import left_record, plan_from_wire
+from everstep_agent.jobs.state.records import plan_from_wire
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import RuntimeFolder, open_database
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
@@ -33,7 +33,9 @@ from everstep_common import systemd
 from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Healthy, Judgement
+from everstep_common.reports import LauncherLeft
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 
 class NodeJobs:
@@ -241,7 +243,7 @@ class NodeJobs:
         reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
         job.vacate_place()
         if not told:
-            self._outlet.record(left_record(job.facts, reason, by_user=False))
+            self._outlet.record(record_of(LauncherLeft(reason, by_user=False), job.facts.job))
         self.forget_if_over(job)
 
     def _refuse(self, job: str, reason: str) -> None:

@@ -35,7 +35,7 @@ DataRanges = Annotated[tuple[DataRange, ...], Items(q.RANGES_MAX)]
 class Storage:
     """Where and how often the state is brought to storage: a folder or ``s3://bucket/prefix``."""
 
-    path: q.Path
+    path: q.Place
     # After so many steps, after so long; 0: not by that.
     every_steps: q.Step = 0
     every_ns: q.DurationNs = 0

@@ -17,7 +17,7 @@ JobName = Annotated[
     Name(
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}",
         "a name of 1 to 200 letters, digits, '.', '_' and '-'",
-        option="everstep run --job",
+        option="--job",
     ),
 ]
 # Nanoseconds since 1970, when the job was first heard of.
@@ -44,7 +44,7 @@ Line = Annotated[str, Text(500)]
 Evidence = Annotated[str, Text(4096)]
 
 # What is opened or compared, and so never cut.
-Path = Annotated[str, Name(r"[^\0]{1,4096}", "a path of 1 to 4096 characters")]
+Place = Annotated[str, Name(r"[^\0]{1,4096}", "a folder or s3://bucket/prefix", option="--persist")]
 Key = Annotated[str, Name(r"[^\0]{1,4096}", "an id of 1 to 4096 characters")]
 TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", "the hash of a token")]
 Hash = Annotated[str, Digest(64)]

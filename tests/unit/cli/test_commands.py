@@ -19,6 +19,8 @@ ASKING = [
     ["node", "node-1"],
     ["why", "node-2"],
     ["findings"],
+    ["incidents"],
+    ["incidents", "--open"],
     ["events"],
     ["jobs"],
     ["job", "demo"],

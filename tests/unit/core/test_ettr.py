@@ -16,7 +16,8 @@ from everstep_controller.core.accounting.ettr import (
     ettr_work,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobSpec
+from everstep_controller.core.model.job import Cause, JobRecord, JobSpec
+from unit.core.job_incidents import incidents_of
 
 S = 1_000_000_000
 
@@ -30,10 +31,7 @@ def _job(*causes: str) -> JobRecord:
     for step in range(9):
         job.ledger.commit_step(step, (18 + 8 * step) * S, 0)
     job.ledger.commit_step(9, 98 * S, 0)
-    job.recovery.incidents = [
-        Incident(f"train-{number}", 0, Cause(cause), "", "", None, over_ns=1)
-        for number, cause in enumerate(causes)
-    ]
+    job.recovery.incidents = incidents_of("train", *map(Cause, causes), over_ns=1)
     return job
 
 

@@ -6,7 +6,7 @@ from everstep_common import reports
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.model.job import Incident, JobState
+from everstep_controller.core.model.job import JobIncident, JobState
 from unit.core.test_decisions import S, Story
 from unit.core.test_planned import PlannedStory, grown
 
@@ -50,7 +50,7 @@ def causes(story: PlannedStory) -> list[str]:
     return [incident.cause for incident in story.job.recovery.incidents]
 
 
-def costs(story: PlannedStory, incident: Incident) -> dict[Category, int]:
+def costs(story: PlannedStory, incident: JobIncident) -> dict[Category, int]:
     return story.job.ledger.totals(story.now_ns + S, incident.id)
 
 

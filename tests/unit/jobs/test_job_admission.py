@@ -158,7 +158,6 @@ def test_a_job_whose_launcher_is_gone_from_here_is_not_anybodys() -> None:
 def test_a_job_that_is_not_known_is_asked_the_same_questions() -> None:
     assert join_refusal(None, _JOIN, 12) is None
     assert join_refusal(None, replace(_JOIN, protocol=TRAINER_PROTOCOL + 1), 12)
-    assert join_refusal(None, replace(_JOIN, job="a b"), 12)
 
 
 def test_an_agent_that_cannot_write_goes_on() -> None:

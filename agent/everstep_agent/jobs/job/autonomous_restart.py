@@ -13,7 +13,6 @@ from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_agent.jobs.state.autonomous_restart_policy import (
     HeldCopy,
-    RankFailure,
     Remedy,
     RestartDecision,
     decide_restart,
@@ -26,6 +25,7 @@ from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.records import restarted_record
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common import trainer_messages as messages
+from everstep_common.reports import RankExited
 
 logger = logging.getLogger(__name__)
 # The controller's absence is never looked at more often than that.
@@ -61,19 +61,9 @@ class AutonomousRestart:
 
     # --- what happens ----------------------------------------------------------------------------
 
-    def record_failure(self, message: messages.Exited, step: int | None) -> None:
+    def record_failure(self, exit: RankExited) -> None:
         """A rank died: if the controller is or goes away now, it is the agent's affair."""
-        failure = RankFailure(
-            generation=message.generation,
-            rank=message.rank,
-            exit_code=message.exit_code,
-            signal=message.signal,
-            kind=message.kind,
-            exception=message.exception[:500],
-            at_boot_ns=message.at_boot_ns,
-            step=step,
-        )
-        self._record.count_failure(failure)
+        self._record.count_failure(exit)
         if self._watch is None or self._watch.done():
             name = f"autonomous restart of {self._record.facts.job}"
             self._watch = self._context.spawn(self._await_absence(), name)

@@ -186,7 +186,7 @@ class NodeJob:
     def tell_identity(self) -> None:
         """Tell the launcher which job it is of, if that is known and it understands it."""
         request, job_id = self.link.request, self.facts.job_id
-        if request is not None and request.job_id is not None and job_id:
+        if request is not None and job_id:
             self.link.send(messages.Identified(job_id))
 
     def record_standbys(self, standbys: messages.Standbys | None) -> None:

@@ -1,8 +1,7 @@
 """Storage lifecycle: a job's storage is opened when its launcher joins, awaited at its end."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import umask_of
@@ -41,20 +40,19 @@ class StorageLifecycle:
         self._context = context
         self._job = record.facts.job
         if storage := record.facts.storage.storage:
-            self._open(storage)
+            self._open(storage, {})
         self._task = context.spawn(self.files.run(), f"storage {self._job}")
         self._looking: asyncio.Task[None] | None = None
 
     def join(self, request: Join, peer: Peer) -> None:
         """The launcher joined: report it, and what its storage has, unless it is gone by then."""
         storage = request.storage
-        # Whoever can read the agent's files need not learn a user's credentials.
-        kept = replace(storage, environment={}) if storage else None
-        self._record.use_storage(StorageAccess(kept, peer.gid, peer.groups, umask_of(peer.pid)))
+        # The credentials are not kept: whoever can read the agent's files need not learn them.
+        self._record.use_storage(StorageAccess(storage, peer.gid, peer.groups, umask_of(peer.pid)))
         if storage is None:
             self._report(request)
             return
-        self._open(storage)
+        self._open(storage, request.environment)
         if request.running_generation:  # it runs: nobody waits to hear where it could go on from
             self._report(request)
         waits = None if request.running_generation else request
@@ -125,9 +123,9 @@ class StorageLifecycle:
     def _notify(self, sentence: str) -> None:
         self._link.send(Notice(sentence))
 
-    def _open(self, storage: Storage) -> None:
+    def _open(self, storage: Storage, environment: Mapping[str, str]) -> None:
         facts = self._record.facts
-        known = dict(list(storage.environment.items())[:_ENVIRONMENT_MAX])
+        known = dict(list(environment.items())[:_ENVIRONMENT_MAX])
         access = facts.storage
         user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, known)
         self.files.open(storage, user)

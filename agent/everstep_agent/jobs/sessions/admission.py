@@ -5,39 +5,22 @@ import hmac
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.node_job import NodeJob
-from everstep_agent.jobs.sessions.validation import job_problem, number_problem
 from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
-from everstep_common import job_limits
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2
-
-# This version of the trainer protocol and the three before it are taken: what they say is taken
-# in the same way, and they are answered with what they know.
-_PROTOCOLS = range(TRAINER_PROTOCOL - 3, TRAINER_PROTOCOL + 1)
 
 
 def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
     """Return why a launcher may not join, or None; without facts the job is not known here."""
     problem = _protocol_problem(request.protocol, request.version)
-    problem = problem or job_problem(request.job) or number_problem(request)
-    problem = problem or _limits_problem(request)
     if problem:
         return problem
     if not request.token:
         return "a job needs a name and a token; see everstep run --help"
     return _owner_refusal(facts, request, uid) if facts and not facts.ended else None
-
-
-def _limits_problem(request: Join) -> str | None:
-    problem = job_limits.size_problem(
-        request.nodes_min, request.nodes_max, request.processes_per_node, request.replica_nodes
-    )
-    if problem is None and request.storage is not None:
-        problem = job_limits.storage_problem(request.storage.path)
-    return problem
 
 
 def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
@@ -67,7 +50,7 @@ def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
     """Return why a process may not attach, or None."""
-    problem = _protocol_problem(request.protocol, request.version) or number_problem(request)
+    problem = _protocol_problem(request.protocol, request.version)
     if problem:
         return problem
     if facts is None or facts.ended or not facts.place.token_sha256:
@@ -97,10 +80,10 @@ def _plan_refusal(facts: JobFacts, request: Attach) -> str | None:
 
 
 def _protocol_problem(protocol: int, version: str) -> str | None:
-    if protocol in _PROTOCOLS:
+    if protocol == TRAINER_PROTOCOL:
         return None
     return (
-        f"everstep {version:.40} speaks protocol {protocol}, this agent {_PROTOCOLS.start} to "
+        f"everstep {version:.40} speaks protocol {protocol}, this agent "
         f"{TRAINER_PROTOCOL}; install a matching everstep in the job's environment"
     )
 

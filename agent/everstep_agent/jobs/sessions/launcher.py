@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
@@ -10,18 +11,15 @@ from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.job.peers import LauncherPeer
 from everstep_agent.jobs.sessions.admission import comes_back
-from everstep_agent.jobs.sessions.validation import number_problem
 from everstep_agent.jobs.state.facts import NOBODY
 from everstep_agent.jobs.state.records import (
-    exited_record,
-    finished_record,
     joined_again_record,
-    left_record,
     start_messages,
 )
 from everstep_common import trainer_messages as messages
-from everstep_common.frames import FrameError
+from everstep_common.reports import LauncherLeft
 from everstep_common.trainer_messages import Progress, StepSeen
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +50,6 @@ class LauncherSession:
             while True:
                 known = messages.FROM_LAUNCHER
                 message = await self._connection.receive(known, SMALL_BYTES_MAX)
-                if problem := number_problem(message):
-                    raise FrameError(problem)
                 await self._handle(message)
         finally:
             sender.cancel()
@@ -68,7 +64,9 @@ class LauncherSession:
                     self._dismiss()
                 if isinstance(message, messages.End) and not self.leaving:
                     # Its next launcher begins another job; the controller cannot tell them apart.
-                    over = left_record(self._job.facts, "its job is over", by_user=False)
+                    over = record_of(
+                        LauncherLeft("its job is over", by_user=False), self._job.facts.job
+                    )
                     self._job.context.outlet.record(over)
         except OSError as error:  # the receiving side sees the end as well
             logger.info("launcher of job %s: %s", self._job.facts.job, error)
@@ -83,26 +81,28 @@ class LauncherSession:
         match message:
             case messages.Started():
                 job.processes.record_started(message)
-            case messages.Exited():
+            case messages.RankExited():
                 # Its last steps come before its end.
                 await job.stopper.drain(message.generation, message.rank)
                 step = job.progress.last_step(message.generation, message.rank)
-                job.context.outlet.record(exited_record(job.facts, message, step))
-                job.restart.record_failure(message, step)
+                exit = replace(message, step=step)
+                job.context.outlet.record(record_of(exit, job.facts.job))
+                job.restart.record_failure(exit)
             case messages.StepSeen():
                 _count_seen_step(job, message)
-            case messages.Stopped():
+            case messages.GenerationStopped():
                 self._abandon(message.abandoned)
                 job.record.note_free_port(message.free_port)
                 job.context.spawn(self._stopped(message), f"stopped {job.facts.job}")
             case messages.Standbys() | messages.Lesson():
                 self._record_standbys(message)
-            case messages.Finished():
+            case messages.GenerationFinished():
                 job.context.spawn(self._finished(message), f"finished {job.facts.job}")
-            case messages.Leave():
+            case messages.LauncherLeft():
                 self.leaving = True
                 job.record.leave()
-                job.context.outlet.record(left_record(job.facts, message.reason, by_user=True))
+                left = replace(message, by_user=True)
+                job.context.outlet.record(record_of(left, job.facts.job))
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)
 
@@ -112,14 +112,14 @@ class LauncherSession:
         else:
             self._job.record_standbys(message)
 
-    async def _finished(self, message: messages.Finished) -> None:
+    async def _finished(self, message: messages.GenerationFinished) -> None:
         job = self._job
         # The last steps come before the end, or the job ends without them.
         await job.stopper.drain(message.generation)
         if job.facts.storage.storage is not None:
             # The last one goes to storage: once this is told, no newer one is still verified.
             await job.stopper.settle(min(message.generation, job.facts.plan.generation))
-        job.context.outlet.record(finished_record(job.facts, message))
+        job.context.outlet.record(record_of(message, job.facts.job))
 
     def _abandon(self, pids: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end; the fence keeps them out."""
@@ -132,7 +132,7 @@ class LauncherSession:
             ", ".join(map(str, pids)),
         )
 
-    async def _stopped(self, message: messages.Stopped) -> None:
+    async def _stopped(self, message: messages.GenerationStopped) -> None:
         facts = self._job.facts
         # What it says of one that nobody ordered would fence off those that are still to come.
         generation = min(message.generation, facts.newest_generation)
@@ -165,7 +165,7 @@ def admit_launcher(
 def _record_joining(job: NodeJob, request: messages.Join, peer: Peer) -> None:
     record = job.record
     if not comes_back(record.facts, request, peer):
-        record.expect_next_job(request.job_id or 0)
+        record.expect_next_job(request.job_id)
         if record.facts.superseded:
             job.lessons.forget()  # the next job of the name may run another script
     if record.facts.owner.uid not in (NOBODY, peer.uid):

@@ -22,9 +22,10 @@ from everstep_agent.jobs.sessions.admission import (
 )
 from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.sessions.trainer import TrainerSession
-from everstep_agent.jobs.state.records import left_record
 from everstep_common import trainer_messages as messages
-from everstep_common.frames import FrameError
+from everstep_common.frames import FrameError, MessageError
+from everstep_common.reports import LauncherLeft
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 # A connection says who it is at once, or it only holds a descriptor.
@@ -95,8 +96,7 @@ class JobServer:
             if connection.peer.pid == 0:  # pid_namespaces(7): it has no number here
                 await connection.send(messages.Refused(_UNSEEN))
                 return
-            async with asyncio.timeout(_FIRST_MESSAGE_S):
-                first = await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
+            first = await _first_message(connection)
             if isinstance(first, messages.Join):
                 await self._launcher(connection, first)
             elif isinstance(first, messages.Attach):
@@ -165,12 +165,22 @@ class JobServer:
         if job.facts.ended:
             if not session.leaving:
                 self._context.outlet.record(
-                    left_record(job.facts, "its job is over", by_user=False)
+                    record_of(LauncherLeft("its job is over", by_user=False), job.facts.job)
                 )
             job.dismiss_launcher()
             self._jobs.forget_if_over(job)
             return
         self._jobs.watch_absent(job, told=session.leaving)
+
+
+async def _first_message(connection: Connection) -> object:
+    """Return who is there; one whose words cannot be used is told why. Raises FrameError."""
+    async with asyncio.timeout(_FIRST_MESSAGE_S):
+        try:
+            return await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
+        except MessageError as error:
+            await connection.send(messages.Refused(str(error)))
+            raise
 
 
 async def _other_launcher(job: NodeJob, pid: int) -> str | None:

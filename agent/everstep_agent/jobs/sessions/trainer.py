@@ -12,18 +12,17 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.sessions.slots import SlotSession
-from everstep_agent.jobs.sessions.validation import number_problem
 from everstep_agent.jobs.state.plan import Plan
-from everstep_agent.jobs.state.records import rollback_record, skipped_message
+from everstep_agent.jobs.state.records import skipped_message
 from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
-from everstep_common.job_limits import range_problem
 from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +68,6 @@ class TrainerSession:
     async def _serve_next(self) -> None:
         """Serve one message, which may be long, and keep nothing of it."""
         message = await self._connection.receive(messages.FROM_TRAINER)
-        if problem := number_problem(message):
-            raise FrameError(problem)
         if self._record(message):
             self._connection.take_lease().release()
         else:
@@ -83,7 +80,7 @@ class TrainerSession:
                 self._progress(message)
             case messages.Ready():
                 self._ready(message)
-            case messages.Rollback():
+            case messages.RollbackAsked():
                 self._rollback(message)
             case _:
                 return False
@@ -170,17 +167,17 @@ class TrainerSession:
             rank = self._owner.rank
             self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
 
-    def _rollback(self, message: messages.Rollback) -> None:
-        if message.skip is not None and (problem := _skip_problem(message.skip)):
-            raise FrameError(problem)
+    def _rollback(self, message: messages.RollbackAsked) -> None:
         job, owner = self._job, self._owner
         if self._slots.refusal():
             return
         # The steps before it come first: the controller counts from them.
         job.progress.flush()
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
-        told = replace(message, at_boot_ns=at_boot_ns)
-        job.context.outlet.record(rollback_record(job.facts, owner.generation, owner.rank, told))
+        asked = replace(
+            message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns
+        )
+        job.context.outlet.record(record_of(asked, job.facts.job))
         job.record.mark_spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:
@@ -191,10 +188,6 @@ class TrainerSession:
         progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
         job.progress.add_step(self._owner.rank, progress)
         job.freshness.record_step(progress.step)
-
-
-def _skip_problem(skip: messages.DataRange) -> str | None:
-    return number_problem(skip) or range_problem(skip.first, skip.last)
 
 
 class AnswerQueue:

@@ -6,37 +6,12 @@ from enum import Enum
 
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.vault.snapshots.restore_plan import PlannedSource
-from everstep_common.failure_texts import unvarying
-from everstep_common.failures import ENDED_ITSELF, Side, side
+from everstep_common.failures import Side, side
+from everstep_common.rank_exits import ended_before_any_step, explains, sentence_of, signature_of
+from everstep_common.reports import RankExited
 
 # As many ranks as a node has; more would explain nothing more.
 _FAILURES_MAX = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankFailure:
-    """One rank of this node that ended before its generation did."""
-
-    generation: int
-    rank: int
-    exit_code: int
-    signal: int
-    kind: str
-    exception: str
-    at_boot_ns: int
-    # The last step that it completed; None when it told of none.
-    step: int | None = None
-
-    @property
-    def signature(self) -> tuple[str, str, int, int, int | None]:
-        """Return what is equal in two failures of the same cause at the same step."""
-        said = unvarying(self.kind, self.exception)
-        return self.kind, said, self.exit_code, self.signal, self.step
-
-    def sentence(self) -> str:
-        """Return what happened, in words."""
-        how = f"was killed by signal {self.signal}" if self.signal else f"exited {self.exit_code}"
-        return f"rank {self.rank} {how}" + (f" ({self.exception})" if self.exception else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,24 +26,20 @@ class Autonomy:
     spoiled: int = 0
     # Newest generation whose launcher was told by its user to end.
     left: int = 0
-    failures: tuple[RankFailure, ...] = ()
+    failures: tuple[RankExited, ...] = ()
 
-    def with_failure(self, failure: RankFailure) -> "Autonomy":
+    def with_failure(self, failure: RankExited) -> "Autonomy":
         """Return the facts with one more failure; what a launcher tells again is known."""
         known = {(one.generation, one.rank) for one in self.failures}
         if (failure.generation, failure.rank) in known:
             return self
         return replace(self, failures=(*self.failures, failure)[-_FAILURES_MAX:])
 
-    def cause(self, generation: int) -> RankFailure | None:
+    def cause(self, generation: int) -> RankExited | None:
         """Return the failure that explains most of how a generation ended, the earliest of them."""
         found = [one for one in self.failures if one.generation == generation]
-        order = sorted(found, key=lambda one: (_follows(one), one.at_boot_ns, one.rank))
+        order = sorted(found, key=lambda one: (not explains(one), one.at_boot_ns, one.rank))
         return order[0] if order else None
-
-
-def _follows(failure: RankFailure) -> bool:
-    return side(failure.kind) is Side.CONSEQUENCE
 
 
 class Remedy(Enum):
@@ -96,28 +67,28 @@ def decide_restart(plan: Plan, autonomy: Autonomy, *, restorable: bool) -> Resta
     if cause is None:
         return None
     if why := _foreign(plan, autonomy, cause):
-        waits = f"{cause.sentence()}; the controller is away: the job waits for it, for {why}"
+        waits = f"{sentence_of(cause)}; the controller is away: the job waits for it, for {why}"
         return RestartDecision(Remedy.HOLD, waits)
     if _poison(autonomy, cause):
         at = "before any step" if cause.step is None else "at the same step"
         return RestartDecision(
             Remedy.STOP,
-            f"{cause.sentence()} {at} as before, so it is not started a third time; "
+            f"{sentence_of(cause)} {at} as before, so it is not started a third time; "
             "the job waits for the controller",
         )
     if not restorable:
         return RestartDecision(
             Remedy.HOLD,
-            f"{cause.sentence()}; the controller is away: the job waits for it, for no step is "
+            f"{sentence_of(cause)}; the controller is away: the job waits for it, for no step is "
             "whole in this node's memory",
         )
     return RestartDecision(
         Remedy.RESTART,
-        f"restarted here while the controller is away, because {cause.sentence()}",
+        f"restarted here while the controller is away, because {sentence_of(cause)}",
     )
 
 
-def _foreign(plan: Plan, autonomy: Autonomy, cause: RankFailure) -> str:
+def _foreign(plan: Plan, autonomy: Autonomy, cause: RankExited) -> str:
     """Return why this is not an agent's affair; '' when it is."""
     used = plan.generation - autonomy.planned
     if plan.node_count > 1:
@@ -131,13 +102,13 @@ def _foreign(plan: Plan, autonomy: Autonomy, cause: RankFailure) -> str:
     return ""
 
 
-def _poison(autonomy: Autonomy, cause: RankFailure) -> bool:
+def _poison(autonomy: Autonomy, cause: RankExited) -> bool:
     """Return whether the program failed before in this very way at this very step."""
     earlier = {one.generation for one in autonomy.failures if one.generation < cause.generation}
     causes = [autonomy.cause(generation) for generation in earlier]
-    known = {one.signature for one in causes if one is not None}
-    ended_itself = cause.kind == ENDED_ITSELF and cause.step is None
-    return (side(cause.kind) is Side.SCRIPT or ended_itself) and cause.signature in known
+    known = {(signature_of(one), one.step) for one in causes if one is not None}
+    poisonous = side(cause.kind) is Side.SCRIPT or ended_before_any_step(cause)
+    return poisonous and (signature_of(cause), cause.step) in known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy, RankFailure
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
 from everstep_agent.jobs.state.facts import (
     NOBODY,
     Ending,
@@ -20,7 +20,7 @@ from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
-from everstep_common.reports import Phase
+from everstep_common.reports import Phase, RankExited
 from everstep_common.trainer_messages import Join
 
 
@@ -218,7 +218,7 @@ class JobRecord:
 
     # --- what the agent may decide itself --------------------------------------------------------
 
-    def count_failure(self, failure: RankFailure) -> None:
+    def count_failure(self, failure: RankExited) -> None:
         """A rank ended before its generation did."""
         self._write(replace(self._facts, autonomy=self._facts.autonomy.with_failure(failure)))
 

@@ -17,10 +17,7 @@ from everstep_common import trainer_messages as messages
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
-_KEEP_MAX = 10_000
 _ABANDONED_MAX = 64
-# A century: whoever wants less often than that wants never.
-_LONG_S = 3e9
 # Fields of a plan that are the same value on the wire.
 _SAME = tuple(one.name for one in fields(Plan) if one.name not in ("sources", "stored", "skipped"))
 _SAME_OF_STORED = tuple(one.name for one in fields(StoredState) if one.name != "skipped")
@@ -106,7 +103,7 @@ def joined_record(
         restarts_max=request.restarts_max,
         free_port=facts.place.free_port,
         running_generation=request.running_generation,
-        storage=_storage(request.storage) if request.storage else None,
+        storage=request.storage,
         snapshot_every_min=request.snapshot_every_min,
         snapshot_every_max=request.snapshot_every_max,
         fresh=request.fresh,
@@ -120,16 +117,6 @@ def joined_record(
         skipped=facts.plan.skipped if request.running_generation else (),
     )
     return record_of(report, facts.job)
-
-
-def _storage(storage: messages.Storage) -> reports.Storage:
-    return reports.Storage(
-        path=storage.path,
-        every_steps=storage.every_steps,
-        # A launcher may say infinity, or that it is no number: max() and min() end both.
-        every_ns=int(min(_LONG_S, max(0.0, storage.every_s)) * 1e9),
-        keep=min(_KEEP_MAX, max(2, storage.keep)),
-    )
 
 
 def _latest(latest: LatestPointer) -> reports.StoredStep | None:
@@ -183,49 +170,3 @@ def restarted_record(
         reason=reason,
     )
     return record_of(report, plan.job)
-
-
-def finished_record(facts: JobFacts, message: messages.Finished) -> fleet_pb2.Record:
-    """Return the record of a generation whose local ranks all ended well."""
-    report = reports.GenerationFinished(message.generation, message.at_boot_ns)
-    return record_of(report, facts.job)
-
-
-def left_record(facts: JobFacts, reason: str, *, by_user: bool) -> fleet_pb2.Record:
-    """Return the record of a launcher that is gone."""
-    return record_of(reports.LauncherLeft(reason, by_user), facts.job)
-
-
-def exited_record(
-    facts: JobFacts, message: messages.Exited, step: int | None = None
-) -> fleet_pb2.Record:
-    """Return the record of a process that ended before its generation, ``step`` its last."""
-    report = reports.RankExited(
-        generation=message.generation,
-        rank=message.rank,
-        exit_code=message.exit_code,
-        signal=message.signal,
-        last_line=message.last_line,
-        at_boot_ns=message.at_boot_ns,
-        kind=message.kind,
-        exception=message.exception,
-        core_dumped=message.core_dumped,
-        step=step,
-        core_file=message.core_file,
-    )
-    return record_of(report, facts.job)
-
-
-def rollback_record(
-    facts: JobFacts, generation: int, rank: int, message: messages.Rollback
-) -> fleet_pb2.Record:
-    """Return the record of a rank that says that a step is bad."""
-    report = reports.RollbackAsked(
-        generation=generation,
-        rank=rank,
-        step=message.step,
-        reason=message.reason,
-        at_boot_ns=message.at_boot_ns,
-        skip=message.skip,
-    )
-    return record_of(report, facts.job)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     EndedJob,
-    Incident,
+    JobIncident,
     JobRecord,
     JobState,
     Launcher,
@@ -39,8 +39,8 @@ __all__ = [
     "Confirmation",
     "DriverRecord",
     "EndedJob",
-    "Incident",
     "Injection",
+    "JobIncident",
     "JobRecord",
     "JobState",
     "Launcher",

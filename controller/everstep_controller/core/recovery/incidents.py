@@ -9,7 +9,8 @@ from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobState
+from everstep_controller.core.model.incident import IncidentKind, IncidentPart
+from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.recovery import planning
 from everstep_controller.core.turn import Turn
@@ -41,6 +42,9 @@ DEATHS_MAX = 8
 
 _NODES_MAX = 8
 
+# The faults that come later are what the first ones led to.
+_PARTS_MAX = 16
+
 # Of what a rank said, so many characters are enough to find it in its output again.
 _SAID_MAX = 200
 
@@ -58,22 +62,44 @@ def record_fault(
         job.generation.cause = cause
     runs = job.state in ACTIVE
     known = job.incident
-    number = f"{job.name}-{len(job.recovery.incidents) + 1}"
-    news = Incident(number, at_ns, cause, node, message, job.lineage.last_step)
+    part = IncidentPart(at_ns, cause, node, message)
     if known is None and runs:
-        _open(job, news)
+        _open(job, _new_incident(job, part, cause))
     elif known is not None and not _is_part(turn, job, known, cause, node):
-        _interrupt(turn, job, known, news)
-    elif known is not None and _explains_more(known, cause, at_ns):
-        known.cause, known.node, known.message = cause, node, message
-        known.onset_ns = min(known.onset_ns, at_ns)
+        _interrupt(turn, job, known, _new_incident(job, part, cause))
+    elif known is not None:
+        _add_part(known, part, cause)
     if runs:
         _stop_generation(turn, job, at_ns, message)
     elif job.state is JobState.REPLANNING and node in job.generation.members:
         planning.plan(turn, job)
 
 
-def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: Cause, node: str) -> bool:
+def _new_incident(job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
+    return JobIncident(
+        id=f"{job.name}-{len(job.recovery.incidents) + 1}",
+        kind=IncidentKind.JOB,
+        subjects=[job.name],
+        onset_ns=first.at_ns,
+        cause=cause,
+        node=first.node,
+        message=first.message,
+        parts=[first],
+        step_before=job.lineage.last_step,
+    )
+
+
+def _add_part(incident: JobIncident, part: IncidentPart, cause: Cause) -> None:
+    """Take a fault for one of an incident's, and for its cause if it explains more."""
+    if _explains_more(incident, cause, part.at_ns):
+        incident.cause, incident.node, incident.message = cause, part.node, part.message
+        incident.onset_ns = min(incident.onset_ns, part.at_ns)
+    # An agent that comes back says again what it has said.
+    if len(incident.parts) < _PARTS_MAX and part not in incident.parts:
+        incident.parts.append(part)
+
+
+def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, cause: Cause, node: str) -> bool:
     """Return whether a cause belongs to an incident that is open, whichever came first."""
     if (cause in _WANTED) == (incident.cause in _WANTED) or Cause.USER in (cause, incident.cause):
         return True
@@ -92,7 +118,7 @@ def _expected(turn: Turn, name: str, cause: Cause) -> bool:
     return kept and (away or cause is Cause.LAUNCHER)
 
 
-def _explains_more(incident: Incident, cause: Cause, at_ns: int) -> bool:
+def _explains_more(incident: JobIncident, cause: Cause, at_ns: int) -> bool:
     """Return whether a report tells more of the cause: a stronger one, or who went first.
 
     When one process dies, the collectives of all others fail: theirs is the consequence.
@@ -103,12 +129,12 @@ def _explains_more(incident: Incident, cause: Cause, at_ns: int) -> bool:
     return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
 
 
-def _open(job: JobRecord, incident: Incident) -> None:
+def _open(job: JobRecord, incident: JobIncident) -> None:
     job.recovery.incidents.append(incident)
     job.recovery.judgements.clear()
 
 
-def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> None:
+def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident) -> None:
     """Have an incident end where another one begins, and the time be the newer one's from there."""
     known.over_ns = max(news.onset_ns, known.onset_ns, 1)
     made = [step for step in (known.step_before, news.step_before) if step is not None]
@@ -137,13 +163,13 @@ def keep_death(job: JobRecord, death: Death) -> None:
     incident = job.incident
     if incident is None:
         return
-    kept = replace(
-        death, exception=death.exception[:_SAID_MAX], last_line=death.last_line[:_SAID_MAX]
-    )
-    insort(incident.deaths, kept, key=_death_order)
+    exit = death.exit
+    said = replace(exit, exception=exit.exception[:_SAID_MAX], last_line=exit.last_line[:_SAID_MAX])
+    insort(incident.deaths, replace(death, exit=said), key=_death_order)
     del incident.deaths[DEATHS_MAX:]
     for old in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
         old.deaths.clear()
+        old.parts.clear()
 
 
 def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopped]) -> None:
@@ -172,4 +198,4 @@ def _left_behind(event: Reported[GenerationStopped]) -> str:
 
 
 def _death_order(death: Death) -> tuple[int, int, int]:
-    return (death.generation, death.at_ns, death.rank)
+    return (death.exit.generation, death.at_ns, death.exit.rank)
