@@ -1,5 +1,6 @@
 """Real controllers for tests: one in this process, or one in a process that can be killed."""
 
+import asyncio
 import os
 import re
 import signal
@@ -46,9 +47,18 @@ async def controller(
     running = Controller(settings, Options(core, recover_by))
     await running.start()
     try:
+        await _drivers_read(running)
         yield running
     finally:
         await running.stop()
+
+
+async def _drivers_read(running: Controller) -> None:
+    """Wait for the readings that a start asks for, so that no event of theirs comes in between."""
+    state = running.runtime.state
+    while not state.halted and not all(record.read for record in state.drivers.values()):
+        await asyncio.sleep(0.001)
+        state = running.runtime.state
 
 
 @dataclass
