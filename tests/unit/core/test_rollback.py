@@ -2,8 +2,8 @@
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import restore_point
+from everstep_controller.core.jobs.rollback import merged
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.recovery.rollback import merged
 from unit.core.test_blaming import Incidents
 
 

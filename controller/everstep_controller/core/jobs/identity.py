@@ -15,6 +15,7 @@ from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint, Past, StoredStep
 from everstep_controller.core.model.state import State
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # So many ends are remembered of one name.
@@ -74,10 +75,15 @@ def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> 
 
 def is_next(job: JobRecord, event: LauncherJoined) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    ends = (job.ending.wanted or job.state is JobState.CLOSING) and event.job_id != job.job_id
-    if not ends or job.state is JobState.ENDED or not same_owner(job, event):
+    if not is_ending(job) or event.job_id == job.job_id or not same_owner(job, event):
         return False
     return event.origin.node not in job.launchers and not event.running_generation
+
+
+def is_ending(job: JobRecord) -> bool:
+    """Return whether a job has still to end, and will as soon as it can."""
+    wanted = bool(job.ending.wanted) and job.state is not JobState.ENDED
+    return wanted or job.state is JobState.CLOSING
 
 
 def wait_for_end(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
@@ -116,14 +122,13 @@ def end_overdue(turn: Turn, name: str) -> None:
 
 
 def release_successors(turn: Turn, job: JobRecord) -> None:
-    """A job is over: after this event, those that waited join the next one."""
-    turn.joining += job.successors.values()
-    job.successors = {}
+    """A job is over: those that waited join the next one when it is reconciled."""
+    turn.mark_job(job.name)
     turn.drop_timer(_timer(job))
 
 
 def _timer(job: JobRecord) -> str:
-    return f"next/{job.name}"
+    return f"{TimerKind.NEXT}/{job.name}"
 
 
 def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:

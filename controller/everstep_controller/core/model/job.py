@@ -174,6 +174,8 @@ class Generation:
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
+    # Nodes with some of it that could be asked when that was asked last.
+    asked_of: list[str] = field(default_factory=list)
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0

@@ -10,7 +10,6 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
-from everstep_controller.core.recovery import planning
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
@@ -68,8 +67,6 @@ def record_fault(
         known.onset_ns = min(known.onset_ns, at_ns)
     if runs:
         _stop_generation(turn, job, at_ns, message)
-    elif job.state is JobState.REPLANNING and node in job.generation.members:
-        planning.plan(turn, job)
 
 
 def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: Cause, node: str) -> bool:
@@ -128,7 +125,6 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     )
     job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
     transition.move_job(turn, job, JobEvent.FAULT, message)
-    planning.reconsider(turn, job)
 
 
 def keep_death(job: JobRecord, death: Death) -> None:
@@ -147,6 +143,7 @@ def keep_death(job: JobRecord, death: Death) -> None:
 
 def keep_left_behind(turn: Turn, job: JobRecord, event: GenerationStopped) -> None:
     """Keep which processes of a generation the kernel holds on a node, which nobody waits for."""
+    turn.mark_job(job.name)
     launcher = job.launchers.get(event.origin.node)
     if not event.abandoned or launcher is None or launcher.holds_generation >= event.generation:
         return

@@ -1,10 +1,10 @@
 """Rollback: a job goes back before a state that its ranks call bad, and may leave out data."""
 
 from everstep_controller.core.events import RollbackAsked
+from everstep_controller.core.jobs import incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import DataRange, StepKey
-from everstep_controller.core.recovery import incidents
 from everstep_controller.core.turn import Turn
 
 # More bad states than memory and storage keep of one generation.

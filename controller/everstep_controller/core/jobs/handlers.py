@@ -1,0 +1,40 @@
+"""Jobs: who takes their events and timers."""
+
+from everstep_controller.core import events
+from everstep_controller.core.jobs import (
+    admission,
+    ending,
+    identity,
+    membership,
+    progress,
+    reconnection,
+    rollback,
+    stalling,
+)
+from everstep_controller.core.registry import Handlers, Timers
+from everstep_controller.core.timers import TimerKind
+
+HANDLERS: Handlers = {
+    events.NodeConnected: reconnection.node_connected,
+    events.LauncherJoined: admission.launcher_joined,
+    events.LauncherLeft: membership.launcher_left,
+    events.PhaseReached: progress.phase_reached,
+    events.RankExited: membership.rank_exited,
+    events.RollbackAsked: rollback.rollback_asked,
+    events.GenerationStopped: membership.generation_stopped,
+    events.GenerationFinished: progress.generation_finished,
+    events.JobProgressed: progress.progressed,
+    events.StepRecoverable: progress.step_recoverable,
+    events.KeeperChosen: progress.keeper_chosen,
+    events.CadenceChosen: progress.cadence_chosen,
+    events.LayoutLearned: progress.layout_learned,
+    events.BreakpointReached: ending.breakpoint_reached,
+    events.OperatorForgotJob: ending.job_forgotten,
+}
+TIMERS: Timers = {
+    TimerKind.STALLED: stalling.stall_due,
+    TimerKind.BREAKPOINT: ending.breakpoint_overdue,
+    TimerKind.ABANDONED: ending.end_abandoned,
+    TimerKind.NEXT: identity.end_overdue,
+    TimerKind.FORGET: ending.retention_over,
+}

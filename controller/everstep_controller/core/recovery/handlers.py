@@ -1,0 +1,17 @@
+"""Recovery: who takes its events and timers."""
+
+from everstep_controller.core import events
+from everstep_controller.core.recovery import adoption, planning, spares, start
+from everstep_controller.core.registry import Handlers, Timers
+from everstep_controller.core.timers import TimerKind
+
+HANDLERS: Handlers = {
+    events.CheckFinished: spares.check_finished,
+    events.RestartedHere: adoption.restarted_here,
+    events.RecoveryStepChosen: start.step_chosen,
+}
+TIMERS: Timers = {
+    TimerKind.SPARE: spares.spare_check_due,
+    TimerKind.FORMING: planning.wait_over,
+    TimerKind.RETRY: planning.retry_due,
+}
