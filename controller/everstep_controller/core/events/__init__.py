@@ -19,7 +19,6 @@ from everstep_controller.core.events.jobs import (
     GenerationStopped,
     JobProgressed,
     LauncherEvent,
-    LauncherJoined,
     LauncherLeft,
     PhaseReached,
     RankExited,
@@ -61,6 +60,7 @@ from everstep_controller.core.events.vault import (
     StepRecoverable,
     VaultEvent,
 )
+from everstep_controller.core.model.join import LauncherJoined
 
 __all__ = [
     "AutomationPaused",

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.events import LauncherJoined
 from everstep_controller.core.model.deaths import Death, Judgement
 from everstep_controller.core.model.facts import Phase
+from everstep_controller.core.model.join import LauncherJoined
 from everstep_controller.core.model.lineage import (
     BranchPoint,
     DataRange,
