@@ -67,9 +67,10 @@ test-real: $(TORCH) ## Run the tests with real servers; as root, install those b
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'real and not long' --junitxml=$(REPORTS)/test-real.xml tests
 
-test-long: $(FRAMEWORKS) ## Run the long seeded tests.
+test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants.
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m long --junitxml=$(REPORTS)/test-long.xml tests
+	$(BIN)/python tools/mutants.py
 
 check: $(TORCH) ## Run what CI runs before the tests: style, types, layers, generated files.
 	$(BIN)/ruff check .

@@ -85,10 +85,10 @@ class BareStream:
             severity=fleet_pb2.SEVERITY_DEGRADED,
             suggested_action=fleet_pb2.SUGGESTED_ACTION_WATCH,
             message=f"bare finding on {component}",
-            since=self._stamp(),
         )
+        raised = fleet_pb2.FindingRaised(finding=finding, since=self._stamp())
         record = fleet_pb2.Record(
-            sequence=self._sequence, stamp=self._stamp(), finding_raised=finding
+            sequence=self._sequence, stamp=self._stamp(), finding_raised=raised
         )
         self._outgoing.put(fleet_pb2.AgentMessage(record=record))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from table import Row, arguments, row, show
 
-from everstep_controller.journal.group_commit import Entry, GroupCommit, JournalFull
+from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
 from everstep_controller.journal.store import JournalStore
 
 # About a phase's event as it lies in the journal.
@@ -36,9 +36,9 @@ class Feeder:
         """Hand in the next entry, if one is left."""
         if self.journal is not None and self.sent < self.events:
             self.sent += 1
-            self.journal.append(Entry(self.sent, "PhaseReached", BODY))
+            self.journal.append(JournalEntry(self.sent, "PhaseReached", BODY))
 
-    def journaled(self, entries: Sequence[Entry]) -> None:
+    def journaled(self, entries: Sequence[JournalEntry]) -> None:
         """See JournalUser."""
         self.answered += len(entries)
         for _ in entries:
@@ -46,7 +46,7 @@ class Feeder:
         if self.answered == self.events:
             self.done.set()
 
-    def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
+    def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
         """See JournalUser."""
         raise SystemExit(f"cannot measure: {error}")
 

@@ -12,9 +12,10 @@ from plan_whole import whole_rows
 from scale_fleet import JOB, Bench, Recorder, copies, form
 from table import Row, arguments, row, show
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.messages import VaultReport
@@ -39,7 +40,12 @@ def core_rows(bench: Bench, repeats: int, loop: Row) -> Iterator[Row]:
     """Yield what the events of a job that starts and runs cost the core."""
     for phase in Phase:
         spent = [
-            bench.take(events.PhaseReached(bench.origin(name), JOB, 1, phase, bench.now_ns)) * 1e6
+            bench.take(
+                events.Reported(
+                    bench.origin(name), bench.now_ns, reports.PhaseReached(1, phase), JOB
+                )
+            )
+            * 1e6
             for name in bench.members
         ]
         yield row(f"PhaseReached {phase.value}: each of {len(spent)}", spent, "µs", loop)
@@ -49,19 +55,20 @@ def core_rows(bench: Bench, repeats: int, loop: Row) -> Iterator[Row]:
 
 def fault_rows(bench: Bench, loop: Row) -> Iterator[Row]:
     """Yield what the recovery from a fault costs the core."""
-    lost = events.RankExited(
-        origin=bench.origin("n0"),
-        job=JOB,
-        generation=1,
-        rank=0,
-        exit_code=1,
-        signal=0,
-        last_line="CUDA error",
-        at_ns=bench.now_ns,
+    lost = events.Reported(
+        bench.origin("n0"),
+        bench.now_ns,
+        reports.RankExited(generation=1, rank=0, exit_code=1, signal=0, last_line="CUDA error"),
+        JOB,
     )
     yield row("RankExited: stop the generation", [bench.take(lost) * 1e6], "µs", loop)
     spent = [
-        bench.take(events.GenerationStopped(bench.origin(name), JOB, 1, 29500, bench.now_ns)) * 1e6
+        bench.take(
+            events.Reported(
+                bench.origin(name), bench.now_ns, reports.GenerationStopped(1, 29500), JOB
+            )
+        )
+        * 1e6
         for name in bench.members
     ]
     yield row(f"GenerationStopped: each of {len(spent)}", spent, "µs", loop)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, form, joined
 from table import Row, row
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.api import to_agent
 from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ChooseRecoveryStep, StartGeneration
 from everstep_controller.core.events import RecoveryStepChosen
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
@@ -100,7 +101,11 @@ def run(whole: Whole) -> None:
     for phase in Phase:
         for name in job.generation.members:
             origin = bench.origin(name)
-            bench.take(events.PhaseReached(origin, JOB, job.generation.number, phase, bench.now_ns))
+            bench.take(
+                events.Reported(
+                    origin, bench.now_ns, reports.PhaseReached(job.generation.number, phase), JOB
+                )
+            )
     whole.service.job_changed(JOB)
     domains = {name: node.domain for name, node in bench.core.state.nodes.items()}
     homes = {
@@ -157,11 +162,15 @@ def _settled(whole: Whole, member: str, generation: int) -> None:
     whole.part(_STOPS[1], lambda: whole.service.report(JOB, member, report))
 
 
-def _stopped(bench: Bench, member: str, generation: int) -> events.GenerationStopped:
-    return events.GenerationStopped(bench.origin(member), JOB, generation, 29500, bench.now_ns)
+def _stopped(
+    bench: Bench, member: str, generation: int
+) -> events.Reported[reports.GenerationStopped]:
+    return events.Reported(
+        bench.origin(member), bench.now_ns, reports.GenerationStopped(generation, 29500), JOB
+    )
 
 
-def _plan(whole: Whole, last: events.GenerationStopped) -> list[StartGeneration]:
+def _plan(whole: Whole, last: events.Reported[reports.GenerationStopped]) -> list[StartGeneration]:
     members, choice, start = _PLAN
     for stage in (*_PLAN, *_SHELL):
         whole.begin(stage)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from scale_fleet import Bench
 from table import Row, arguments, row, show
 
+from everstep_common import reports
 from everstep_common.judging.findings import Finding, Severity
+from everstep_common.reports import Phase
 from everstep_controller.core import events
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.planned import restarts
 from everstep_controller.core.turn import Turn
 
@@ -35,7 +36,7 @@ def fill(bench: Bench, jobs: int) -> None:
         )
         take(hello)
         order = f"{name}/check/{bench.core.state.nodes[name].checks}"
-        take(events.CheckFinished(bench.origin(name), order, True, "fine"))
+        take(events.Reported(bench.origin(name), 0, reports.CheckFinished(order, True, "fine")))
     for number in range(jobs):
         start(bench, f"job-{number}", bench.nodes[number * _MEMBERS :][:_MEMBERS])
 
@@ -43,22 +44,27 @@ def fill(bench: Bench, jobs: int) -> None:
 def start(bench: Bench, job: str, nodes: list[str]) -> None:
     """Start one job, to where it trains."""
     for name in nodes:
-        joined = events.LauncherJoined(
-            origin=bench.origin(name),
-            job=job,
-            uid=0,
-            token_sha256="token",
-            nodes_min=len(nodes),
-            nodes_max=len(nodes),
-            processes_per_node=8,
-            reform=True,
-            restarts_max=3,
-            free_port=29500,
+        joined = events.Reported(
+            bench.origin(name),
+            0,
+            reports.LauncherJoined(
+                uid=0,
+                token_sha256="token",
+                nodes_min=len(nodes),
+                nodes_max=len(nodes),
+                processes_per_node=8,
+                reform=True,
+                restarts_max=3,
+                free_port=29500,
+            ),
+            job,
         )
         bench.take(joined)
     bench.take(events.RecoveryStepChosen(job=job, generation=1, step=None))
     for name in nodes:
-        done = events.PhaseReached(bench.origin(name), job, 1, Phase.RESTORED, bench.now_ns)
+        done = events.Reported(
+            bench.origin(name), bench.now_ns, reports.PhaseReached(1, Phase.RESTORED), job
+        )
         bench.take(done)
 
 
@@ -66,17 +72,15 @@ def of_events(bench: Bench, jobs: int, limit: Row, repeats: int) -> Iterator[Row
     """Yield what events cost that concern one job, one node, or nobody."""
     kinds: dict[str, Callable[[int], events.Event]] = {
         "PeerReported": lambda n: events.PeerReported("n0", f"n{n}", silent=False),
-        "FindingRaised": lambda n: events.FindingRaised(bench.origin(f"n{n}"), _NOISE, 0),
+        "FindingRaised": lambda n: events.Reported(
+            bench.origin(f"n{n}"), 0, reports.FindingRaised(_NOISE)
+        ),
         "StepRecoverable": lambda n: events.StepRecoverable(f"job-{n % jobs}", 1, n),
-        "RankExited": lambda n: events.RankExited(
-            origin=bench.origin(f"n{n * _MEMBERS}"),
-            job=f"job-{n}",
-            generation=1,
-            rank=0,
-            exit_code=1,
-            signal=0,
-            last_line="CUDA error",
-            at_ns=bench.now_ns,
+        "RankExited": lambda n: events.Reported(
+            bench.origin(f"n{n * _MEMBERS}"),
+            bench.now_ns,
+            reports.RankExited(generation=1, rank=0, exit_code=1, signal=0, last_line="CUDA error"),
+            f"job-{n}",
         ),
     }
     for name, made in kinds.items():

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from everstep_common import reports
 from everstep_common.lessons import Lesson
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
@@ -120,26 +121,29 @@ def form(bench: Bench) -> None:
         )
         take(hello)
         order = f"{name}/check/{bench.core.state.nodes[name].checks}"
-        take(events.CheckFinished(origin(name), order, True, "fine"))
+        take(events.Reported(origin(name), 0, reports.CheckFinished(order, True, "fine")))
     count = len(bench.members)
     for name in bench.members:
         take(joined(origin(name), count))
     take(events.RecoveryStepChosen(job=JOB, generation=1, step=None))
 
 
-def joined(origin: Origin, count: int) -> events.LauncherJoined:
+def joined(origin: Origin, count: int) -> events.Reported[reports.LauncherJoined]:
     """Return the word of a launcher that wants to take part."""
-    return events.LauncherJoined(
-        origin=origin,
-        job=JOB,
-        uid=0,
-        token_sha256="token",
-        nodes_min=count,
-        nodes_max=count,
-        processes_per_node=RANKS_PER_NODE,
-        reform=True,
-        restarts_max=3,
-        free_port=29500,
+    return events.Reported(
+        origin,
+        0,
+        reports.LauncherJoined(
+            uid=0,
+            token_sha256="token",
+            nodes_min=count,
+            nodes_max=count,
+            processes_per_node=RANKS_PER_NODE,
+            reform=True,
+            restarts_max=3,
+            free_port=29500,
+        ),
+        JOB,
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.verification import hash_in_parallel
 from everstep_common.trainer_messages import Start

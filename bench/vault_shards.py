@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from vault_figures import Figure, Series, show
 
 from everstep_agent.concurrency.cycle_collector import collect_young_only
-from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.trainer_messages import (
     TO_TRAINER,
     Attached,

@@ -11,19 +11,19 @@ from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config import AgentConfig
-from everstep_agent.data_folder import only_agent_of, open_store
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.node_watch import Memory, NodeWatch
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
-from everstep_agent.outbox import Outbox
+from everstep_agent.persistence.data_folder import only_agent_of, open_store
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.ticks import tick
@@ -32,8 +32,8 @@ from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import split_address
 
 logger = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ class Daemon:
             outbox=self._outbox.name,
             first_unacknowledged=self._outbox.first_unacknowledged,
             highest_term=self._terms.highest,
-            stamp=stamp_to_wire(self._stamp()),
+            stamp=to_wire(self._stamp(), fleet_pb2.Stamp),
             inventory=self._node.view.inventory(config.proc),
             domain=config.domain,
             bulk_address=self._jobs.bulk_address,

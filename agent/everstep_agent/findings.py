@@ -12,8 +12,10 @@ from everstep_common.judging.book import BookEntry, FindingBook
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
-from everstep_proto.convert import finding_to_wire
+from everstep_common.reports import FindingCleared, FindingRaised
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +56,6 @@ def _to_json(known: BookEntry) -> object:
     return to_json(_Stored(known.finding, _stamp(known.since), _stamp(last)))
 
 
-def _to_wire(known: BookEntry) -> fleet_pb2.Finding:
-    return finding_to_wire(known.finding, _stamp(known.since))
-
-
 def _stamp(moment: Moment) -> Stamp:
     return Stamp(moment.boot_id, moment.boot_ns, moment.wall_ns)
 
@@ -85,17 +83,15 @@ class Findings:
             logger.warning(
                 "raised %s on %s: %s", finding.condition, finding.component, finding.message
             )
-            self._record(fleet_pb2.Record(finding_raised=_to_wire(known)))
+            self._record(record_of(FindingRaised(finding, _stamp(known.since))))
         for cleared in changes.cleared:
             key = cleared.key
             logger.info("cleared %s on %s: %s", key.condition, key.component, cleared.evidence)
-            wire = fleet_pb2.FindingCleared(
-                component=key.component, condition=key.condition, evidence=cleared.evidence
-            )
-            self._record(fleet_pb2.Record(finding_cleared=wire))
+            report = FindingCleared(key.component, key.condition, cleared.evidence)
+            self._record(record_of(report))
         if changes or changes.again:
             self._keep(dump_findings(self.book.open_findings))
 
     def wire(self) -> list[fleet_pb2.Finding]:
         """Return the open findings for Hello."""
-        return [_to_wire(known) for known in self.book.open_findings]
+        return [to_wire(known.finding, fleet_pb2.Finding) for known in self.book.open_findings]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from everstep_agent.detectors.kernel import KernelLine, worth_showing
 from everstep_common.clock import Stamp, StampClock
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 
 LINES_MAX = 20
 # A driver in trouble writes hundreds of lines a second; nobody reads faster than this.
@@ -45,7 +45,7 @@ def _to_wire(line: KernelLine, now: Stamp) -> fleet_pb2.KernelLine:
     age_ns = 0 if line.boot_ns is None else max(0, now.boot_ns - line.boot_ns)
     logged = Stamp(now.boot_id, now.boot_ns - age_ns, now.wall_ns - age_ns)
     return fleet_pb2.KernelLine(
-        stamp=stamp_to_wire(logged),
+        stamp=to_wire(logged, fleet_pb2.Stamp),
         level=line.level,
         text=line.text[:_TEXT_MAX],
         injected=line.injected,

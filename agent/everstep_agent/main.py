@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if words[:1] == ["hold"]:
-        from everstep_agent.holder import main as hold
+        from everstep_agent.commands.hold import main as hold
 
         return hold(words[1:])
     if words[:1] == ["check"]:
@@ -50,7 +50,7 @@ def _main(words: list[str]) -> int:
     # The holder needs none of this, and stays small.
     from everstep_agent.config import AgentConfig
     from everstep_agent.daemon import DaemonError
-    from everstep_agent.data_folder import FolderInUseError
+    from everstep_agent.persistence.data_folder import FolderInUseError
 
     try:
         config = load(AgentConfig, _config_path(options.config))

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from everstep_common.reports import CheckFinished
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +195,4 @@ class Orders:
 
     def _answer(self, order_id: str, result: CheckResult) -> None:
         logger.info("check %s: %s", order_id, result.message)
-        finished = fleet_pb2.CheckFinished(
-            order_id=order_id, passed=result.passed, message=result.message
-        )
-        self._to.record(fleet_pb2.Record(check_finished=finished))
+        self._to.record(record_of(CheckFinished(order_id, result.passed, result.message)))

@@ -11,8 +11,8 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ticks import tick
 from everstep_common.clock import StampClock
 from everstep_common.samples import COLUMNS, SCHEMA
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 
 SAMPLE_INTERVAL_S = 1.0
 # Cost at the controller is per message, not per row.
@@ -107,7 +107,7 @@ class SampleSender:
         sampler = Sampler()
         await asyncio.sleep(self._phase_s)
         while True:
-            first, rows = stamp_to_wire(self._stamp()), list[Row]()
+            first, rows = to_wire(self._stamp(), fleet_pb2.Stamp), list[Row]()
             for _ in range(ROWS_PER_BATCH):
                 rows.append(sampler.row(self._view.host, self._view.gpus, SAMPLE_INTERVAL_S))
                 await tick(SAMPLE_INTERVAL_S)

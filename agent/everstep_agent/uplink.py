@@ -10,12 +10,12 @@ from typing import Protocol
 import grpc
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.outbox import Outbox
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
+from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import TlsSettings, aio_channel
 from everstep_proto.web_server import in_words
 
@@ -204,7 +204,7 @@ class Uplink:
             self._outbox.acknowledge(message.ack.sequence)
         elif kind == "time_request":
             reply = fleet_pb2.TimeReply(
-                sent_ns=message.time_request.sent_ns, stamp=stamp_to_wire(self._stamp())
+                sent_ns=message.time_request.sent_ns, stamp=to_wire(self._stamp(), fleet_pb2.Stamp)
             )
             self._urgent.appendleft(AgentMessage(time_reply=reply))
             self._wake.set()

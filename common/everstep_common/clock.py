@@ -2,19 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_common.stamp import Stamp as Stamp
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """When something happened, on the clocks of the node that saw it (nanoseconds)."""
-
-    boot_id: str
-    boot_ns: int
-    wall_ns: int
 
 
 StampClock = Callable[[], Stamp]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 
-from everstep_common.json_readers import MisfitError, Reader, reader_of
+from everstep_common.bounds import MisfitError, Reader
+from everstep_common.json_readers import reader_of
 
 # What JSON has as it is. Asked by type, not by isinstance: 10,000 shards are 100,000 values.
 _PLAIN = frozenset({bool, int, float, str, types.NoneType})
@@ -75,7 +76,7 @@ class FieldReader:
 def field_readers(kind: type) -> dict[str, FieldReader]:
     """Return what reads the fields of a dataclass one by one, for one that comes in parts."""
     found: dict[str, FieldReader] = {}
-    for name, hint in typing.get_type_hints(kind).items():
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         inner = typing.get_args(hint)
         endless = typing.get_origin(hint) is tuple and inner[1:] == (Ellipsis,)
         path = f"{kind.__name__}.{name}"

@@ -28,6 +28,10 @@ class FrameError(ConnectionError):
     """The other side sent what is not a frame or not a known message."""
 
 
+class MessageError(FrameError):
+    """A known message whose fields cannot be worked with: its sender can be told which, and why."""
+
+
 def header(size_bytes: int) -> bytes:
     """Return what precedes a frame's body of this size."""
     return _LENGTH.pack(size_bytes)
@@ -66,7 +70,7 @@ def decode(payload: bytes, known: Mapping[str, type]) -> object:
     try:
         return from_json(kind, body)
     except CodecError as error:
-        raise FrameError(str(error)) from error
+        raise MessageError(str(error)) from error
 
 
 class Channel:

@@ -2,34 +2,22 @@
 
 import types
 import typing
-from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 
+from everstep_common.bounds import MisfitError, Reader, bound_of, problem_of
+
 # What protobuf and SQLite can hold; a hostile 10**400 ends here and not in their middle.
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-
-Reader = Callable[[object], object]
-
-
-class MisfitError(Exception):
-    """A value does not fit; ``where`` is the path to it, from the value that is read."""
-
-    def __init__(self, problem: str, where: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.where = where
-
-    def below(self, place: str) -> "MisfitError":
-        """Return the same of the value that has it at this place."""
-        return MisfitError(self.problem, place + self.where)
 
 
 @cache
 def reader_of(kind: object) -> Reader:
     """Return what reads values of a type: its hints are looked at once, not for each value."""
     origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return _bounded_reader(kind)
     if origin in (typing.Union, types.UnionType):
         return _optional_reader(kind)
     if origin is tuple:
@@ -43,6 +31,15 @@ def reader_of(kind: object) -> Reader:
             return _enum_reader(kind)
         return _scalar_reader(kind)
     raise TypeError(f"cannot convert to {kind!r}")
+
+
+def _bounded_reader(hint: object) -> Reader:
+    kind, bound = bound_of(hint)
+    read_one = reader_of(kind)
+    if bound is None:
+        return read_one
+    hold = bound.reader()
+    return lambda value: hold(read_one(value))
 
 
 def _scalar_reader(kind: type) -> Reader:
@@ -157,14 +154,23 @@ def _record_reader(kind: type) -> Reader:
                 known[name] = readers[name](item)
         except MisfitError as error:
             raise error.below(f".{name}") from error
-        try:
-            return kind(**known)
-        except TypeError as error:
-            raise MisfitError(str(error)) from error
+        return made(kind, known)
 
     return read
 
 
+def made(kind: type, known: dict[str, object]) -> object:
+    """Return a record of fields that fit each for itself. Raises MisfitError."""
+    try:
+        record = kind(**known)
+    except TypeError as error:
+        raise MisfitError(str(error)) from error
+    if problem := problem_of(record):
+        raise MisfitError(problem)
+    return record
+
+
 @cache
 def _fields(kind: type) -> dict[str, Reader]:
-    return {name: reader_of(hint) for name, hint in typing.get_type_hints(kind).items()}
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: reader_of(hint) for name, hint in hints.items()}

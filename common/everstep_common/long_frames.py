@@ -11,9 +11,10 @@ from dataclasses import fields, is_dataclass
 from typing import TypeVar
 
 from everstep_common import frames
+from everstep_common.bounds import MisfitError, Reader
 from everstep_common.codec import CodecError, field_readers, to_json
-from everstep_common.frames import FrameError
-from everstep_common.json_readers import Reader
+from everstep_common.frames import FrameError, MessageError
+from everstep_common.json_readers import made
 
 T = TypeVar("T")
 Parts = Generator[None, None, T]
@@ -122,7 +123,10 @@ def _decoded(scanner: "_Scanner", known: Mapping[str, type]) -> Parts[object]:
             values[name] = yield from scanner.items(reader.item)
         yield
     scanner.end()
-    return kind(**values)
+    try:
+        return made(kind, values)
+    except MisfitError as error:
+        raise MessageError(f"{kind.__name__}: {error.problem}") from error
 
 
 class _Scanner:

@@ -14,7 +14,7 @@ class UnusableError(AdminError):
     """What was asked makes no sense to the controller, whenever it is asked."""
 
 
-class UnknownNameError(UnusableError):
+class NameNotFoundError(UnusableError):
     """There is no node or job of this name."""
 
 
@@ -31,6 +31,10 @@ class Reader(Protocol):
 
     def findings(self, node: str) -> admin_pb2.ListFindingsReply:
         """Return the open findings of one node, or of all for an empty name."""
+        ...
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """Return the incidents of the fleet, newest first."""
         ...
 
     def why(self, name: str) -> admin_pb2.WhyReply:

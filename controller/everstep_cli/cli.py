@@ -6,7 +6,7 @@ from everstep_cli.commands.demo import demo
 from everstep_cli.commands.inject import inject
 from everstep_cli.commands.jobs import ettr, job, jobs
 from everstep_cli.commands.maintenance import maintenance
-from everstep_cli.commands.nodes import events, findings, node, nodes, why
+from everstep_cli.commands.nodes import events, findings, incidents, node, nodes, why
 from everstep_cli.commands.operate import isolate, pause, release, resume
 from everstep_cli.commands.plan import drain
 from everstep_cli.commands.run import run
@@ -41,7 +41,7 @@ def everstep() -> None:
 
 
 for _command in (
-    demo, nodes, node, why, findings, events, jobs, job, snapshots, ettr,
+    demo, nodes, node, why, findings, incidents, events, jobs, job, snapshots, ettr,
     drain, maintenance, isolate, release, pause, resume, inject, run, version, completion,
 ):  # fmt: skip
     everstep.add_command(_command)

@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 from everstep_cli.admin import Admin, AdminError
 from everstep_cli.connection import DEFAULT_CONTROLLER, Connection
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 
 PROGRAM = "everstep"
 VARIABLE = "_EVERSTEP_COMPLETE"
@@ -62,7 +62,7 @@ def any_names(context: click.Context, parameter: click.Parameter, incomplete: st
 def _names(
     context: click.Context, incomplete: str, ask: Callable[[Admin], Iterable[str]]
 ) -> list[str]:
-    session = context.find_object(Session)
+    session = context.find_object(AdminSession)
     if session is None:
         return []
     address = str(context.params.get("controller") or DEFAULT_CONTROLLER)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
-from everstep_cli.admin import AdminError, Reader, UnknownNameError
+from everstep_cli.admin import AdminError, NameNotFoundError, Reader
 from everstep_proto.generated import admin_pb2
 
 # More lines than a controller makes while it is away.
@@ -33,7 +33,7 @@ def follow(
                     newest = event.id
                     yield event
         except AdminError as error:
-            if not newest or isinstance(error, UnknownNameError):
+            if not newest or isinstance(error, NameNotFoundError):
                 raise
             if not away:
                 away = True

@@ -9,7 +9,7 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.admin import AdminError, UnknownNameError
+from everstep_cli.admin import AdminError, NameNotFoundError
 from everstep_cli.connection import Connection
 from everstep_cli.grpc_trouble import sentence
 from everstep_cli.printable import make_printable
@@ -71,6 +71,11 @@ class GrpcAdmin:
         """See Reader."""
         request = admin_pb2.ListFindingsRequest(node=node)
         return self._ask(node, lambda: self._stub.ListFindings(request, timeout=self._timeout_s))
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """See Reader."""
+        request = admin_pb2.ListIncidentsRequest(open=open_only)
+        return self._ask("", lambda: self._stub.ListIncidents(request, timeout=self._timeout_s))
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         """See Reader."""
@@ -143,10 +148,10 @@ class GrpcAdmin:
             return self._ask(
                 node, lambda: self._stub.ClearInjections(request, timeout=self._timeout_s)
             )
-        except UnknownNameError as error:
+        except NameNotFoundError as error:
             known = self.injections(node).injections  # says it of a node that is not known
             ids = ", ".join(one.injection for one in known) or "none"
-            raise UnknownNameError(
+            raise NameNotFoundError(
                 f"no injection {injection!r} on {node}; it has: {ids}"
             ) from error
 
@@ -187,8 +192,8 @@ class GrpcAdmin:
             return self._ask(
                 window, lambda: self._stub.CancelMaintenance(request, timeout=self._timeout_s)
             )
-        except UnknownNameError as error:
-            raise UnknownNameError(
+        except NameNotFoundError as error:
+            raise NameNotFoundError(
                 f"no maintenance window named {window!r}; 'everstep maintenance list' has them"
             ) from error
 

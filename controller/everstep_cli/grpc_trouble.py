@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import grpc
 
-from everstep_cli.admin import AdminError, UnknownNameError, UnusableError
+from everstep_cli.admin import AdminError, NameNotFoundError, UnusableError
 from everstep_cli.connection import Connection
 from everstep_proto.web_server import is_web_server
 
@@ -32,7 +32,7 @@ def sentence(
             "of its /metrics; name its gRPC port with --controller HOST:PORT (7433 as shipped)"
         )
     if code is grpc.StatusCode.NOT_FOUND:
-        return UnknownNameError(f"{details or f'no {name!r} here'}; {nearest(name)}")
+        return NameNotFoundError(f"{details or f'no {name!r} here'}; {nearest(name)}")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return AdminError(unreachable(connection, code, details))
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):

@@ -12,7 +12,7 @@ from rich.console import Console
 from everstep_cli.cli import everstep
 from everstep_cli.completion import PROGRAM, VARIABLE
 from everstep_cli.grpc_admin import connect
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 
 # As shells count: 128 + SIGINT.
 _INTERRUPTED = 130
@@ -20,11 +20,11 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code: 0 done, 1 not done, 2 wrong command line."""
-    session = Session(connect, screen(), time.time_ns)
+    session = AdminSession(connect, screen(), time.time_ns)
     return run(session, sys.argv[1:] if arguments is None else arguments)
 
 
-def run(session: Session, arguments: Sequence[str]) -> int:
+def run(session: AdminSession, arguments: Sequence[str]) -> int:
     """Run one command with what it needs given."""
     try:
         code = everstep.main(

@@ -26,7 +26,7 @@ class _UnusableError(click.ClickException):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class AdminSession:
     """What the process gives to its command; handed in as click's ``obj``."""
 
     connect: Callable[[Connection], AbstractContextManager[Admin]]
@@ -103,7 +103,7 @@ def asks_controller(command: Callable[Concatenate[Ask, P], None]) -> Callable[..
 
     @functools.wraps(command)
     def with_connection(*args: P.args, **kwargs: P.kwargs) -> None:
-        session = click.get_current_context().find_object(Session)
+        session = click.get_current_context().find_object(AdminSession)
         if session is None:
             raise RuntimeError("a command needs a Session as click's obj")
         as_json = bool(kwargs.pop("as_json"))

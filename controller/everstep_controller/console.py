@@ -15,6 +15,7 @@ from everstep_controller.core.events import (
     OperatorIsolated,
     OperatorReleased,
 )
+from everstep_controller.core.fleet.incidents import fleet_incidents
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
@@ -33,6 +34,7 @@ from everstep_proto.generated import admin_pb2
 
 _EVENTS_DEFAULT = 100
 _EVENTS_MAX = 10_000
+_INCIDENTS_MAX = 1000
 _DECISIONS = 10
 # Lines that the journal's thread may not have written yet when somebody asks.
 _RECENT = 1000
@@ -108,6 +110,16 @@ class Console:
     def own_findings(self) -> list[OpenFinding]:
         """Return what the controller has found about itself."""
         return list(own_findings(self._runtime.state, self._trouble(), self._since))
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """Return the incidents of the fleet, newest first; of all kinds."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        listed = [
+            to_admin.fleet_incident(state, one, now_ns)
+            for one in fleet_incidents(state)
+            if not (open_only and one.over_ns)
+        ]
+        return admin_pb2.ListIncidentsReply(incidents=listed[:_INCIDENTS_MAX])
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         """Return why a node or job is in its state."""

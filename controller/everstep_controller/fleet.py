@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import grpc
 
+from everstep_common.clock import Stamp
 from everstep_common.version import VERSION
 from everstep_controller.api import from_agent, names, to_agent, vault_reports
-from everstep_controller.api.record_context import RecordContext
 from everstep_controller.api.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.nodes.liveness import watched_peers
 from everstep_controller.core.vault.messages import VaultReport
@@ -20,8 +21,8 @@ from everstep_controller.kernel_messages import KernelMessages, kernel_messages
 from everstep_controller.runtime import Runtime
 from everstep_controller.samples import PackedSamples, SampleError, SampleRing
 from everstep_controller.vault_service import VaultService
-from everstep_proto.convert import WireError, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError, from_wire
 from everstep_proto.tls import LOCAL, Identity, Role
 
 # Nodes come in crowds after a restart: one list for all of them, a little later.
@@ -68,7 +69,7 @@ class Fleet:
         _check_identity(event.node, identity)
         session = self._sessions.open(event.node, event.outbox)
         session.opened_ns = self._runtime.now_ns()
-        session.clock.enter_hello(stamp_from_wire(hello.stamp), session.opened_ns)
+        session.clock.enter_hello(from_wire(Stamp, hello.stamp), session.opened_ns)
         self._intake.flush_node(event.node)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, [job.job for job in event.jobs])
@@ -174,17 +175,16 @@ class Fleet:
 
     def _use_record(self, session: Session, record: fleet_pb2.Record, origin: Origin) -> None:
         now_ns = self._runtime.now_ns()
-        context = RecordContext(
+        context = from_agent.RecordContext(
             origin, lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns)
         )
-        if record.WhichOneof("body") == "progress":
-            steps = from_agent.steps(record, context)
-            if self._intake.is_new(origin):
-                self._intake.take_steps(steps, now_ns)
+        reported = from_agent.reported(record, context)
+        if not self._intake.is_new(origin):
             return
-        event = from_agent.event(record, context)
-        if self._intake.is_new(origin):
-            self._intake.take_event(origin, event)
+        if isinstance(reported, ReportedSteps):
+            self._intake.take_steps(reported, now_ns)
+        else:
+            self._intake.take_event(origin, reported)
 
     def _reject(
         self,
@@ -198,7 +198,7 @@ class Fleet:
 
     def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         batch, now_ns = message.samples, self._runtime.now_ns()
-        first = stamp_from_wire(batch.first)
+        first = from_wire(Stamp, batch.first)
         first_ns = session.clock.to_controller_ns(first.boot_id, first.boot_ns, now_ns)
         packed = PackedSamples(batch.schema, batch.rows, first_ns, batch.interval_ns)
         try:
@@ -236,7 +236,7 @@ class Fleet:
             raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
     def _time_reply(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        reply, stamp = message.time_reply, stamp_from_wire(message.time_reply.stamp)
+        reply, stamp = message.time_reply, from_wire(Stamp, message.time_reply.stamp)
         if reply.sent_ns in session.asked_ns:
             session.asked_ns.discard(reply.sent_ns)
             now_ns = self._runtime.now_ns()

@@ -31,7 +31,7 @@ class Deciding(Protocol):
 CoreFactory = Callable[[State | None], Deciding]
 
 
-class History(Protocol):
+class JournalHistory(Protocol):
     """What the journal holds, as far as folding needs it."""
 
     def snapshot(self, through: int | None = None) -> StoredSnapshot | None:
@@ -48,7 +48,7 @@ class History(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TakenEvent:
     """One event that the core took, and what it decided."""
 
     seq: int
@@ -62,7 +62,7 @@ class Turn:
 class Fold:
     """The core, and the one way to bring it to any point of the journal."""
 
-    def __init__(self, core_factory: CoreFactory, history: History) -> None:
+    def __init__(self, core_factory: CoreFactory, history: JournalHistory) -> None:
         self._core_factory = core_factory
         self._history = history
         self._rejected = history.rejections()
@@ -74,14 +74,14 @@ class Fold:
         """Return the state after the newest event that was taken."""
         return self.core.state
 
-    def replay(self) -> Iterator[Turn]:
+    def replay(self) -> Iterator[TakenEvent]:
         """Fold the whole journal again, from its newest snapshot; yield what it decides."""
         self._restore(None)
         for stored in list(self._history.events(self.seq)):
             if stored.seq not in self._rejected:
                 yield self._take_stored(stored)
 
-    def take(self, seq: int, event: Event, now_ns: int) -> Turn:
+    def take(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""
         try:
             actions = self.core.handle(event, now_ns)
@@ -89,12 +89,12 @@ class Fold:
             logger.exception("event %d (%s) made the core raise", seq, type(event).__name__)
             return self._leave_out(seq, event, now_ns, f"{type(error).__name__}: {error}")
         self.seq = seq
-        return Turn(seq, now_ns, event, actions)
+        return TakenEvent(seq, now_ns, event, actions)
 
-    def _take_stored(self, stored: StoredEvent) -> Turn:
+    def _take_stored(self, stored: StoredEvent) -> TakenEvent:
         return self.take(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
 
-    def _leave_out(self, seq: int, event: Event, now_ns: int, error: str) -> Turn:
+    def _leave_out(self, seq: int, event: Event, now_ns: int, error: str) -> TakenEvent:
         """Rebuild the state before the event: the core may have been half way through it."""
         self._rejected.add(seq)
         self._restore(seq - 1)
@@ -102,7 +102,7 @@ class Fold:
             if stored.seq not in self._rejected:
                 self.core.handle(decode_event(stored.kind, stored.body), stored.now_ns)
                 self.seq = stored.seq
-        return Turn(seq, now_ns, event, [], rejected=error)
+        return TakenEvent(seq, now_ns, event, [], rejected=error)
 
     def _restore(self, through: int | None) -> None:
         """Load the newest snapshot that can be read and is not after ``through``."""

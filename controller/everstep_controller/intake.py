@@ -13,7 +13,7 @@ from everstep_controller.core.jobs.progress_rows import (
     ReportedSteps,
 )
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.fold import Turn
+from everstep_controller.fold import TakenEvent
 from everstep_controller.journal.store import Mark
 from everstep_controller.rejections import Rejection, Rejections
 
@@ -24,7 +24,7 @@ _IN_FLIGHT_MAX = 2000
 class Submitting(Protocol):
     """Whoever journals an event and hands it to the core."""
 
-    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
         """Return a future that is done when the event is journaled and taken."""
         ...
 
@@ -146,7 +146,9 @@ class Intake:
             for (node, outbox), sequences in _by_outbox(origins).items()
         )
 
-    def _done(self, event: Event, marks: tuple[Mark, ...], future: "asyncio.Future[Turn]") -> None:
+    def _done(
+        self, event: Event, marks: tuple[Mark, ...], future: "asyncio.Future[TakenEvent]"
+    ) -> None:
         if future.exception() is not None and isinstance(event, JobProgressed):
             self._progress.not_written(event)
         elif future.exception() is not None and isinstance(event, RecordRejected):
@@ -154,7 +156,7 @@ class Intake:
         self._settle(marks, future)
 
     def _settle(
-        self, marks: tuple[Mark, ...], future: "asyncio.Future[Turn] | asyncio.Future[None]"
+        self, marks: tuple[Mark, ...], future: "asyncio.Future[TakenEvent] | asyncio.Future[None]"
     ) -> None:
         error = future.exception()
         for mark in marks:

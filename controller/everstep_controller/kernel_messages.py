@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from everstep_proto.convert import WireError, stamp_from_wire
+from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError, from_wire
 
 _LINES_MAX = 20
 _TEXT_MAX = 500
@@ -37,7 +38,7 @@ def kernel_messages(wire: fleet_pb2.KernelMessages) -> tuple[KernelMessage, ...]
 
 
 def _message(wire: fleet_pb2.KernelLine) -> KernelMessage:
-    stamp = stamp_from_wire(wire.stamp)
+    stamp = from_wire(Stamp, wire.stamp)
     level = wire.level if wire.HasField("level") else None
     if level is not None and level >= len(_LEVELS):
         raise WireError(f"a kernel message of level {level}; there are {len(_LEVELS)}")

@@ -23,7 +23,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.sources import RestoreSources, group_sources
 from everstep_controller.drivers.isolator import Isolator
-from everstep_controller.fold import Turn
+from everstep_controller.fold import TakenEvent
 from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
 from everstep_controller.vault_service import VaultService, transfer_key
@@ -174,7 +174,7 @@ class Follower:
         self._peers_changed = peers_changed
         self._halted = False
 
-    def turned(self, turn: Turn) -> None:
+    def turned(self, turn: TakenEvent) -> None:
         """Take one event's turn."""
         state = self._state()
         if state.halted:

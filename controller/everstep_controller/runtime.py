@@ -9,26 +9,26 @@ from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventRejected
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.fold import Fold, Turn
+from everstep_controller.fold import Fold, TakenEvent
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
-from everstep_controller.journal.group_commit import Entry, JournalFull, Write
+from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
 from everstep_controller.journal.store import Announcement, JournalStore, Mark
 
 logger = logging.getLogger(__name__)
 
 
-class _Pending(Entry):
+class _Pending(JournalEntry):
     """An event that waits for the journal, and who waits for it."""
 
     __slots__ = ("again", "event", "future")
 
     event: Event
-    future: "asyncio.Future[Turn] | None"
+    future: "asyncio.Future[TakenEvent] | None"
     # Nobody tells it a second time, so the shell does when the journal can be written again.
     again: bool
 
 
-class _PendingMarks(Entry):
+class _PendingMarks(JournalEntry):
     """How far outboxes are journaled, where no event says it, and who waits for it."""
 
     __slots__ = ("future",)
@@ -40,11 +40,11 @@ class _PendingMarks(Entry):
 class Journaling:
     """What the runtime needs of the journal thread."""
 
-    append: Callable[[Entry], None]
+    append: Callable[[JournalEntry], None]
     write: Callable[[Write], None]
 
 
-Listener = Callable[[Turn], None]
+Listener = Callable[[TakenEvent], None]
 
 
 class Runtime:
@@ -96,12 +96,12 @@ class Runtime:
         self._act = act
         self._next_announcement = last_announcement + 1
 
-    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
         """Journal an event and hand it to the core; the future is done after both.
 
         It raises JournalFull when the event could not be journaled.
         """
-        future: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[TakenEvent] = asyncio.get_running_loop().create_future()
         self._append(event, marks, future, again=False)
         return future
 
@@ -135,14 +135,14 @@ class Runtime:
         """Carry out everything that the state still calls for, as after a restart."""
         self._act(self._fold.core.due(self.now_ns()))
 
-    def adopt(self, turns: Sequence[Turn]) -> None:
+    def adopt(self, turns: Sequence[TakenEvent]) -> None:
         """Record what replay decided and a crash kept from being recorded."""
         for turn in turns:
             self._record(turn)
 
     # --- JournalUser -----------------------------------------------------------------------------
 
-    def journaled(self, entries: Sequence[Entry]) -> None:
+    def journaled(self, entries: Sequence[JournalEntry]) -> None:
         """See JournalUser."""
         for entry in entries:
             if isinstance(entry, _Pending):
@@ -150,7 +150,7 @@ class Runtime:
             elif isinstance(entry, _PendingMarks) and not entry.future.done():
                 entry.future.set_result(None)
 
-    def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
+    def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
         """See JournalUser."""
         if not self._full:
             self._full = True
@@ -173,7 +173,7 @@ class Runtime:
         self,
         event: Event,
         marks: tuple[Mark, ...],
-        future: "asyncio.Future[Turn] | None",
+        future: "asyncio.Future[TakenEvent] | None",
         *,
         again: bool,
     ) -> None:
@@ -181,7 +181,7 @@ class Runtime:
         entry.event, entry.future, entry.again = event, future, again
         self._put(entry)
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: JournalEntry) -> None:
         if self._journal is None:
             raise RuntimeError("an event came before the journal was open")
         try:
@@ -189,7 +189,7 @@ class Runtime:
         except JournalFull as error:
             self._refuse(entry, error)
 
-    def _refuse(self, entry: Entry, error: JournalFull) -> None:
+    def _refuse(self, entry: JournalEntry, error: JournalFull) -> None:
         if isinstance(entry, _Pending) and entry.again:
             self._postponed.append(entry.event)
         future = entry.future if isinstance(entry, _Pending | _PendingMarks) else None
@@ -209,7 +209,7 @@ class Runtime:
         if entry.future is not None and not entry.future.done():
             entry.future.set_result(turn)
 
-    def _record(self, turn: Turn) -> None:
+    def _record(self, turn: TakenEvent) -> None:
         """Have the decision written down; lost in a crash, replay derives it again."""
         if self._journal is None or not (turn.actions or turn.rejected):
             return
@@ -240,7 +240,7 @@ class Runtime:
             for tell in self._tell:
                 tell(line)
 
-    def _report_rejection(self, turn: Turn) -> None:
+    def _report_rejection(self, turn: TakenEvent) -> None:
         """Tell the core what it could not take; a rejection of that itself is only logged."""
         if isinstance(turn.event, EventRejected):
             return

@@ -9,7 +9,7 @@ from everstep_controller.api import snapshots_to_admin
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import Standbys
+from everstep_controller.core.vault.messages import NodeStandbys
 from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
 from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
@@ -40,7 +40,7 @@ class SnapshotSource(Protocol):
         """Return how much memory each node has in use for a job's snapshots."""
         ...
 
-    def standbys(self, job: str) -> Mapping[str, Standbys]:
+    def standbys(self, job: str) -> Mapping[str, NodeStandbys]:
         """Return what waits on each node to become ranks of a job."""
         ...
 

@@ -15,7 +15,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots
-from everstep_controller.core.vault.messages import Directive, Standbys, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeStandbys, VaultReport
 from everstep_controller.core.vault.news import Message, VaultNews
 from everstep_controller.core.vault.recovery_step import reachable_nodes
 from everstep_controller.core.vault.snapshot_numbers import (
@@ -192,7 +192,7 @@ class VaultService:
         known = self._jobs.get(job)
         return known.snapshots.holdings.catalogue.memory_bytes() if known else Counter()
 
-    def standbys(self, job: str) -> Mapping[str, Standbys]:
+    def standbys(self, job: str) -> Mapping[str, NodeStandbys]:
         """Return what waits on each node to become ranks of a job."""
         known = self._jobs.get(job)
         return known.snapshots.holdings.standbys if known else {}

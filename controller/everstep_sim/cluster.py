@@ -7,18 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.reports import Storage
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import Storage
 from everstep_controller.core.model.settings import Settings
 from everstep_sim.controller import SimulatedController
-from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
-from everstep_sim.timeline import SECOND, Timeline
+from everstep_sim.timeline import SECOND, VirtualTime
 from everstep_sim.vault import Vaults
 
 
@@ -39,15 +40,15 @@ class Shape:
     spare_check_s: int = 0
 
 
-class Cluster:
+class SimulatedCluster:
     """The whole loop, driven by ``run``; faults are injected by calling the verbs of the class."""
 
     def __init__(
-        self, seed: int, shape: Shape, check: "Callable[[Cluster, events.Event], None]"
+        self, seed: int, shape: Shape, check: "Callable[[SimulatedCluster, events.Event], None]"
     ) -> None:
         self.shape = shape
         self.flipped = False
-        self.time = Timeline(seed)
+        self.time = VirtualTime(seed)
         checks_ns, probation_ns = shape.spare_check_s * SECOND, 20 * SECOND
         settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=probation_ns)
         settings = replace(settings, spare_check_ns=checks_ns)
@@ -64,7 +65,7 @@ class Cluster:
             crashed=lambda: self.time.soon(0.5, 3, self._start_controller),
         )
         names = [f"n{i}" for i in range(shape.nodes)]
-        self.fleet = Fleet(names, self.time, self.controller)
+        self.fleet = SimulatedFleet(names, self.time, self.controller)
         self.vaults = Vaults(self.fleet, self.time, self.controller)
         self.controller.started, self.controller.followed = self.vaults.restart, self._followed
         self.fleet.on_vault(self._opened, self.vaults.report)
@@ -111,7 +112,10 @@ class Cluster:
         generation, node.launcher, node.running = node.running, False, 0
         at_ns = self.time.now_ns
         self.fleet.record(
-            node, lambda origin: events.LauncherLeft(origin, JOB, "it ended", by_user, at_ns)
+            node,
+            lambda origin: events.Reported(
+                origin, at_ns, reports.LauncherLeft("it ended", by_user), JOB
+            ),
         )
         node.settled = max(node.settled, generation)
         self.vaults.report(node)
@@ -165,7 +169,9 @@ class Cluster:
         )
         node, at_ns = self.fleet.nodes[name], self.time.now_ns
         if node.alive:
-            self.fleet.record(node, lambda origin: events.FindingRaised(origin, finding, at_ns))
+            self.fleet.record(
+                node, lambda origin: events.Reported(origin, at_ns, reports.FindingRaised(finding))
+            )
 
     def operator(self, name: str, *, isolate: bool) -> None:
         """Let an operator isolate or release a node."""
@@ -235,20 +241,22 @@ class Cluster:
             self.fleet.record(node, self._joined)
         self.fleet.connect(node)
 
-    def _joined(self, origin: Origin) -> events.LauncherJoined:
-        return events.LauncherJoined(
-            origin=origin,
-            job=JOB,
-            uid=1000,
-            token_sha256="t",
-            nodes_min=self.shape.nodes_min,
-            nodes_max=self.shape.nodes_max,
-            processes_per_node=1,
-            reform=True,
-            restarts_max=100,
-            free_port=self.fleet.nodes[origin.node].free_port(),
-            running_generation=self.fleet.nodes[origin.node].running,
-            at_ns=self.time.now_ns,
-            storage=self.shape.storage,
-            latest=self.vaults.folder.latest if self.shape.storage else None,
+    def _joined(self, origin: Origin) -> events.Reported[reports.LauncherJoined]:
+        return events.Reported(
+            origin,
+            self.time.now_ns,
+            reports.LauncherJoined(
+                uid=1000,
+                token_sha256="t",
+                nodes_min=self.shape.nodes_min,
+                nodes_max=self.shape.nodes_max,
+                processes_per_node=1,
+                reform=True,
+                restarts_max=100,
+                free_port=self.fleet.nodes[origin.node].free_port(),
+                running_generation=self.fleet.nodes[origin.node].running,
+                storage=self.shape.storage,
+                latest=self.vaults.folder.latest if self.shape.storage else None,
+            ),
+            JOB,
         )

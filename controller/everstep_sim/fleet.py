@@ -7,17 +7,19 @@ from everstep_controller.core import events
 from everstep_controller.core.model.facts import Origin
 from everstep_sim.controller import SimulatedController
 from everstep_sim.node import SimulatedNode
-from everstep_sim.timeline import Timeline
+from everstep_sim.timeline import VirtualTime
 
 JOB = "train"
 # A neighbour is reported silent after three missed probes at 1 Hz.
 SILENT_AFTER_S = 3.0
 
 
-class Fleet:
+class SimulatedFleet:
     """Delivers what nodes say: records at least once and in order, the rest as it is."""
 
-    def __init__(self, names: list[str], time: Timeline, controller: SimulatedController) -> None:
+    def __init__(
+        self, names: list[str], time: VirtualTime, controller: SimulatedController
+    ) -> None:
         self.nodes = {name: SimulatedNode(name) for name in names}
         self._time = time
         self._controller = controller

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.core.model.lineage import StepKey
@@ -56,10 +57,10 @@ class SimulatedNode:
         """Return the scope of this node's sequence numbers."""
         return f"{self.name}/outbox-{self.outbox}"
 
-    def checked(self, origin: Origin, order_id: str) -> events.CheckFinished:
+    def checked(self, origin: Origin, order_id: str) -> events.Reported[reports.CheckFinished]:
         """Return what a check shows."""
         message = "probe nvml: no answer" if self.blind else "all is well"
-        return events.CheckFinished(origin, order_id, not self.blind, message)
+        return events.Reported(origin, 0, reports.CheckFinished(order_id, not self.blind, message))
 
     def origin(self) -> Origin:
         """Return the origin of the next record."""

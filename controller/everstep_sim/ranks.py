@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.facts import Origin, Phase
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.vault.copies import Copy
-from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode
-from everstep_sim.timeline import SECOND, Timeline
+from everstep_sim.timeline import SECOND, VirtualTime
 
 # So long a snapshot waits for a slot; then it is left out, and training goes on.
 BEGIN_WAIT_S = 10.0
@@ -17,7 +19,7 @@ SHARDS = 12
 
 
 @dataclass(slots=True)
-class Generation:
+class SimulatedGeneration:
     """The ranks of one generation, which can only step together."""
 
     orders: dict[str, actions.StartGeneration] = field(default_factory=dict)
@@ -38,12 +40,14 @@ class Generation:
 class Ranks:
     """Runs what the controller orders, and nothing else."""
 
-    def __init__(self, fleet: Fleet, time: Timeline, steps: int, parts: int = 0) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, time: VirtualTime, steps: int, parts: int = 0
+    ) -> None:
         self._fleet = fleet
         self._time = time
         self._steps = steps
         self._parts = parts
-        self.generations: dict[int, Generation] = {}
+        self.generations: dict[int, SimulatedGeneration] = {}
         # Which generations completed a step; a rolled back step has more than one.
         self.completed: dict[int, list[int]] = {}
         self.recoverable_step: int | None = None
@@ -53,7 +57,7 @@ class Ranks:
         if not node.accepts(order):
             return
         node.running = node.newest = order.generation
-        ours = self.generations.setdefault(order.generation, Generation())
+        ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
         ours.step = order.restore_step if order.restore_step is not None else -1
         for number, phase in enumerate(Phase, start=1):
@@ -102,7 +106,10 @@ class Ranks:
             return
         at_ns = self._time.now_ns
         self._fleet.record(
-            node, lambda origin: events.PhaseReached(origin, JOB, generation, phase, at_ns)
+            node,
+            lambda origin: events.Reported(
+                origin, at_ns, reports.PhaseReached(generation, phase), JOB
+            ),
         )
         if phase is Phase.RESTORED:
             self.generations[generation].restored.add(node.name)
@@ -115,7 +122,10 @@ class Ranks:
         self._fleet.report(node)
         port, at_ns = node.free_port(), self._time.now_ns
         self._fleet.record(
-            node, lambda origin: events.GenerationStopped(origin, JOB, generation, port, at_ns)
+            node,
+            lambda origin: events.Reported(
+                origin, at_ns, reports.GenerationStopped(generation, port), JOB
+            ),
         )
 
     def _try_step(self, generation: int) -> None:
@@ -137,7 +147,10 @@ class Ranks:
             node.running, node.settled = 0, max(node.settled, generation)
             self._fleet.report(node)
             self._fleet.record(
-                node, lambda origin: events.GenerationFinished(origin, JOB, generation, at_ns)
+                node,
+                lambda origin: events.Reported(
+                    origin, at_ns, reports.GenerationFinished(generation), JOB
+                ),
             )
 
     def _waits(self, generation: int) -> bool:
@@ -205,17 +218,21 @@ class Ranks:
             target.keep(copy._replace(node=peer, replica=True))
             self._fleet.report(target)
 
-    def _exited(self, origin: Origin, *, generation: int, signal: int) -> events.RankExited:
-        return events.RankExited(
-            origin=origin,
-            job=JOB,
-            generation=generation,
-            rank=0,
-            exit_code=0 if signal else 1,
-            signal=signal,
-            last_line="",
-            at_ns=self._time.now_ns,
-            kind="killed" if signal else "collective",
+    def _exited(
+        self, origin: Origin, *, generation: int, signal: int
+    ) -> events.Reported[reports.RankExited]:
+        return events.Reported(
+            origin,
+            self._time.now_ns,
+            reports.RankExited(
+                generation=generation,
+                rank=0,
+                exit_code=0 if signal else 1,
+                signal=signal,
+                last_line="",
+                kind="killed" if signal else "collective",
+            ),
+            JOB,
         )
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from everstep_controller.core.model.lineage import StepKey, StoredStep
+from everstep_common.reports import StoredStep
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persistence import Publish
 

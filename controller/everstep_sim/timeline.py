@@ -7,7 +7,7 @@ from collections.abc import Callable
 SECOND = 1_000_000_000
 
 
-class Timeline:
+class VirtualTime:
     """A queue of what is to happen, and the one source of chance."""
 
     def __init__(self, seed: int) -> None:

@@ -11,16 +11,18 @@ from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.vault_service import VaultService
 from everstep_sim.controller import SimulatedController
-from everstep_sim.fleet import JOB, Fleet
+from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.storage import SharedFolder
-from everstep_sim.timeline import Timeline
+from everstep_sim.timeline import VirtualTime
 
 
 class Vaults:
     """The service of the controller that runs now, and the vaults of all nodes."""
 
-    def __init__(self, fleet: Fleet, time: Timeline, controller: SimulatedController) -> None:
+    def __init__(
+        self, fleet: SimulatedFleet, time: VirtualTime, controller: SimulatedController
+    ) -> None:
         self._fleet = fleet
         self._time = time
         self._controller = controller

@@ -57,9 +57,10 @@ class AgentStream:
         """Send one message."""
         await self.call.write(fleet_pb2.AgentMessage(**body))  # type: ignore[arg-type]
 
-    async def record(self, sequence: int, **body: object) -> None:
-        """Send one record."""
-        record = fleet_pb2.Record(sequence=sequence, stamp=stamp(sequence), **body)  # type: ignore[arg-type]
+    async def record(self, sequence: int, *, job: str = "train", **body: object) -> None:
+        """Send one record; of a node's own affairs the job is not looked at."""
+        when = stamp(sequence)
+        record = fleet_pb2.Record(sequence=sequence, stamp=when, job=job, **body)  # type: ignore[arg-type]
         await self.send(record=record)
 
     async def finding(self, sequence: int, condition: str = "Odd") -> None:
@@ -70,9 +71,9 @@ class AgentStream:
             severity=fleet_pb2.SEVERITY_INFO,
             suggested_action=fleet_pb2.SUGGESTED_ACTION_NONE,
             message="odd",
-            since=stamp(sequence),
         )
-        await self.record(sequence, finding_raised=finding)
+        raised = fleet_pb2.FindingRaised(finding=finding, since=stamp(sequence))
+        await self.record(sequence, finding_raised=raised)
 
     async def wait_for(self, kind: str) -> fleet_pb2.ControllerMessage:
         """Return the next message of a kind."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everstep_cli.admin import AdminError, UnknownNameError
+from everstep_cli.admin import AdminError, NameNotFoundError
 from everstep_cli.connection import Connection
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet, cli_snapshots
-from fakes.cli_fleet import EVENTS, FINDING, JOB, LEDGER, NOW_NS
+from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
 
 __all__ = ["EVENTS", "FINDING", "JOB", "LEDGER", "NOW_NS", "FakeAdmin"]
 
@@ -62,11 +62,15 @@ class FakeAdmin:
                         "2026-01-31 12:00:00 error: nvme0n1: I/O Cmd(0x2) [sector 8], timeout"
                     ],
                 )  # fmt: skip
-        raise UnknownNameError(f"no node named {name!r}; did you mean 'node-1'?")
+        raise NameNotFoundError(f"no node named {name!r}; did you mean 'node-1'?")
 
     def findings(self, node: str) -> admin_pb2.ListFindingsReply:
         self._fail()
         return admin_pb2.ListFindingsReply(findings=[] if node == "node-1" else [FINDING])
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        self._fail()
+        return admin_pb2.ListIncidentsReply(incidents=[] if open_only else [INCIDENT])
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         self._fail()
@@ -85,7 +89,7 @@ class FakeAdmin:
     def job(self, name: str) -> admin_pb2.JobDetail:
         self._fail()
         if name != "demo":
-            raise UnknownNameError(f"no job named {name!r}; did you mean 'demo'?")
+            raise NameNotFoundError(f"no job named {name!r}; did you mean 'demo'?")
         shown = admin_pb2.JobDetail()
         shown.CopyFrom(JOB)
         if self.planned is not None:

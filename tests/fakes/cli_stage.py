@@ -12,7 +12,7 @@ import pytest
 
 from everstep_cli.grpc_admin import connect
 from everstep_cli.main import run, screen
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 from everstep_controller.service import Controller
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
@@ -49,7 +49,7 @@ class Stage:
         """Run a command against the controller."""
         self.capture.readouterr()
         drawn = io.StringIO()
-        session = Session(connect, screen(drawn, 80), time.time_ns)
+        session = AdminSession(connect, screen(drawn, 80), time.time_ns)
         address = f"127.0.0.1:{self.running.port}"
         code = await asyncio.to_thread(run, session, [*arguments, "--controller", address])
         told = self.capture.readouterr()
@@ -71,7 +71,7 @@ class Stage:
 
     async def end(self) -> None:
         """End the job as its user does."""
-        left = fleet_pb2.LauncherLeft(job="train", reason="interrupted by its user", by_user=True)
+        left = fleet_pb2.LauncherLeft(reason="interrupted by its user", by_user=True)
         for node in NODES:
             await self.agents[node].record(9, launcher_left=left)
         for node in NODES:
@@ -87,8 +87,8 @@ def copy(node: str, rank: int, step: int) -> fleet_pb2.Copy:
 
 def launcher() -> fleet_pb2.LauncherJoined:
     return fleet_pb2.LauncherJoined(
-        job="train", token_sha256="00", uid=1000, nodes_min=2, nodes_max=2, processes_per_node=1,
-        restarts_max=3, free_port=4000,
+        token_sha256="00", uid=1000, nodes_min=2, nodes_max=2, processes_per_node=1,
+        replica_nodes=1, restarts_max=3, free_port=4000,
     )  # fmt: skip
 
 
@@ -97,13 +97,13 @@ async def begin(agent: AgentStream) -> None:
     await agent.order("start_generation")
     phases = (fleet_pb2.PHASE_STARTED, fleet_pb2.PHASE_ATTACHED, fleet_pb2.PHASE_RESTORED)
     for sequence, phase in enumerate(phases, start=3):
-        reached = fleet_pb2.PhaseReached(job="train", generation=1, phase=phase, at_boot_ns=5)
+        reached = fleet_pb2.PhaseReached(generation=1, phase=phase, at_boot_ns=5)
         await agent.record(sequence, phase_reached=reached)
     ends = list(range(10, 20))
-    progress = fleet_pb2.Progress(
-        job="train", generation=1, first_step=0, end_boot_ns=ends, stall_ns=[0] * len(ends)
+    progress = fleet_pb2.StepsCompleted(
+        generation=1, first_step=0, end_boot_ns=ends, stall_ns=[0] * len(ends)
     )
-    await agent.record(6, progress=progress)
+    await agent.record(6, steps_completed=progress)
 
 
 @asynccontextmanager

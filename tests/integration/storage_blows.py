@@ -30,14 +30,14 @@ from integration.vault_killed import RemoteJobs, environ
 from integration.vault_states import STATE_BYTES, state_of
 from integration.vault_world import Node, plan
 
-_CLERK = Path(__file__).with_name("storage_clerk_killing.py")
+_WORKER = Path(__file__).with_name("storage_worker_killing.py")
 
 
 def interpreter(folder: Path) -> str:
     """Make what stands for Python: it starts the storage process that looks at an order."""
     script = folder / "python"
     path = shlex.quote(f"PYTHONPATH={environ()['PYTHONPATH']}")
-    program = shlex.join([sys.executable, str(_CLERK), str(folder / "order")])
+    program = shlex.join([sys.executable, str(_WORKER), str(folder / "order")])
     script.write_text(f"#!/bin/sh\nexec env {path} {program}\n")
     script.chmod(0o755)
     return str(script)
@@ -191,14 +191,14 @@ class StoredJob:
     def in_storage(self) -> bytes:
         """Return what latest points to, read as anybody can: whole, and by its hash."""
         place = StorageLocation(str(self.folder / "steps"), "demo")
-        depot = FolderBackend(place.path, place.job)
-        seen = list_steps(depot, None)
+        backend = FolderBackend(place.path, place.job)
+        seen = list_steps(backend, None)
         assert seen.latest is not None
         key = StepKey(self.generation, self.step)
         assert seen.latest.target == key
         memory = bytearray(STATE_BYTES)
         wanted = hash_bytes(memoryview(state_of(self.step)))
         request = FillCopy(place, key, 0, wanted)
-        fill_copy(depot, request, memoryview(memory), lambda count: None)
+        fill_copy(backend, request, memoryview(memory), lambda count: None)
         assert not list((self.folder / "steps").rglob("*.tmp"))
         return bytes(memory)

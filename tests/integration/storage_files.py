@@ -29,7 +29,7 @@ def order(path: str, generation: int, step: int, rank: int = 0) -> WriteCopy:
     """The request to write it."""
     memory = content(step, rank)
     return WriteCopy(
-        place=StorageLocation(path, "demo"),
+        location=StorageLocation(path, "demo"),
         key=StepKey(generation, step),
         rank=rank,
         world_size=1,
@@ -49,7 +49,7 @@ def publication(
         memory = content(key.step)
         files = (StoredFile(0, hash_bytes(memoryview(memory)), len(memory)),)
     return MoveLatest(
-        place=StorageLocation(path, "demo"),
+        location=StorageLocation(path, "demo"),
         generation=generation,
         target=StoredStep(key, 1, b"", 0) if key else None,
         files=files,

@@ -21,18 +21,18 @@ def _rights_of(pid: int | None) -> list[str]:
 
 
 async def main(folder: str, uid: int) -> None:
-    clerks = StorageWorkerPool(folder, JobUser(uid, uid), 20.0, 1)
+    workers = StorageWorkerPool(folder, JobUser(uid, uid), 20.0, 1)
     region = allocate_region(len(content(3)), "everstep-test")
     with region.writable() as view:
         view[: len(content(3))] = content(3)
     try:
-        await clerks.ask(order(folder, 1, 3), CopyWritten, [region.open_read_only()])
-        print(clerks.idle_pid, *_rights_of(clerks.idle_pid), flush=True)
+        await workers.ask(order(folder, 1, 3), CopyWritten, [region.open_read_only()])
+        print(workers.idle_pid, *_rights_of(workers.idle_pid), flush=True)
         if sys.argv[3:] == ["wait"]:
             await asyncio.Event().wait()
     except StorageError as error:
         print(error)
-    await clerks.close()
+    await workers.close()
 
 
 if __name__ == "__main__":

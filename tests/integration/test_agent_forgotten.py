@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.liveness import Liveness
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
-from everstep_agent.outbox import Outbox
-from everstep_agent.store import LostStore
-from everstep_agent.store_file import Remembered
+from everstep_agent.persistence.agent_database import Remembered
+from everstep_agent.persistence.disk_store import LostStore
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_common.trainer_messages import Start
@@ -102,7 +102,7 @@ def test_a_controller_that_has_forgotten_hears_again_who_takes_part(tmp_path: Pa
                 await fleet.until(lambda: fleet.of("launcher_joined"))
                 again = fleet.of("launcher_joined")[0].launcher_joined
                 assert again.running_generation == 7
-                assert again.job == joined.launcher_joined.job
+                assert fleet.of("launcher_joined")[0].job == joined.job
                 assert again.token_sha256 == joined.launcher_joined.token_sha256
 
     run(scenario())

@@ -67,4 +67,4 @@ def test_gpus_an_xid_without_a_kernel_log_and_a_lost_gpu_reach_the_controller(
 
 
 def _conditions(fleet: TinyFleet) -> set[str]:
-    return {record.finding_raised.condition for record in fleet.of("finding_raised")}
+    return {record.finding_raised.finding.condition for record in fleet.of("finding_raised")}

@@ -86,14 +86,14 @@ def test_only_well_formed_questions_are_answered_and_never_with_more_bytes() -> 
     async def scenario() -> None:
         async with _node("a", []) as (_, port):
             loop = asyncio.get_running_loop()
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-                asker.setblocking(False)
-                asker.connect(("127.0.0.1", port))
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as requester:
+                requester.setblocking(False)
+                requester.connect(("127.0.0.1", port))
                 question = b"ESP1ask\0" + name_tag("a") + b"12345678"
                 for bad in (b"", b"x" * 24, question[:-1], question + b"x", b"y" * 1400):
-                    await loop.sock_sendall(asker, bad)
-                await loop.sock_sendall(asker, question)
-                answer = await asyncio.wait_for(loop.sock_recv(asker, 2048), 20)
+                    await loop.sock_sendall(requester, bad)
+                await loop.sock_sendall(requester, question)
+                answer = await asyncio.wait_for(loop.sock_recv(requester, 2048), 20)
                 assert answer == b"ESP1answ" + name_tag("a") + b"12345678"
 
     asyncio.run(scenario())

@@ -16,7 +16,7 @@ from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.metrics.collector import AgentCounts, MetricSources, NodeCollector
 from everstep_agent.metrics.server import MetricsServer
 from everstep_agent.metrics.text import prometheus_text
-from everstep_agent.outbox import OutboxCounts
+from everstep_agent.persistence.outbox import OutboxCounts
 from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.network import NetworkProbe

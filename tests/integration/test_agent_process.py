@@ -145,7 +145,7 @@ def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent
         async with serving(fleet, port), _agent(config):
             await fleet.until(lambda: "XidFatal" in _conditions(fleet, "finding_raised"))
             # A busy machine may have findings of its own.
-            raised = [record.finding_raised for record in fleet.of("finding_raised")]
+            raised = [record.finding_raised.finding for record in fleet.of("finding_raised")]
             (found,) = [finding for finding in raised if finding.condition == "XidFatal"]
             assert found.component == "gpu/0000:3b:00.0"
             # The same outbox, and the finding is still open in the agent's own book.
@@ -158,7 +158,7 @@ def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent
 def _conditions(fleet: TinyFleet, kind: str) -> set[str]:
     bodies = (record for record in fleet.of(kind))
     if kind == "finding_raised":
-        return {record.finding_raised.condition for record in bodies}
+        return {record.finding_raised.finding.condition for record in bodies}
     return {record.finding_cleared.condition for record in bodies}
 
 

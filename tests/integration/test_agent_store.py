@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.data_folder import FolderInUseError, only_agent_of, open_store
-from everstep_agent.store import DiskStore, StoreError
-from everstep_agent.store_file import RESERVATION, PendingChanges, load, open_or_replace, write
+from everstep_agent.persistence.agent_database import (
+    RESERVATION,
+    PendingChanges,
+    load,
+    open_or_replace,
+    write,
+)
+from everstep_agent.persistence.data_folder import FolderInUseError, only_agent_of, open_store
+from everstep_agent.persistence.disk_store import DiskStore, StoreError
 from everstep_common.clock import boot_ns
 
 # Generous: on a busy machine a commit may take seconds.

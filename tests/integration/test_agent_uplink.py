@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
-from everstep_agent.outbox import Outbox
-from everstep_agent.store import LostStore
-from everstep_agent.store_file import Remembered
+from everstep_agent.persistence.agent_database import Remembered
+from everstep_agent.persistence.disk_store import LostStore
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_proto.generated import fleet_pb2

@@ -80,7 +80,10 @@ class Bench:
 
     def _record(self, record: fleet_pb2.Record) -> None:
         # How busy the machine of the tests is, is real as well, and nobody's business here.
-        if "host" not in (record.finding_raised.component, record.finding_cleared.component):
+        if "host" not in (
+            record.finding_raised.finding.component,
+            record.finding_cleared.component,
+        ):
             self.records.append(record)
 
     def _stamp(self) -> Stamp:
@@ -102,7 +105,7 @@ class Bench:
 
     def raised(self) -> list[str]:
         """Return the conditions that were raised."""
-        found = (r.finding_raised for r in self.records if r.HasField("finding_raised"))
+        found = (r.finding_raised.finding for r in self.records if r.HasField("finding_raised"))
         return [finding.condition for finding in found]
 
     def cleared(self) -> list[str]:
@@ -168,7 +171,7 @@ def test_an_infiniband_port_that_goes_down_is_found_at_once_and_fatal_when_it_st
         await bench.look_a_second_later()
         await _times(5, bench.look_a_second_later)
         assert bench.raised() == ["LinkDown", "LinkDown"]
-        found = [record.finding_raised for record in bench.records]
+        found = [record.finding_raised.finding for record in bench.records]
         assert [finding.severity for finding in found] == [
             fleet_pb2.SEVERITY_DEGRADED,
             fleet_pb2.SEVERITY_FATAL,
@@ -190,7 +193,7 @@ def test_errors_of_a_port_are_found_at_the_second_reading(tmp_path: Path) -> Non
             bench.sysfs.set_counter("mlx5_0", "port_rcv_errors", 1000 * reading)
             await _times(5, bench.look_a_second_later)
         assert bench.raised() == ["IbReceiveErrors"]
-        assert bench.records[0].finding_raised.evidence == "200 a second in port_rcv_errors"
+        assert bench.records[0].finding_raised.finding.evidence == "200 a second in port_rcv_errors"
 
     asyncio.run(scenario())
 

@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     Begin,
-    Exited,
-    Leave,
+    GenerationStopped,
+    LauncherLeft,
     Notice,
+    RankExited,
     Skip,
     Slot,
     Start,
     Stop,
-    Stopped,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
@@ -66,8 +66,8 @@ async def _job(
         yield node, control
 
 
-def _killed(generation: int, kind: str = "killed", exception: str = "") -> Exited:
-    return Exited(
+def _killed(generation: int, kind: str = "killed", exception: str = "") -> RankExited:
+    return RankExited(
         generation=generation,
         rank=0,
         exit_code=1,
@@ -92,7 +92,7 @@ async def _fail(control: Client, generation: int, **how: str) -> None:
     stop = await _hear(control, Stop)
     assert isinstance(stop, Stop)
     assert stop.generation == generation
-    await control.tell(Stopped(generation, 29600 + generation, boot_ns()))
+    await control.tell(GenerationStopped(generation, 29600 + generation, boot_ns()))
 
 
 def _holds(node: Node, step: int) -> Callable[[], bool]:
@@ -196,7 +196,7 @@ async def test_a_controller_that_is_there_decides_itself(tmp_path: Path) -> None
         await node.outlet.until(lambda: node.outlet.bodies("rank_exited"))
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         await _hear(control, Stop)
-        await control.tell(Stopped(1, 29601, boot_ns()))
+        await control.tell(GenerationStopped(1, 29601, boot_ns()))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert node.outlet.bodies("restarted_here") == []
 
@@ -208,7 +208,7 @@ async def test_a_controller_that_is_back_before_the_ranks_are_gone_decides(tmp_p
         await control.tell(_killed(1))
         await _hear(control, Stop)
         absence.away_s = 0.0
-        await control.tell(Stopped(1, 29601, boot_ns()))
+        await control.tell(GenerationStopped(1, 29601, boot_ns()))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert node.outlet.bodies("restarted_here") == []
         node.order(start_generation=_owned(2))
@@ -226,7 +226,7 @@ async def test_an_order_to_stop_ends_the_agents_own_restart_even_if_the_controll
         await _hear(control, Stop)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         await _hear(control, Stop)
-        await control.tell(Stopped(1, 29601, boot_ns()))
+        await control.tell(GenerationStopped(1, 29601, boot_ns()))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert node.outlet.bodies("restarted_here") == []
 
@@ -234,9 +234,9 @@ async def test_an_order_to_stop_ends_the_agents_own_restart_even_if_the_controll
 @lived
 async def test_a_job_that_its_user_ends_is_not_restarted(tmp_path: Path) -> None:
     async with _job(tmp_path, Absence(60.0), _owned()) as (node, control):
-        await control.tell(Leave("interrupted"))
+        await control.tell(LauncherLeft("interrupted", by_user=True))
         await control.tell(_killed(1))
-        await control.tell(Stopped(1, 29601, boot_ns()))
+        await control.tell(GenerationStopped(1, 29601, boot_ns()))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert _kinds(node).index("launcher_left") < _kinds(node).index("rank_exited")
         assert node.outlet.bodies("restarted_here") == []
@@ -259,7 +259,7 @@ async def test_an_agent_that_starts_again_in_the_middle_goes_on_with_it(tmp_path
         launcher(node, running_generation=1) as control,
     ):
         await _hear(control, Stop)
-        await control.tell(Stopped(1, 29601, boot_ns()))
+        await control.tell(GenerationStopped(1, 29601, boot_ns()))
         start = await _hear(control, Start)
         assert isinstance(start, Start)
         assert (start.generation, start.restore_step) == (2, 1)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from everstep_cli.grpc_admin import connect
 from everstep_cli.main import run
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.ports import reserved_port
 
@@ -77,7 +77,7 @@ def controller(credentials: grpc.ServerCredentials | None = None) -> Iterator[st
 def call(*arguments: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it drew."""
     screen = io.StringIO()
-    session = Session(connect, Console(file=screen, width=120), time.time_ns)
+    session = AdminSession(connect, Console(file=screen, width=120), time.time_ns)
     return run(session, arguments), screen.getvalue()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from everstep_cli.grpc_admin import connect
 from everstep_cli.main import run, screen
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def test_a_web_server_is_told_from_a_controller_with_what_to_name_instead(
     answer: Callable[[int], bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with web_server(answer) as address:
-        session = Session(connect, screen(io.StringIO()), time.time_ns)
+        session = AdminSession(connect, screen(io.StringIO()), time.time_ns)
         code = run(session, ["nodes", "--controller", address])
     assert code == 1
     error = capsys.readouterr().err

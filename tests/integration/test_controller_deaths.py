@@ -14,7 +14,6 @@ from integration.test_controller_streams import launcher
 pytestmark = pytest.mark.timeout(60)
 
 _KILLED = fleet_pb2.RankExited(
-    job="train",
     generation=1,
     rank=3,
     signal=9,
@@ -25,7 +24,7 @@ _KILLED = fleet_pb2.RankExited(
     core_file="/tmp/core.77",
 )
 _STOPPED = fleet_pb2.GenerationStopped(
-    job="train", generation=1, at_boot_ns=9, free_port=29501, abandoned=[70, 71]
+    generation=1, at_boot_ns=9, free_port=29501, abandoned=[70, 71]
 )
 
 
@@ -40,12 +39,13 @@ async def _die(agent: AgentStream) -> None:
 
 
 def test_who_died_and_what_was_left_is_told_also_after_a_restart(tmp_path: Path) -> None:
-    async def ask(port: int) -> tuple[admin_pb2.Incident, admin_pb2.Incident]:
+    async def ask(port: int) -> tuple[admin_pb2.Incident, ...]:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             admin = admin_pb2_grpc.AdminStub(channel)
             job = await admin.GetJob(admin_pb2.GetJobRequest(job="train"))
             why = await admin.Why(admin_pb2.WhyRequest(name="train"))
-            return job.incidents[-1], why.incident
+            fleet = await admin.ListIncidents(admin_pb2.ListIncidentsRequest(open=True))
+            return job.incidents[-1], why.incident, *fleet.incidents
 
     async def scenario() -> list[admin_pb2.Incident]:
         async with controller(tmp_path) as running, agent_stream(running.port, "n") as agent:
@@ -54,7 +54,11 @@ def test_who_died_and_what_was_left_is_told_also_after_a_restart(tmp_path: Path)
         async with controller(tmp_path) as running:
             return [*before, *await ask(running.port)]
 
-    for incident in asyncio.run(scenario()):
+    told = asyncio.run(scenario())
+    assert len(told) == 2 * 3, "the job has it, its explanation, and the fleet's list"
+    for incident in told:
+        assert (incident.kind, list(incident.subjects)) == ("job", ["train"])
+        assert [(part.cause, part.node) for part in incident.parts] == [("process", "n")]
         (death,) = incident.deaths
         assert (death.rank, death.node, death.generation, death.signal) == (3, "n", 1, 9)
         assert (death.kind, death.said) == ("host_memory", _KILLED.exception)

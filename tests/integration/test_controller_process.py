@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from everstep_common.reports import FindingRaised
 from everstep_controller.core.core import Core
-from everstep_controller.core.events import FindingRaised
+from everstep_controller.core.events import Reported
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.replay import replay
@@ -43,7 +44,8 @@ def journaled(folder: Path) -> list[int]:
     store = JournalStore(folder / "journal.sqlite", read_only=True)
     events = [decode_event(stored.kind, stored.body) for stored in store.events(0)]
     store.close()
-    return [event.origin.sequence for event in events if isinstance(event, FindingRaised)]
+    found = [event for event in events if isinstance(event, Reported)]
+    return [event.origin.sequence for event in found if isinstance(event.report, FindingRaised)]
 
 
 def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ import grpc
 import pytest
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.outbox import Outbox
-from everstep_agent.store import LostStore
-from everstep_agent.store_file import Remembered
+from everstep_agent.persistence.agent_database import Remembered
+from everstep_agent.persistence.disk_store import LostStore
+from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_controller.service import Controller
-from everstep_proto.convert import stamp_to_wire
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
+from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import TlsSettings
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
@@ -29,14 +29,14 @@ from fakes.controllers import controller
 pytestmark = pytest.mark.timeout(60)
 
 
-def joined(job: str = "train", **wrong: object) -> fleet_pb2.LauncherJoined:
+def joined(**wrong: object) -> fleet_pb2.LauncherJoined:
     launcher = fleet_pb2.LauncherJoined(
-        job=job,
         token_sha256="00",
         uid=1000,
         nodes_min=1,
         nodes_max=1,
         processes_per_node=1,
+        replica_nodes=1,
         restarts_max=3,
         free_port=4000,
     )
@@ -45,26 +45,25 @@ def joined(job: str = "train", **wrong: object) -> fleet_pb2.LauncherJoined:
 
 
 def without(field: str) -> fleet_pb2.LauncherJoined:
-    launcher = joined("bad")
+    launcher = joined()
     launcher.ClearField(field)  # type: ignore[arg-type]
     return launcher
 
 
+HALF = fleet_pb2.FindingRaised(finding=fleet_pb2.Finding(component="x"))
 BAD_RECORDS: dict[str, dict[str, object]] = {
     "no processes": {"launcher_joined": without("processes_per_node")},
     "no nodes": {"launcher_joined": without("nodes_min")},
-    "more at least than at most": {"launcher_joined": joined("bad", nodes_min=2)},
-    "copies that do not fit": {"launcher_joined": joined("bad", replica_nodes=2)},
-    "storage nowhere": {"launcher_joined": joined("bad", storage=fleet_pb2.Storage())},
-    "a name that is none": {"launcher_joined": joined("../etc")},
+    "more at least than at most": {"launcher_joined": joined(nodes_min=2)},
+    "copies that do not fit": {"launcher_joined": joined(replica_nodes=2)},
+    "storage nowhere": {"launcher_joined": joined(storage=fleet_pb2.Storage())},
+    "a name that is none": {"launcher_joined": joined(), "job": "../etc"},
     "data backwards": {
-        "rollback_asked": fleet_pb2.RollbackAsked(
-            job="bad", skip=fleet_pb2.DataRange(first=3, last=2)
-        )
+        "rollback_asked": fleet_pb2.RollbackAsked(skip=fleet_pb2.DataRange(first=3, last=2))
     },
-    "a phase of tomorrow": {"phase_reached": fleet_pb2.PhaseReached(job="bad")},
-    "uneven progress": {"progress": fleet_pb2.Progress(job="bad", end_boot_ns=[1])},
-    "half a finding": {"finding_raised": fleet_pb2.Finding(component="x")},
+    "a phase of tomorrow": {"phase_reached": fleet_pb2.PhaseReached()},
+    "uneven progress": {"steps_completed": fleet_pb2.StepsCompleted(end_boot_ns=[1])},
+    "half a finding": {"finding_raised": HALF},
     "no body": {},
 }
 BAD_MESSAGES: dict[str, dict[str, object]] = {
@@ -100,9 +99,9 @@ def test_a_bad_record_holds_up_no_other_job_and_people_see_it(
     async def scenario() -> list[admin_pb2.FindingLine]:
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
             await agent.healthy()
-            await agent.record(2, launcher_joined=joined("before"))
-            await agent.record(3, **bad)
-            await agent.record(4, launcher_joined=joined("after"))
+            await agent.record(2, job="before", launcher_joined=joined())
+            await agent.record(3, **{"job": "bad"} | bad)  # type: ignore[arg-type]
+            await agent.record(4, job="after", launcher_joined=joined())
             await agent.acknowledged(4)
             assert running.runtime.state.jobs.keys() == {"before", "after"}
             assert running.runtime.state.nodes["node-1"].connected
@@ -120,8 +119,8 @@ def test_after_a_restart_it_is_known_and_not_asked_for_again(tmp_path: Path) -> 
     async def first() -> None:
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
             await agent.hello()
-            await agent.record(1, launcher_joined=without("processes_per_node"))
-            await agent.record(2, launcher_joined=without("nodes_min"))
+            await agent.record(1, job="bad", launcher_joined=without("processes_per_node"))
+            await agent.record(2, job="bad", launcher_joined=without("nodes_min"))
             await agent.acknowledged(2)
 
     async def second() -> tuple[int, list[admin_pb2.FindingLine]]:
@@ -140,11 +139,11 @@ def test_a_flood_of_bad_records_is_acknowledged_and_one_row_of_the_journal(tmp_p
     async def scenario() -> int:
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
             await agent.hello()
-            await agent.record(1, finding_raised=fleet_pb2.Finding(component="x"))
+            await agent.record(1, finding_raised=HALF)
             await agent.acknowledged(1)
             before = running.runtime.seq
             for sequence in range(2, 502):
-                await agent.record(sequence, finding_raised=fleet_pb2.Finding(component="x"))
+                await agent.record(sequence, finding_raised=HALF)
             await agent.acknowledged(501)
             return running.runtime.seq - before
 
@@ -214,7 +213,9 @@ async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
     up = Uplink(settings, outbox, now, Backoff(random.Random(1), first_s=0.02, cap_s=0.1))
 
     def hello() -> fleet_pb2.Hello:
-        return fleet_pb2.Hello(node="node-1", outbox="outbox-1", stamp=stamp_to_wire(now()))
+        return fleet_pb2.Hello(
+            node="node-1", outbox="outbox-1", stamp=to_wire(now(), fleet_pb2.Stamp)
+        )
 
     running = asyncio.create_task(up.run(hello, Deaf()))
     try:
@@ -228,8 +229,9 @@ async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
 def test_an_agent_gets_rid_of_a_bad_record_on_its_first_stream(tmp_path: Path) -> None:
     async def scenario() -> int:
         async with controller(tmp_path) as running, uplink(running.port) as (outbox, up):
-            for launcher in (joined("before"), without("processes_per_node"), joined("after")):
-                outbox.record(fleet_pb2.Record(launcher_joined=launcher))
+            bad = without("processes_per_node")
+            for job, launcher in (("before", joined()), ("bad", bad), ("after", joined())):
+                outbox.record(fleet_pb2.Record(job=job, launcher_joined=launcher))
             await eventually(lambda: bool(up.streams) and not outbox.counts.waiting)
             assert running.runtime.state.jobs.keys() == {"before", "after"}
             return up.streams

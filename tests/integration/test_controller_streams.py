@@ -4,9 +4,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from everstep_common.reports import FindingRaised
 from everstep_controller.core.actions import Action
 from everstep_controller.core.core import Core
-from everstep_controller.core.events import Event, FindingRaised
+from everstep_controller.core.events import Event, Reported
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream, stamp
@@ -20,19 +21,20 @@ class FragileCore(Core):
 
     def handle(self, event: Event, now_ns: int) -> list[Action]:
         actions = super().handle(event, now_ns)
-        if isinstance(event, FindingRaised) and event.finding.condition == "Poison":
+        report = event.report if isinstance(event, Reported) else None
+        if isinstance(report, FindingRaised) and report.finding.condition == "Poison":
             raise ZeroDivisionError("on purpose")
         return actions
 
 
 def launcher(job: str = "train", nodes: int = 1) -> fleet_pb2.LauncherJoined:
     return fleet_pb2.LauncherJoined(
-        job=job,
         token_sha256="00",
         uid=1000,
         nodes_min=nodes,
         nodes_max=nodes,
         processes_per_node=1,
+        replica_nodes=1,
         restarts_max=3,
         free_port=4000,
     )
@@ -59,13 +61,13 @@ async def run_to_step(agent: AgentStream, step: int) -> fleet_pb2.VaultDirective
     for sequence, phase in enumerate(
         (fleet_pb2.PHASE_STARTED, fleet_pb2.PHASE_ATTACHED, fleet_pb2.PHASE_RESTORED), start=3
     ):
-        reached = fleet_pb2.PhaseReached(job="train", generation=1, phase=phase, at_boot_ns=5)
+        reached = fleet_pb2.PhaseReached(generation=1, phase=phase, at_boot_ns=5)
         await agent.record(sequence, phase_reached=reached)
     ends = list(range(10, 10 + step + 1))
-    progress = fleet_pb2.Progress(
-        job="train", generation=1, first_step=0, end_boot_ns=ends, stall_ns=[0] * len(ends)
+    progress = fleet_pb2.StepsCompleted(
+        generation=1, first_step=0, end_boot_ns=ends, stall_ns=[0] * len(ends)
     )
-    await agent.record(6, progress=progress)
+    await agent.record(6, steps_completed=progress)
     copy = fleet_pb2.Copy(
         generation=1, rank=0, step=step, root_hash=b"hash", size_bytes=8, layout=b"w"
     )
@@ -80,9 +82,7 @@ def test_a_job_goes_back_to_the_newest_step_that_its_vaults_hold(tmp_path: Path)
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
             await agent.healthy()
             directive = await run_to_step(agent, 7)
-            exited = fleet_pb2.RankExited(
-                job="train", generation=1, rank=0, signal=9, at_boot_ns=30
-            )
+            exited = fleet_pb2.RankExited(generation=1, rank=0, signal=9, at_boot_ns=30)
             await agent.record(7, rank_exited=exited)
             await agent.order("stop_generation")
             copy = fleet_pb2.Copy(
@@ -90,9 +90,7 @@ def test_a_job_goes_back_to_the_newest_step_that_its_vaults_hold(tmp_path: Path)
             )
             report = fleet_pb2.VaultReport(job="train", copies=[copy], settled_generation=1)
             await agent.send(vault=report)
-            stopped = fleet_pb2.GenerationStopped(
-                job="train", generation=1, at_boot_ns=40, free_port=4001
-            )
+            stopped = fleet_pb2.GenerationStopped(generation=1, at_boot_ns=40, free_port=4001)
             await agent.record(8, generation_stopped=stopped)
             return directive, (await agent.order("start_generation")).start_generation
 
@@ -262,7 +260,7 @@ def test_a_restart_in_the_middle_of_a_recovery_ends_at_the_same_step(tmp_path: P
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
             await agent.healthy()
             await run_to_step(agent, 7)
-            exited = fleet_pb2.RankExited(job="train", generation=1, rank=0, signal=9, at_boot_ns=9)
+            exited = fleet_pb2.RankExited(generation=1, rank=0, signal=9, at_boot_ns=9)
             await agent.record(7, rank_exited=exited)
             await agent.order("stop_generation")
 
@@ -270,9 +268,7 @@ def test_a_restart_in_the_middle_of_a_recovery_ends_at_the_same_step(tmp_path: P
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
             await agent.hello(jobs=(fleet_pb2.JobOnNode(job="train", generation=1, launcher=True),))
             await agent.order("stop_generation")
-            stopped = fleet_pb2.GenerationStopped(
-                job="train", generation=1, at_boot_ns=40, free_port=4001
-            )
+            stopped = fleet_pb2.GenerationStopped(generation=1, at_boot_ns=40, free_port=4001)
             await agent.record(8, generation_stopped=stopped)
             await agent.acknowledged(8)
             copy = fleet_pb2.Copy(

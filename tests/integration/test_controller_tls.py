@@ -69,9 +69,9 @@ def test_a_viewer_may_see_snapshots_but_not_have_a_job_forgotten(tmp_path: Path)
         agent_tls = authority.issue("node-1", "agent")
         viewer, operator = authority.issue("eve", "viewer"), authority.issue("ann", "operator")
         joined = fleet_pb2.LauncherJoined(
-            job="train", token_sha256="00", nodes_min=2, nodes_max=2, processes_per_node=1
+            token_sha256="00", nodes_min=2, nodes_max=2, processes_per_node=1, replica_nodes=1
         )
-        left = fleet_pb2.LauncherLeft(job="train", reason="interrupted", by_user=True)
+        left = fleet_pb2.LauncherLeft(reason="interrupted", by_user=True)
         forget = admin_pb2.ForgetJobRequest(job="train", operator="somebody")
         async with agent_stream(running.port, "node-1", agent_tls) as agent:
             await agent.healthy()

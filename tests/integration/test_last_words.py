@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Exited
+from everstep_common.trainer_messages import RankExited
 from integration.trainer_job import joined_job
 
 # As torch's libraries write: past sys.stderr, and more than the launcher keeps of the end.
@@ -43,10 +43,10 @@ def test_the_exception_is_told_and_said_last(
 ) -> None:
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         job.start(1, ranks=1)
-        exited = job.agent.expect(Exited)
+        exited = job.agent.expect(RankExited)
         job.stop(1)
         _, _, errors = job.end(succeeded=False)
-    assert isinstance(exited, Exited)
+    assert isinstance(exited, RankExited)
     assert (exited.kind, exited.exception, exited.signal) == (kind, exception, signal)
     assert exited.last_line == exception
     assert errors.splitlines()[-1] == f"everstep:   {exception}"

@@ -48,13 +48,6 @@ async def test_a_launcher_is_told_which_job_it_is_of_before_it_is_told_anything_
 
 
 @lived
-async def test_a_launcher_of_an_older_version_hears_only_what_it_knows(tmp_path: Path) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node) as control:
-        node.order(start_generation=_plan(5))
-        assert isinstance(await control.hear(), Start)
-
-
-@lived
 async def test_a_launcher_that_missed_the_end_of_its_job_hears_it_when_it_comes_back(
     tmp_path: Path,
 ) -> None:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from everstep_common.endings import by_user_on
-from everstep_common.trainer_messages import End, Exited, Notice, Refused
+from everstep_common.trainer_messages import End, Notice, RankExited, Refused
 from integration.test_trainer_launcher import WAIT, launch
 from integration.trainer_job import joined_job
 
@@ -37,7 +37,7 @@ def test_of_a_job_that_its_user_ended_elsewhere_no_failure_is_called_the_first(
     script = "raise ConnectionError('Connection closed by peer')"
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         job.start(1, ranks=1)
-        job.agent.expect(Exited)
+        job.agent.expect(RankExited)
         job.stop(1)
         job.agent.tell_launcher(End(False, by_user_on("node-2")))
         _, errors = job.launcher.communicate(timeout=30)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Finished, Settled
+from everstep_common.trainer_messages import GenerationFinished, Settled
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import Job, joined_job
 
@@ -93,7 +93,7 @@ def test_ranks_of_the_next_generation_have_imported_what_those_before_did(
         stage.job.stop(1)
         assert not any(map(alive, first.values()))
         second = stage.job.start(2, ranks=2)
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
     assert set(second.values()) == waiting
     for rank in (0, 1):
@@ -107,7 +107,7 @@ def test_a_launcher_that_waits_prepares_for_its_first_generation(
     with _stage(tmp_path, sys.executable, script) as stage:
         waiting = stage.until_ready(1)
         assert set(stage.job.start(2, ranks=1).values()) == waiting
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
     assert "rank 0 generation 2" in stage.shown
 
@@ -116,7 +116,7 @@ def test_without_standbys_nothing_waits(tmp_path: Path, script: str) -> None:
     with _stage(tmp_path, sys.executable, script, options=["--standby", "none"]) as stage:
         stage.job.start(2, ranks=1)
         stage.job.agent.tell_launcher(Settled(2))
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         assert not stage.waiting()
         stage.job.end()
     assert "standby" not in stage.shown
@@ -129,7 +129,7 @@ def test_the_agent_hears_how_many_wait_and_what_they_take(tmp_path: Path, script
         assert agent.standbys.memory_bytes > 2 * 1024**2
         stage.job.start(2, ranks=2)
         until(lambda: (agent.standbys.ready, agent.standbys.memory_bytes) == (0, 0))
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
 
 
@@ -145,7 +145,7 @@ def test_one_that_grows_while_it_imports_is_ended_before_it_is_done(
         until(lambda: "more than --standby-memory 100MiB" in stage.shown, 60.0)
         assert not stage.waiting()
         stage.job.start(2, ranks=1)
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
 
 
@@ -157,7 +157,7 @@ def test_one_that_takes_too_much_is_ended_and_the_job_goes_on(tmp_path: Path, sc
         assert stage.job.agent.standbys.ready == 0
         assert not stage.waiting()
         stage.job.start(2, ranks=1)
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
 
 
@@ -169,7 +169,7 @@ def test_one_that_dies_while_it_waits_is_told_and_the_job_goes_on(
         os.kill(pid, signal.SIGKILL)
         until(lambda: "ended while it waited: signal 9" in stage.shown)
         stage.job.start(2, ranks=1)
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
     assert "rank 0 generation 2" in stage.shown
 
@@ -184,7 +184,7 @@ def test_they_end_with_their_launcher(tmp_path: Path, script: str) -> None:
 def test_a_command_that_is_not_python_is_started_as_it_is(tmp_path: Path) -> None:
     with _stage(tmp_path, "sh", "-c", "echo ran") as stage:
         stage.job.start(1, ranks=1)
-        stage.job.agent.expect(Finished)
+        stage.job.agent.expect(GenerationFinished)
         stage.job.end()
     assert "[0] ran" in stage.shown
     assert "standby" not in stage.shown

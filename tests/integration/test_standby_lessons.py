@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Finished, Lesson, Renew, Settled
+from everstep_common.trainer_messages import GenerationFinished, Lesson, Renew, Settled
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import Job, joined_job
 
@@ -77,7 +77,7 @@ def test_each_standby_sees_the_device_that_its_own_rank_chose(tmp_path: Path, so
     with joined_job(tmp_path, *_script(tmp_path), options=options, modules=[source]) as job:
         _first_generation(job, tmp_path, 2)
         job.start(2, ranks=2)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         # Of ranks that see different devices nobody else is told.
         assert job.agent.lesson is None
         job.end()
@@ -99,7 +99,7 @@ def test_what_they_learned_is_not_forgotten_by_the_generation_after(
         _until_ready(job, 1)
         job.stop(2)
         job.start(3, ranks=1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         job.end()
     assert _said(tmp_path)[1:] == [
         "rank 0 generation 2 warm True sees 0",
@@ -114,7 +114,7 @@ def test_after_renew_ranks_are_new_processes(tmp_path: Path, source: Path) -> No
         assert len(made) == 1
         job.agent.tell_launcher(Renew())
         assert not made.intersection(job.start(2, ranks=1).values())
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         until(lambda: not any(map(alive, made)))
         job.end()
 
@@ -124,7 +124,7 @@ def test_code_that_was_changed_meanwhile_is_run(tmp_path: Path, source: Path) ->
         _first_generation(job, tmp_path, 1)
         (source / "library.py").write_text("SEEN = 'new code'\n")
         job.start(2, ranks=1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         job.end()
     assert _said(tmp_path)[1] == "rank 0 generation 2 warm False sees new code"
 
@@ -159,7 +159,7 @@ def test_a_launcher_tells_what_its_ranks_have_loaded_and_another_makes_its_stand
         lesson = job.agent.lesson
         assert lesson is not None
         job.start(2, ranks=1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         job.end()
     assert "late" in lesson.modules
     assert lesson.variables == {"LEVEL": "3"}
@@ -167,7 +167,7 @@ def test_a_launcher_tells_what_its_ranks_have_loaded_and_another_makes_its_stand
         _until_ready(job, 1)
         job.agent.tell_launcher(lesson)
         job.start(2, ranks=1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         job.end()
     assert _said(second) == ["generation 2 knew True"]
 
@@ -178,6 +178,6 @@ def test_a_lesson_that_is_none_changes_nothing(tmp_path: Path, source: Path) -> 
         job.agent.tell_launcher(Lesson(("late; os",)))
         job.agent.tell_launcher(Lesson(("late",), {"LD_PRELOAD": "x.so"}))
         job.start(2, ranks=1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         job.end()
     assert _said(tmp_path) == ["generation 2 knew False"]

@@ -24,9 +24,9 @@ def apart(distance: int) -> tuple[tuple[Entry, ...], bytes]:
     return entries, bytes(at % 251 + 1 for at in range(extent_bytes(entries)))
 
 
-def write(depot: FolderBackend, entries: tuple[Entry, ...], memory: bytes) -> WriteCopy:
+def write(backend: FolderBackend, entries: tuple[Entry, ...], memory: bytes) -> WriteCopy:
     wanted = WriteCopy(
-        place=StorageLocation(str(depot), "demo"),
+        location=StorageLocation(str(backend), "demo"),
         key=KEY,
         rank=0,
         world_size=1,
@@ -35,21 +35,21 @@ def write(depot: FolderBackend, entries: tuple[Entry, ...], memory: bytes) -> Wr
         layout=layout_of(entries),
         entries=entries,
     )
-    write_copy(depot, wanted, memoryview(memory), lambda count: None)
+    write_copy(backend, wanted, memoryview(memory), lambda count: None)
     return wanted
 
 
 def test_old_bytes_in_every_padding_come_back_with_the_copy(tmp_path: Path) -> None:
-    depot = FolderBackend(str(tmp_path), "demo")
+    backend = FolderBackend(str(tmp_path), "demo")
     entries, memory = apart(PAGE)
-    wanted = write(depot, entries, memory)
+    wanted = write(backend, entries, memory)
     found = bytearray(len(memory))
-    fill = FillCopy(wanted.place, KEY, 0, wanted.root_hash)
-    fill_copy(depot, fill, memoryview(found), lambda count: None)
+    fill = FillCopy(wanted.location, KEY, 0, wanted.root_hash)
+    fill_copy(backend, fill, memoryview(found), lambda count: None)
     assert found == memory
 
 
 def test_more_than_paddings_between_the_shards_is_refused(tmp_path: Path) -> None:
-    depot = FolderBackend(str(tmp_path), "demo")
+    backend = FolderBackend(str(tmp_path), "demo")
     with pytest.raises(BackendError, match="not zero lie between the shards"):
-        write(depot, *apart(2 * PAGE))
+        write(backend, *apart(2 * PAGE))

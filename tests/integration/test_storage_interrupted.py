@@ -40,7 +40,7 @@ def _publish(folder: Path, generation: int, key: StepKey | None, *keep: StepKey)
 def _read(folder: Path, key: StepKey) -> bytes:
     wanted = order(str(folder), key.generation, key.step)
     memory = bytearray(wanted.size_bytes)
-    request = FillCopy(wanted.place, key, 0, wanted.root_hash)
+    request = FillCopy(wanted.location, key, 0, wanted.root_hash)
     fill_copy(_depot(folder), request, memoryview(memory), lambda n: None)
     return bytes(memory)
 

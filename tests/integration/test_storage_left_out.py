@@ -21,10 +21,10 @@ _RANGES = (DataRange(3, 4), DataRange(9, 9))
 
 
 def _stored(folder: Path, skipped: tuple[DataRange, ...]) -> FolderBackend:
-    depot = FolderBackend(str(folder), "demo")
-    rank_files.write_copy(depot, order(str(folder), 1, 5), memoryview(content(5)), lambda _: None)
-    move_latest(depot, replace(publication(str(folder), 1, _KEY), skipped=skipped))
-    return depot
+    backend = FolderBackend(str(folder), "demo")
+    rank_files.write_copy(backend, order(str(folder), 1, 5), memoryview(content(5)), lambda _: None)
+    move_latest(backend, replace(publication(str(folder), 1, _KEY), skipped=skipped))
+    return backend
 
 
 def _manifest(folder: Path) -> Path:
@@ -40,10 +40,10 @@ def test_the_manifest_and_latest_say_it(tmp_path: Path) -> None:
 
 
 def test_a_step_without_any_is_as_older_agents_write_and_read_it(tmp_path: Path) -> None:
-    depot = _stored(tmp_path, ())
+    backend = _stored(tmp_path, ())
     for path in (_manifest(tmp_path), tmp_path / "demo/latest"):
         assert "skipped" not in json.loads(path.read_text())
-    seen = list_steps(depot, None)
+    seen = list_steps(backend, None)
     assert [(stored.key, stored.skipped) for stored in seen.steps] == [(_KEY, ())]
     assert seen.latest
     assert seen.latest.target == _KEY
@@ -62,10 +62,10 @@ def test_a_step_without_any_is_as_older_agents_write_and_read_it(tmp_path: Path)
 def test_ranges_that_nobody_wrote_are_no_manifest(
     tmp_path: Path, ranges: list[dict[str, int]]
 ) -> None:
-    depot = _stored(tmp_path, _RANGES)
+    backend = _stored(tmp_path, _RANGES)
     body = json.loads(_manifest(tmp_path).read_text()) | {"skipped": ranges}
     _manifest(tmp_path).write_text(json.dumps(body))
-    assert list_steps(depot, None).steps == ()
+    assert list_steps(backend, None).steps == ()
 
 
 @lived

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2
@@ -90,7 +90,7 @@ async def test_a_named_step_stays_in_memory_until_it_is_a_file(tmp_path: Path) -
             await rank.save(step, b"state %d" % step)
             await node.outlet.until(partial(_committed, node, step))
         node.direct(1, 2, persist_steps=[1])
-        await _until(lambda: node.jobs.metrics().storage_failures_total)
+        await _until(lambda: node.jobs.metrics().storage_write_failures_total)
         assert (1, 0, 1, False) in node.outlet.copies()
         assert isinstance(_judged(node), Faulty)
         (folder / "demo/gen-1").unlink()
@@ -208,7 +208,7 @@ async def test_what_is_forgotten_while_its_last_step_is_being_stored_goes_after_
 async def test_the_end_of_a_job_waits_for_its_storage_only_so_long(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
     async with (
-        running(settings(tmp_path, storage_end_s=0.2)) as node,
+        running(settings(tmp_path, storage_drain_timeout_s=0.2)) as node,
         launcher(node, storage=storage_in(folder)) as control,
     ):
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
@@ -239,7 +239,7 @@ async def test_an_agent_that_was_restarted_brings_the_step_to_storage(tmp_path: 
         await rank.save(4, b"state after 4")
         await node.outlet.until(partial(_committed, node, 4))
         node.direct(1, 4, persist_steps=[4])
-        await _until(lambda: node.jobs.metrics().storage_failures_total)
+        await _until(lambda: node.jobs.metrics().storage_write_failures_total)
     (folder / "demo/gen-1").unlink()
     again = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=again) as node:

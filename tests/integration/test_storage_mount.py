@@ -50,7 +50,7 @@ async def test_a_folder_that_goes_away_is_a_finding_until_it_is_back(tmp_path: P
         await rank.save(2, b"state 2")
         await node.outlet.until(partial(_committed, node, 2))
         node.direct(1, 2, persist_steps=[2])
-        await _until(lambda: node.jobs.metrics().storage_failures_total)
+        await _until(lambda: node.jobs.metrics().storage_write_failures_total)
         judged = _judged(node)
         assert isinstance(judged, Faulty)
         assert "mount it there" in str(judged.finding.evidence)

@@ -17,10 +17,10 @@ from integration.vault_world import TIMEOUT_S, lived
 
 async def _idle(folder: Path) -> tuple[StorageWorkerPool, int]:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
-    clerks = StorageWorkerPool(str(folder), user, TIMEOUT_S, 2)
-    await clerks.ask(ListSteps(StorageLocation(str(folder), "demo")), StepListing)
-    assert clerks.idle_pid is not None
-    return clerks, clerks.idle_pid
+    workers = StorageWorkerPool(str(folder), user, TIMEOUT_S, 2)
+    await workers.ask(ListSteps(StorageLocation(str(folder), "demo")), StepListing)
+    assert workers.idle_pid is not None
+    return workers, workers.idle_pid
 
 
 def _waiting() -> "subprocess.Popen[bytes]":
@@ -42,37 +42,37 @@ async def _reaped(pid: int) -> None:
 async def test_one_that_dies_while_it_waits_for_more_is_reaped_though_nobody_asks(
     tmp_path: Path,
 ) -> None:
-    clerks, pid = await _idle(tmp_path)
+    workers, pid = await _idle(tmp_path)
     os.kill(pid, signal.SIGKILL)
     await _reaped(pid)
-    await clerks.close()
+    await workers.close()
 
 
 @lived
 async def test_one_that_is_stopped_does_not_outlive_its_place(tmp_path: Path) -> None:
-    clerks, pid = await _idle(tmp_path)
+    workers, pid = await _idle(tmp_path)
     os.kill(pid, signal.SIGSTOP)
-    await clerks.close()
+    await workers.close()
     assert not _left(pid)
 
 
 @pytest.mark.parametrize("cancellations", [1, 2, 3])
 @lived
 async def test_one_whose_asker_is_cancelled_is_reaped(tmp_path: Path, cancellations: int) -> None:
-    clerks, pid = await _idle(tmp_path)
+    workers, pid = await _idle(tmp_path)
     os.kill(pid, signal.SIGSTOP)
-    asker = asyncio.create_task(
-        clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+    requester = asyncio.create_task(
+        workers.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
     )
     await asyncio.sleep(0)  # it has the process by now
-    assert clerks.idle_pid is None
+    assert workers.idle_pid is None
     for _ in range(cancellations):
-        asker.cancel()
+        requester.cancel()
         await asyncio.sleep(0)
-    await asyncio.wait([asker])
-    assert asker.cancelled()
+    await asyncio.wait([requester])
+    assert requester.cancelled()
     await _reaped(pid)
-    await clerks.close()
+    await workers.close()
 
 
 @lived

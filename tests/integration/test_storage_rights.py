@@ -37,12 +37,12 @@ _ME = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
 
 
 @asynccontextmanager
-async def _clerks(path: Path, user: JobUser = _ME) -> AsyncIterator[StorageWorkerPool]:
-    clerks = StorageWorkerPool(str(path), user, TIMEOUT_S, 2)
+async def _workers(path: Path, user: JobUser = _ME) -> AsyncIterator[StorageWorkerPool]:
+    workers = StorageWorkerPool(str(path), user, TIMEOUT_S, 2)
     try:
-        yield clerks
+        yield workers
     finally:
-        await clerks.close()
+        await workers.close()
 
 
 def _memory(step: int) -> Region:
@@ -52,11 +52,11 @@ def _memory(step: int) -> Region:
     return region
 
 
-async def _write(clerks: StorageWorkerPool, path: Path, step: int = 3) -> int:
+async def _write(workers: StorageWorkerPool, path: Path, step: int = 3) -> int:
     region = _memory(step)
     fd = region.open_read_only()
     try:
-        return (await clerks.ask(order(str(path), 1, step), CopyWritten, [fd])).file_bytes
+        return (await workers.ask(order(str(path), 1, step), CopyWritten, [fd])).file_bytes
     finally:
         os.close(fd)
         region.release()
@@ -72,13 +72,13 @@ def _status(pid: int | None) -> str:
 
 @lived
 async def test_a_copy_goes_to_a_file_and_back_into_new_memory(tmp_path: Path) -> None:
-    async with _clerks(tmp_path) as clerks:
-        assert await _write(clerks, tmp_path) > 4096
-        assert await _write(clerks, tmp_path) == 0  # it is there already
+    async with _workers(tmp_path) as workers:
+        assert await _write(workers, tmp_path) > 4096
+        assert await _write(workers, tmp_path) == 0  # it is there already
         wanted = order(str(tmp_path), 1, 3)
         region = allocate_region(wanted.size_bytes, "everstep-test")
-        request = FillCopy(wanted.place, wanted.key, 0, wanted.root_hash)
-        filled = await clerks.ask(request, CopyFilled, [region.fd])
+        request = FillCopy(wanted.location, wanted.key, 0, wanted.root_hash)
+        filled = await workers.ask(request, CopyFilled, [region.fd])
         assert filled.description.entries == wanted.entries
         # Nobody has it mapped for writing any more, and the bytes are the copy's.
         assert region.freeze()
@@ -88,11 +88,11 @@ async def test_a_copy_goes_to_a_file_and_back_into_new_memory(tmp_path: Path) ->
 
 @lived
 async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Path) -> None:
-    async with _clerks(tmp_path) as clerks:
+    async with _workers(tmp_path) as workers:
         region = _memory(4)
         fd = region.open_read_only()
         with pytest.raises(StorageRefusedError, match="changed after it was verified"):
-            await clerks.ask(order(str(tmp_path), 1, 3), CopyWritten, [fd])
+            await workers.ask(order(str(tmp_path), 1, 3), CopyWritten, [fd])
         os.close(fd)
         region.release()
         assert _files(tmp_path) == []
@@ -100,15 +100,15 @@ async def test_memory_that_is_not_what_was_verified_becomes_no_file(tmp_path: Pa
 
 @lived
 async def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    async with _clerks(tmp_path) as clerks:
-        await _write(clerks, tmp_path, 1)
-        idle = clerks.idle_pid
+    async with _workers(tmp_path) as workers:
+        await _write(workers, tmp_path, 1)
+        idle = workers.idle_pid
         assert idle is not None
         os.kill(idle, signal.SIGKILL)
         with contextlib.suppress(StorageError):  # unless it is known to be dead already
-            await _write(clerks, tmp_path, 2)
-        await _write(clerks, tmp_path, 3)
-        assert clerks.idle_pid not in (None, idle)
+            await _write(workers, tmp_path, 2)
+        await _write(workers, tmp_path, 3)
+        assert workers.idle_pid not in (None, idle)
 
 
 @needs_root
@@ -118,9 +118,9 @@ async def test_another_users_folder_is_closed_to_the_job(tmp_path: Path) -> None
     folder = tmp_path / "root"
     folder.mkdir(mode=0o755)
     _open_to_all(tmp_path)
-    async with _clerks(folder, JobUser(nobody.pw_uid, nobody.pw_gid)) as clerks:
+    async with _workers(folder, JobUser(nobody.pw_uid, nobody.pw_gid)) as workers:
         with pytest.raises(StorageRefusedError, match="Permission denied"):
-            await _write(clerks, folder)
+            await _write(workers, folder)
     assert list(folder.iterdir()) == []
 
 
@@ -134,8 +134,8 @@ async def test_files_belong_to_the_jobs_user_with_its_groups_and_umask(tmp_path:
     folder.chmod(0o770)
     _open_to_all(tmp_path)
     user = JobUser(nobody.pw_uid, nobody.pw_gid, (54321,), 0o027)
-    async with _clerks(folder, user) as clerks:
-        await _write(clerks, folder)
+    async with _workers(folder, user) as workers:
+        await _write(workers, folder)
     written = (folder / "demo/gen-1/step-3/rank-0.safetensors").stat()
     assert (written.st_uid, written.st_gid) == (nobody.pw_uid, nobody.pw_gid)
     assert written.st_mode & 0o777 == 0o640
@@ -147,10 +147,10 @@ async def test_the_process_of_roots_job_has_no_capabilities_either(tmp_path: Pat
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o700)
     os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
-    async with _clerks(folder) as clerks:
+    async with _workers(folder) as workers:
         with pytest.raises(StorageRefusedError, match="Permission denied"):
-            await _write(clerks, folder)
-        idle = clerks.idle_pid
+            await _write(workers, folder)
+        idle = workers.idle_pid
         status = _status(idle)
         for kind in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
             assert f"{kind}:\t0000000000000000" in status
@@ -201,14 +201,14 @@ def test_a_storage_process_dies_with_its_agent_whatever_it_does(tmp_path: Path) 
         env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},
     )
     assert agent.stdout is not None
-    clerk = identify(int(agent.stdout.readline().split()[0]))
-    assert clerk is not None
+    worker = identify(int(agent.stdout.readline().split()[0]))
+    assert worker is not None
     # It hangs: the end of the connection would tell it nothing.
-    os.kill(clerk.pid, signal.SIGSTOP)
+    os.kill(worker.pid, signal.SIGSTOP)
     agent.kill()
     agent.communicate()
     end = time.monotonic() + TIMEOUT_S
-    while alive(clerk):
+    while alive(worker):
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -232,9 +232,9 @@ async def test_a_link_below_the_folder_is_not_followed(
     folder = tmp_path / "steps"
     folder.mkdir()
     trap(folder)
-    async with _clerks(folder) as clerks:
+    async with _workers(folder) as workers:
         with pytest.raises(StorageRefusedError, match="is not a folder"):
-            await _write(clerks, folder)
+            await _write(workers, folder)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -268,9 +268,9 @@ async def test_a_trap_where_a_record_should_be_holds_nobody_up(
 ) -> None:
     (tmp_path / "demo/gen-1/step-3").mkdir(parents=True)
     trap(tmp_path / "demo" / name)
-    async with _clerks(tmp_path) as clerks:
+    async with _workers(tmp_path) as workers:
         try:
-            seen = await clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+            seen = await workers.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
         except StorageRefusedError:
             return
         assert (seen.latest, seen.steps) == (None, ())
@@ -279,9 +279,9 @@ async def test_a_trap_where_a_record_should_be_holds_nobody_up(
 @pytest.mark.parametrize("job", ["..", "a/b", "", ".hidden", "../../etc"])
 @lived
 async def test_a_job_name_that_leads_out_of_the_folder_is_refused(tmp_path: Path, job: str) -> None:
-    async with _clerks(tmp_path) as clerks:
+    async with _workers(tmp_path) as workers:
         with pytest.raises(StorageRefusedError, match="cannot name a folder"):
-            await clerks.ask(ListSteps(StorageLocation(str(tmp_path), job)), StepListing)
+            await workers.ask(ListSteps(StorageLocation(str(tmp_path), job)), StepListing)
 
 
 def _open_to_all(folder: Path) -> None:
@@ -294,38 +294,38 @@ def _open_to_all(folder: Path) -> None:
 
 @lived
 async def test_the_event_loop_goes_on_while_storage_does_not_answer(tmp_path: Path) -> None:
-    async with _clerks(tmp_path) as clerks:
-        await _write(clerks, tmp_path, 1)
-        idle = clerks.idle_pid
+    async with _workers(tmp_path) as workers:
+        await _write(workers, tmp_path, 1)
+        idle = workers.idle_pid
         assert idle is not None
         os.kill(idle, signal.SIGSTOP)  # as good as a hung file system, but it can be killed
-        clerks.stall_s = 0.3
+        workers.stall_s = 0.3
         with pytest.raises(StorageError, match=r"nothing moved for 0.3 s: process \d+ is in state"):
-            await _write(clerks, tmp_path, 2)
-        clerks.stall_s = TIMEOUT_S
-        assert clerks.hung == 0
-        await _write(clerks, tmp_path, 2)
+            await _write(workers, tmp_path, 2)
+        workers.stall_s = TIMEOUT_S
+        assert workers.hung == 0
+        await _write(workers, tmp_path, 2)
 
 
 @pytest.mark.parametrize("who", [JobUser(-1, 0), JobUser(0, -1), JobUser(-1, -1)])
 @lived
 async def test_nobody_in_particular_opens_no_file(tmp_path: Path, who: JobUser) -> None:
     # To the kernel, -1 is whoever asks: the agent itself, which may be root.
-    async with _clerks(tmp_path, who) as clerks:
+    async with _workers(tmp_path, who) as workers:
         with pytest.raises(StorageError, match="whose files"):
-            await clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+            await workers.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
 
 
 @lived
 async def test_a_process_that_was_at_work_when_its_place_was_closed_goes_too(
     tmp_path: Path,
 ) -> None:
-    async with _clerks(tmp_path) as clerks:
+    async with _workers(tmp_path) as workers:
         asked = asyncio.create_task(
-            clerks.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+            workers.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
         )
         await asyncio.sleep(0)
-        await clerks.close()
+        await workers.close()
         await asked
-        assert clerks.idle_pid is None
-        assert clerks.hung == 0
+        assert workers.idle_pid is None
+        assert workers.hung == 0

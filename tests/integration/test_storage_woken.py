@@ -37,7 +37,7 @@ _MOMENT_S = 0.0005
 _STATE = 200_000
 
 
-def _clerks() -> set[int]:
+def _workers() -> set[int]:
     below = janitor.descendants([os.getpid()], janitor.parents())
     return {pid for pid in below if b"storage/worker/main.py" in _command_line(pid)}
 
@@ -141,7 +141,7 @@ async def test_what_an_overtaken_storage_process_does_late_changes_nothing(
             else:
                 await rank.save(2, b"abandoned".ljust(_STATE))
                 await old.outlet.until(lambda: (1, 0, 2, False) in old.outlet.copies())
-            stopped = _Stopped(_clerks())
+            stopped = _Stopped(_workers())
             try:
                 if copy is not None:
                     old.direct(1, 2, persist_steps=[2], publish=published([copy], 1))

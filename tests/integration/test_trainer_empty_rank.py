@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep_common.trainer_messages import Start, Stop, Stopped
+from everstep_common.trainer_messages import GenerationStopped, Start, Stop
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_rank import environ
 from integration.vault_world import Node, launcher, lived, plan, running, settings
@@ -55,7 +55,7 @@ async def test_a_rank_without_a_state_hinders_no_step(tmp_path: Path, ranks: int
         await node.outlet.until(lambda: copies <= set(node.outlet.copies()))
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         assert isinstance(await control.hear(), Stop)
-        await control.tell(Stopped(1, 29501, 99))
+        await control.tell(GenerationStopped(1, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         sources = tuple(node.source(node, STEP, rank) for rank in range(RANKS))
         assert len({source.layout for source in sources}) == RANKS

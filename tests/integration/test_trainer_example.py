@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Entry, Finished
+from everstep_common.trainer_messages import Entry, GenerationFinished
 from integration.trainer_job import EXAMPLE, STEPS, joined_job, read_losses, train
 
 
@@ -34,7 +34,9 @@ def test_losses_do_not_change_when_ranks_die_and_the_job_is_re_formed(tmp_path: 
             wait_for_step(vault.progress, (step or 0) + 10)
             os.kill(processes[generation], signal.SIGKILL)
             job.stop(generation)
-        while not isinstance(message := job.agent.from_launcher.get(timeout=60), Finished):
+        while not isinstance(
+            message := job.agent.from_launcher.get(timeout=60), GenerationFinished
+        ):
             continue
         assert message.generation == 3
         code, out, errors = job.end()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.generation_group import GenerationGroup, own_group
-from everstep_common.trainer_messages import Stop, Stopped
+from everstep_common.trainer_messages import GenerationStopped, Stop
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import joined_job
 
@@ -40,8 +40,8 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_named(
         (freezer / "freezer.state").write_text("FROZEN")
         until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
         job.agent.tell_launcher(Stop(1, 0.0, "a test"))
-        stopped = job.agent.expect(Stopped, timeout_s=40.0)
-        assert isinstance(stopped, Stopped)
+        stopped = job.agent.expect(GenerationStopped, timeout_s=40.0)
+        assert isinstance(stopped, GenerationStopped)
         assert stopped.abandoned == (processes[1],)
         assert not alive(processes[0])
         assert alive(processes[1])
@@ -66,8 +66,8 @@ def test_an_order_that_is_repeated_takes_no_time_from_what_was_killed(
             job.agent.tell_launcher(Stop(1, 0.0, "a test"))
         until(lambda: not alive(processes[0]))
         (freezer / "freezer.state").write_text("THAWED")
-        stopped = job.agent.expect(Stopped, timeout_s=40.0)
-        assert isinstance(stopped, Stopped)
+        stopped = job.agent.expect(GenerationStopped, timeout_s=40.0)
+        assert isinstance(stopped, GenerationStopped)
         assert stopped.abandoned == ()
         assert not alive(processes[1])
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from everstep_common.trainer_messages import Start, Stop, Stopped
+from everstep_common.trainer_messages import GenerationStopped, Start, Stop
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_killed_rank import PIECES
 from integration.vault_killed import environ
@@ -72,7 +72,7 @@ class Job:
         order = fleet_pb2.StopGeneration(job="demo", generation=self.generation)
         self.node.order(stop_generation=order)
         await self._hear(Stop)
-        await self.control.tell(Stopped(self.generation, self.generation, 1))
+        await self.control.tell(GenerationStopped(self.generation, self.generation, 1))
         await self.node.outlet.until(
             lambda: self.node.outlet.reports["demo"].settled_generation >= self.generation
         )

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from everstep_common.trainer_messages import (
-    Exited,
-    Finished,
+    GenerationFinished,
+    GenerationStopped,
     Join,
-    Leave,
+    LauncherLeft,
     Notice,
+    RankExited,
     Started,
-    Stopped,
 )
 from integration.trainer_agent import TrainerAgent
 from integration.trainer_job import environment, joined_job
@@ -62,7 +62,7 @@ def test_ranks_get_torchruns_environment_and_their_lines_a_prefix(tmp_path: Path
     options = ["--logs", str(tmp_path / "logs")]
     with joined_job(tmp_path, sys.executable, "-c", script, options=options) as job:
         job.start(1, ranks=2)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         code, out, errors = job.end()
 
     assert code == 0
@@ -80,10 +80,10 @@ def test_no_line_is_lost_when_a_rank_writes_much_and_dies(tmp_path: Path) -> Non
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         job.start(1, ranks=1)
         out = [job.launcher.stdout.readline() for _ in range(50_000)] if job.launcher.stdout else []
-        exited = job.agent.expect(Exited)
+        exited = job.agent.expect(RankExited)
 
     assert out[-1] == "[0] line 49999\n"
-    assert isinstance(exited, Exited)
+    assert isinstance(exited, RankExited)
     assert (exited.exit_code, exited.signal) == (0, signal.SIGKILL)
 
 
@@ -91,11 +91,11 @@ def test_the_first_error_is_shown_last(tmp_path: Path) -> None:
     script = "import os; assert os.environ['RANK'] != '1', 'a wrong shape'; " + WAIT
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         job.start(1, ranks=2)
-        exited = job.agent.expect(Exited)
+        exited = job.agent.expect(RankExited)
         job.stop(1)
         code, _, errors = job.end(succeeded=False)
 
-    assert isinstance(exited, Exited)
+    assert isinstance(exited, RankExited)
     assert (exited.rank, exited.exit_code) == (1, 1)
     assert exited.last_line == "AssertionError: a wrong shape"
     assert code == 1
@@ -146,11 +146,11 @@ def test_a_job_outlives_its_agent_and_tells_the_next_one(tmp_path: Path) -> None
         until(lambda: not alive(processes[1]))
         job.agent = TrainerAgent(tmp_path / "agent.sock", job.agent.vault)
         join, started = job.agent.expect(Join), job.agent.expect(Started)
-        exited = job.agent.expect(Exited)
+        exited = job.agent.expect(RankExited)
 
         assert isinstance(join, Join)
         assert isinstance(started, Started)
-        assert isinstance(exited, Exited)
+        assert isinstance(exited, RankExited)
         assert join.running_generation == 1
         # The other one only if its end was seen after the next agent.
         assert (0, processes[0]) in [(p.rank, p.pid) for p in started.processes]
@@ -165,11 +165,11 @@ def test_a_user_who_interrupts_leaves_the_job(
     with joined_job(tmp_path, sys.executable, "-c", WAIT) as job:
         processes = job.start(1, ranks=1)
         job.launcher.send_signal(number)
-        leave, stopped = job.agent.expect(Leave), job.agent.expect(Stopped)
+        leave, stopped = job.agent.expect(LauncherLeft), job.agent.expect(GenerationStopped)
         job.launcher.communicate(timeout=20)
 
-    assert isinstance(leave, Leave)
-    assert isinstance(stopped, Stopped)
+    assert isinstance(leave, LauncherLeft)
+    assert isinstance(stopped, GenerationStopped)
     assert number.name in leave.reason
     assert job.launcher.returncode == code
     assert not alive(processes[0])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Exited
+from everstep_common.trainer_messages import RankExited
 from integration.test_trainer_launcher import until
 from integration.trainer_job import joined_job
 
@@ -41,8 +41,8 @@ def test_a_rank_that_is_killed_for_memory_is_told_as_that(tmp_path: Path, limite
     with joined_job(tmp_path, sys.executable, "-c", _HUNGRY) as job:
         (limited / "cgroup.procs").write_text(str(job.launcher.pid))
         job.start(1, ranks=2)
-        exited = job.agent.expect(Exited, timeout_s=60.0)
-        assert isinstance(exited, Exited)
+        exited = job.agent.expect(RankExited, timeout_s=60.0)
+        assert isinstance(exited, RankExited)
         job.stop(1)
         _, _, errors = job.end()
     assert (exited.rank, exited.signal, exited.kind) == (1, 9, "host_memory")
@@ -56,6 +56,6 @@ def test_a_rank_that_somebody_kills_is_only_killed(tmp_path: Path, limited: Path
     with joined_job(tmp_path, sys.executable, "-c", wait) as job:
         (limited / "cgroup.procs").write_text(str(job.launcher.pid))
         os.kill(job.start(1, ranks=2)[1], 9)
-        exited = job.agent.expect(Exited)
-        assert isinstance(exited, Exited)
+        exited = job.agent.expect(RankExited)
+        assert isinstance(exited, RankExited)
     assert (exited.rank, exited.kind, exited.exception) == (1, "killed", "")

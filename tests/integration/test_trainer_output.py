@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, Exited, Finished, StepSeen, Stop, Stopped
+from everstep_common.trainer_messages import (
+    End,
+    GenerationFinished,
+    GenerationStopped,
+    RankExited,
+    StepSeen,
+    Stop,
+)
 from integration.trainer_job import Job, joined_job
 
 WAIT = "import time; time.sleep(600)"
@@ -121,7 +128,7 @@ def test_a_reader_that_is_gone_does_not_end_the_job(tmp_path: Path) -> None:
     with joined_job(tmp_path, sys.executable, "-c", script, options=options, screen=screen) as job:
         os.close(screen)
         job.start(1, ranks=1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         end(job)
     assert {"[0] unseen", "[0] unheard"} <= set(kept(tmp_path / "logs").splitlines())
 
@@ -132,7 +139,7 @@ def test_what_a_rank_leaves_writing_without_end_does_not_hold_up_its_end(tmp_pat
         command = (sys.executable, "-c", script)
         with joined_job(tmp_path, *command, screen=screen.fileno()) as job:
             job.start(1, ranks=1)
-            job.agent.expect(Finished)
+            job.agent.expect(GenerationFinished)
             end(job)
     assert "[0] done" in (tmp_path / "screen").read_text().splitlines()
 
@@ -157,7 +164,7 @@ def test_streams_go_where_torchruns_options_say(tmp_path: Path) -> None:
     options = ["--log-dir", str(tmp_path), "-r", "0:1,1:3", "-t", "1:2", "--local-ranks-filter=0,1"]
     with joined_job(tmp_path, sys.executable, "-c", script, options=options) as job:
         job.start(1, ranks=3)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         _, out, errors = job.end()
     assert out == ""
     assert {line for line in errors.splitlines() if line[0] == "["} == {"[0] err 0", "[1] err 1"}
@@ -171,7 +178,9 @@ def test_steps_in_the_output_are_told_to_the_agent_before_the_end(tmp_path: Path
     with joined_job(tmp_path, sys.executable, "-c", script, options=options) as job:
         job.start(4, ranks=2)
         seen: list[object] = []
-        while not isinstance(message := job.agent.from_launcher.get(timeout=20), Finished):
+        while not isinstance(
+            message := job.agent.from_launcher.get(timeout=20), GenerationFinished
+        ):
             seen.append(message)
         job.end()
     steps = [(one.generation, one.step) for one in seen if isinstance(one, StepSeen)]
@@ -181,7 +190,7 @@ def test_steps_in_the_output_are_told_to_the_agent_before_the_end(tmp_path: Path
 
 def _after_exits(job: Job) -> object:
     """Return what the launcher says next but for ranks that end."""
-    while isinstance(message := job.agent.from_launcher.get(timeout=20), Exited):
+    while isinstance(message := job.agent.from_launcher.get(timeout=20), RankExited):
         continue
     return message
 
@@ -214,19 +223,19 @@ def test_the_first_error_is_shown_last_though_its_rank_died_last(
         while "a bad batch" not in job.launcher.stderr.readline():
             continue
         path.touch()
-        first = job.agent.expect(Exited)
-        assert isinstance(first, Exited)
+        first = job.agent.expect(RankExited)
+        assert isinstance(first, RankExited)
         assert (first.rank, first.kind) == (0, "collective")
         if told:
             job.agent.tell_launcher(Stop(1, 20.0, "a test"))
             while "generation 1 stops" not in job.launcher.stderr.readline():
                 continue
             may_die.touch()
-            assert isinstance(_after_exits(job), Stopped)
+            assert isinstance(_after_exits(job), GenerationStopped)
         else:
             may_die.touch()
-            second = job.agent.expect(Exited)
-            assert isinstance(second, Exited)
+            second = job.agent.expect(RankExited)
+            assert isinstance(second, RankExited)
             assert second.exception == "ValueError: a bad batch"
             assert second.at_boot_ns > first.at_boot_ns
             job.stop(1)
@@ -244,10 +253,10 @@ def test_a_core_dump_is_told(tmp_path: Path) -> None:
     )
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         job.start(1, ranks=1)
-        exited = job.agent.expect(Exited)
+        exited = job.agent.expect(RankExited)
         job.stop(1)
         _, _, errors = job.end(succeeded=False)
-    assert isinstance(exited, Exited)
+    assert isinstance(exited, RankExited)
     assert exited.signal == signal.SIGABRT
     dumped = any(tmp_path.glob("core*"))
     if dumped:  # else this machine keeps them elsewhere, or nowhere

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, Leave, Notice, Stopped
+from everstep_common.trainer_messages import End, GenerationStopped, LauncherLeft, Notice
 from integration.trainer_job import Job, joined_job
 
 WAIT = "import time; time.sleep(600)"
@@ -20,7 +20,7 @@ def test_the_agent_is_told_where_and_how_often(tmp_path: Path) -> None:
         join = job.join
     assert join.storage is not None
     assert join.storage.path == str(tmp_path / "steps")
-    assert (join.storage.every_steps, join.storage.every_s, join.storage.keep) == (50, 0.0, 3)
+    assert (join.storage.every_steps, join.storage.every_ns, join.storage.keep) == (50, 0, 3)
     assert (join.snapshot_every_min, join.snapshot_every_max) == (2, 9)
     assert join.snapshot_bytes == 12 << 30
     assert join.fresh
@@ -29,8 +29,8 @@ def test_the_agent_is_told_where_and_how_often(tmp_path: Path) -> None:
 def _interrupted(job: Job) -> None:
     job.start(1, ranks=1)
     job.launcher.send_signal(signal.SIGTERM)
-    job.agent.expect(Leave)
-    job.agent.expect(Stopped)
+    job.agent.expect(LauncherLeft)
+    job.agent.expect(GenerationStopped)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep_common.trainer_messages import Start, Stop, Stopped
+from everstep_common.trainer_messages import GenerationStopped, Start, Stop
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_rank import environ, free_slots
 from integration.vault_world import Node, launcher, plan, running, settings
@@ -55,7 +55,7 @@ def test_every_step_is_saved_and_the_last_one_comes_back(
 
             node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
             assert isinstance(await control.hear(), Stop)
-            await control.tell(Stopped(1, 29501, 99))
+            await control.tell(GenerationStopped(1, 29501, 99))
             await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
             node.order(start_generation=plan(2, (node.source(node, STEPS - 1),), step=STEPS - 1))
             assert isinstance(await control.hear(), Start)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Finished, Leave, Stopped
+from everstep_common.trainer_messages import GenerationFinished, GenerationStopped, LauncherLeft
 from integration.trainer_job import Job, joined_job
 
 QUIET = "import time; print('ready', flush=True); time.sleep(600)"
@@ -58,7 +58,7 @@ def test_ranks_that_handle_a_signal_of_the_launcher_get_it(tmp_path: Path) -> No
         job.start(1, ranks=2)
         ready(job, 2)
         job.launcher.send_signal(signal.SIGUSR1)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         code, out, errors = job.end()
     assert code == 0
     assert sorted(out.splitlines()) == ["[0] told SIGUSR1", "[1] told SIGUSR1"]
@@ -86,10 +86,10 @@ def test_a_signal_that_the_user_names_ends_the_job_and_is_what_its_ranks_get(
         job.start(1, ranks=1)
         ready(job, 1)
         job.launcher.send_signal(signal.SIGUSR1)
-        leave, stopped = job.agent.expect(Leave), job.agent.expect(Stopped)
+        leave, stopped = job.agent.expect(LauncherLeft), job.agent.expect(GenerationStopped)
         out, _ = job.launcher.communicate(timeout=30)
-    assert isinstance(leave, Leave)
-    assert isinstance(stopped, Stopped)
+    assert isinstance(leave, LauncherLeft)
+    assert isinstance(stopped, GenerationStopped)
     assert "SIGUSR1" in leave.reason
     assert ("[0] told SIGUSR1" in out) == (script == HANDLING)
     assert job.launcher.returncode == 128 + signal.SIGUSR1
@@ -101,8 +101,8 @@ def test_a_script_that_saves_on_ctrl_c_hears_it_where_its_user_names_sigint(tmp_
         job.start(1, ranks=1)
         ready(job, 1)
         job.launcher.send_signal(signal.SIGINT)
-        job.agent.expect(Leave)
-        job.agent.expect(Stopped)
+        job.agent.expect(LauncherLeft)
+        job.agent.expect(GenerationStopped)
         out, _ = job.launcher.communicate(timeout=30)
     assert out.splitlines() == ["[0] saved"]
     assert job.launcher.returncode == 128 + signal.SIGINT
@@ -114,8 +114,8 @@ def test_ranks_that_a_user_ends_and_that_take_too_long_are_named(tmp_path: Path)
         job.start(1, ranks=2)
         ready(job, 2)
         job.launcher.send_signal(signal.SIGINT)
-        job.agent.expect(Leave)
-        job.agent.expect(Stopped)
+        job.agent.expect(LauncherLeft)
+        job.agent.expect(GenerationStopped)
         _, errors = job.launcher.communicate(timeout=30)
     assert "killed, for it had not ended 0.2 s after SIGTERM: rank 0, 1; --grace" in errors
     assert errors.splitlines()[-1] == "everstep: job test: left on SIGINT"
@@ -131,5 +131,5 @@ def test_each_rank_with_a_virtual_local_rank_has_its_own_device(tmp_path: Path) 
         job.start(1, ranks=2)
         ended = job.agent.from_launcher.get(timeout=20)
         code, _, errors = job.end()
-    assert isinstance(ended, Finished), errors
+    assert isinstance(ended, GenerationFinished), errors
     assert code == 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_job import EXAMPLE, STEPS, environment, read_losses, train
 

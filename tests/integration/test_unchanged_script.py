@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
+    GenerationStopped,
     Joined,
     Notice,
     RankProcess,
@@ -22,7 +23,6 @@ from everstep_common.trainer_messages import (
     Started,
     StepSeen,
     Stop,
-    Stopped,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
@@ -52,7 +52,7 @@ for step in range(100_000):
 
 def steps(node: Node) -> list[tuple[int, bool]]:
     """Every step that the node has told, and whether it speaks for the job."""
-    told = [record.progress for record in node.outlet.bodies("progress")]
+    told = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
     return [(one.first_step + i, one.of_job) for one in told for i in range(len(one.end_boot_ns))]
 
 
@@ -74,7 +74,7 @@ async def test_ranks_that_call_in_tell_their_steps_themselves(tmp_path: Path) ->
         assert isinstance(await control.hear(), Start)
         async with trainer(node, size_bytes=0):
             await control.tell(StepSeen(1, 3, boot_ns()))
-            await control.tell(Stopped(1, 29501, boot_ns()))
+            await control.tell(GenerationStopped(1, 29501, boot_ns()))
             await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
             assert steps(node) == []
 
@@ -140,7 +140,7 @@ def test_nobody_waits_for_a_process_that_the_launcher_has_given_up(
                 await node.outlet.until(lambda: node.outlet.bodies("phase_reached"))
                 node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
                 assert isinstance(await control.hear(), Stop)
-                await control.tell(Stopped(1, 29501, boot_ns(), (stuck,)))
+                await control.tell(GenerationStopped(1, 29501, boot_ns(), (stuck,)))
                 await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
                 node.order(start_generation=plan(2))
                 assert isinstance(await control.hear(), Start)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
     Begin,
     End,
-    Leave,
+    LauncherLeft,
     Refused,
     Reserve,
     Skip,
@@ -107,7 +107,7 @@ async def test_a_launcher_that_the_controller_refuses_is_told_and_leaves_no_trac
 @lived
 async def test_leaving_is_told_once_and_ends_with_the_job(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node, launcher(node) as control:
-        await control.tell(Leave("interrupted by its user"))
+        await control.tell(LauncherLeft("interrupted by its user", by_user=True))
         await node.outlet.until(lambda: node.outlet.bodies("launcher_left"))
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
         assert await control.hear() == End(succeeded=False, reason="test")

@@ -4,7 +4,7 @@ import mmap
 import os
 from pathlib import Path
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Refused,

@@ -7,15 +7,15 @@ import pytest
 from everstep_common.trainer_messages import (
     AskSkipped,
     DataRange,
-    Exited,
     Progress,
-    Rollback,
+    RankExited,
+    RollbackAsked,
     Skipped,
     Start,
 )
 from integration.vault_world import launcher, lived, plan, running, settings, trainer
 
-_EXITED = Exited(
+_EXITED = RankExited(
     generation=1,
     rank=0,
     exit_code=1,
@@ -63,16 +63,23 @@ async def test_a_bad_step_is_told_after_the_steps_before_it(tmp_path: Path) -> N
         async with trainer(node) as rank:
             for step in range(5):
                 await rank.tell(Progress(step, 10 + step, 0))
-            bad = Rollback(step=5, reason="the loss is nan", at_boot_ns=99, skip=DataRange(4, 5))
+            bad = RollbackAsked(
+                generation=1,
+                rank=0,
+                step=5,
+                reason="the loss is nan",
+                at_boot_ns=99,
+                skip=DataRange(4, 5),
+            )
             await rank.tell(bad)
             await node.outlet.until(lambda: node.outlet.bodies("rollback_asked"))
         kinds = [record.WhichOneof("body") for record in node.outlet.records]
         asked = node.outlet.bodies("rollback_asked")[0].rollback_asked
         assert (asked.rank, asked.step, asked.reason) == (0, 5, "the loss is nan")
         assert (asked.skip.first, asked.skip.last) == (4, 5)
-        steps = [record.progress for record in node.outlet.bodies("progress")]
+        steps = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
         assert sum(len(one.end_boot_ns) for one in steps) == 5
-        assert "progress" not in kinds[kinds.index("rollback_asked") :]
+        assert "steps_completed" not in kinds[kinds.index("rollback_asked") :]
 
 
 @lived
@@ -97,7 +104,9 @@ async def test_data_that_nobody_can_count_ends_the_connection_and_is_not_told(
         node.order(start_generation=plan(1))
         assert isinstance(await control.hear(), Start)
         async with trainer(node) as rank:
-            await rank.tell(Rollback(step=5, reason="x", at_boot_ns=1, skip=wild))
+            await rank.tell(
+                RollbackAsked(generation=1, rank=0, step=5, reason="x", at_boot_ns=1, skip=wild)
+            )
             try:
                 await rank.hear()
                 hung_up = False

@@ -17,9 +17,10 @@ from everstep_common.trainer_messages import (
     Begin,
     Commit,
     Entry,
-    Exited,
-    Finished,
+    GenerationFinished,
+    GenerationStopped,
     Progress,
+    RankExited,
     RankProcess,
     Ready,
     Refused,
@@ -28,7 +29,6 @@ from everstep_common.trainer_messages import (
     Start,
     Started,
     Stop,
-    Stopped,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
@@ -83,11 +83,11 @@ async def test_a_join_that_cannot_be_is_refused(tmp_path: Path, change: dict[str
 @pytest.mark.parametrize(
     "message",
     [
-        Exited(generation=1, rank=0, exit_code=_MOST, signal=0, at_boot_ns=1, last_line=""),
-        Exited(generation=1, rank=-1, exit_code=1, signal=0, at_boot_ns=1, last_line=""),
-        Stopped(1, -1, 0),
-        Stopped(-1, 1, 0),
-        Finished(-1, 0),
+        RankExited(generation=1, rank=0, exit_code=_MOST, signal=0, at_boot_ns=1, last_line=""),
+        RankExited(generation=1, rank=-1, exit_code=1, signal=0, at_boot_ns=1, last_line=""),
+        GenerationStopped(1, -1, 0),
+        GenerationStopped(-1, 1, 0),
+        GenerationFinished(-1, 0),
     ],
 )
 @lived
@@ -155,7 +155,7 @@ async def test_a_stop_that_nobody_ordered_does_not_fence_later_generations_off(
     async with running(settings(tmp_path)) as node, launcher(node) as control:
         node.order(start_generation=plan(1))
         assert isinstance(await control.hear(), Start)
-        await control.tell(Stopped(10**17, 29501, 99))
+        await control.tell(GenerationStopped(10**17, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         # A controller that hears of a generation that it never gave out takes itself for old, and
         # acts on nothing any more: for all jobs of all users.

@@ -8,10 +8,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from everstep_agent.holder import HeldDescriptors
+from everstep_agent.commands.hold import HeldDescriptors
 
 _TIMEOUT_S = 20.0
-_HOLD = "import sys; from everstep_agent.holder import main; sys.exit(main(sys.argv[1:]))"
+_HOLD = "import sys; from everstep_agent.commands.hold import main; sys.exit(main(sys.argv[1:]))"
 # Prints its pid, what it was handed, and stores one descriptor more; then waits to be killed.
 _COMMAND = """
 import os, signal, sys
@@ -139,10 +139,10 @@ def test_a_command_that_does_not_exist_is_named() -> None:
 def test_the_store_closes_what_it_is_not_asked_to_keep() -> None:
     store = HeldDescriptors()
     kept, other = os.memfd_create("kept"), os.memfd_create("other")
-    store.take(b"FDSTORE=1\nFDNAME=a", [kept])
-    store.take(b"READY=1", [other])
+    store.apply_notification(b"FDSTORE=1\nFDNAME=a", [kept])
+    store.apply_notification(b"READY=1", [other])
     assert (store.names(), store.fds()) == (["a"], [kept])
-    store.take(b"FDSTOREREMOVE=1\nFDNAME=a", [])
+    store.apply_notification(b"FDSTOREREMOVE=1\nFDNAME=a", [])
     assert store.names() == []
     for fd in (kept, other):
         assert not os.path.exists(f"/proc/self/fd/{fd}")

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     End,
-    Finished,
+    GenerationFinished,
     Joined,
     Refused,
     Restore,
@@ -164,7 +164,7 @@ async def test_a_job_with_storage_has_its_last_step_verified_before_it_says_that
         assert isinstance(await control.hear(), Start)
         async with trainer(node) as rank:
             await rank.save(7, b"the last state")
-        await control.tell(Finished(1, 0))
+        await control.tell(GenerationFinished(1, 0))
         await node.outlet.until(lambda: node.outlet.bodies("generation_finished"))
         assert node.outlet.reports["demo"].settled_generation == 1
         assert node.outlet.copies() == {(1, 0, 7, False)}

@@ -5,18 +5,18 @@ from pathlib import Path
 
 from everstep_common.trainer_messages import (
     End,
-    Exited,
-    Finished,
+    GenerationFinished,
+    GenerationStopped,
     NothingToRestore,
     Notice,
     Progress,
+    RankExited,
     RankProcess,
     Ready,
     Restore,
     Start,
     Started,
     Stop,
-    Stopped,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import launcher, lived, plan, running, settings, trainer, training
@@ -44,7 +44,7 @@ async def test_a_generation_runs_and_stops_and_the_next_one_restores_here(
             await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 1, False)})
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         assert await control.hear() == Stop(1, 0.0, "test")
-        await control.tell(Stopped(1, 29501, 99))
+        await control.tell(GenerationStopped(1, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert node.outlet.reports["demo"].settled_generation == 1
 
@@ -55,14 +55,14 @@ async def test_a_generation_runs_and_stops_and_the_next_one_restores_here(
         assert again.restore_step == 1
         async with trainer(node, 0, generation=2) as rank:
             assert await rank.restore() == b"state after 1"
-        await control.tell(Finished(2, 120))
+        await control.tell(GenerationFinished(2, 120))
         await node.outlet.until(lambda: node.outlet.bodies("generation_finished"))
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
         assert await control.hear() == End(succeeded=True, reason="test")
         await node.outlet.until(lambda: not node.outlet.copies())
         phases = [record.phase_reached.phase for record in node.outlet.bodies("phase_reached")]
         assert phases[:3] == [1, 2, 3]
-        steps = [record.progress for record in node.outlet.bodies("progress")]
+        steps = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
         assert steps[0].first_step == 0
 
 
@@ -76,11 +76,11 @@ async def test_the_last_steps_of_a_rank_are_told_before_its_end(tmp_path: Path) 
             for step in range(20):
                 await rank.tell(Progress(step, 10 + step, 0))
         await control.tell(
-            Exited(generation=1, rank=0, exit_code=0, signal=9, at_boot_ns=40, last_line="")
+            RankExited(generation=1, rank=0, exit_code=0, signal=9, at_boot_ns=40, last_line="")
         )
         await node.outlet.until(lambda: node.outlet.bodies("rank_exited"))
         kinds = [record.WhichOneof("body") for record in node.outlet.records]
-        told = [record.progress for record in node.outlet.bodies("progress")]
+        told = [record.steps_completed for record in node.outlet.bodies("steps_completed")]
         assert sum(len(steps.end_boot_ns) for steps in told) == 20
         assert kinds[-1] == "rank_exited"
 
@@ -118,7 +118,7 @@ async def test_an_order_that_comes_again_does_nothing_or_is_answered_again(
         stop = fleet_pb2.StopGeneration(job="demo", generation=1)
         node.order(stop_generation=stop)
         assert isinstance(await control.hear(), Stop)
-        await control.tell(Stopped(1, 29501, 99))
+        await control.tell(GenerationStopped(1, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         node.order(stop_generation=stop)
         node.order(start_generation=plan(1))
@@ -145,7 +145,7 @@ async def test_a_generation_is_settled_once_its_last_commit_is_verified(
         await control.hear()
         async with trainer(node, 8 << 20) as rank:
             await rank.save(1, bytes(8 << 20))
-        await control.tell(Stopped(1, 29501, 99))
+        await control.tell(GenerationStopped(1, 29501, 99))
         await node.outlet.until(
             lambda: (
                 "demo" in node.outlet.reports

@@ -77,7 +77,7 @@ async def is_served(rank: Client, steps: int) -> None:
 def rooms(node: Node) -> MessageMemories:
     job = node.jobs.known("demo")
     assert job is not None
-    return job.context.site.message_memories
+    return job.context.vault_context.message_memories
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ async def test_a_flood_of_the_longest_messages_is_bounded_and_others_are_served(
 ) -> None:
     loop, body = asyncio.get_running_loop(), b" " * (LONGEST - 1)
     async with (
-        running(settings(tmp_path, slots_per_rank=8, long_frame_s=3 * TIMEOUT_S)) as node,
+        running(settings(tmp_path, slots_per_rank=8, message_timeout_s=3 * TIMEOUT_S)) as node,
         launcher(node, processes_per_node=RANKS),
         neighbour(node) as other,
         AsyncExitStack() as stack,
@@ -127,7 +127,7 @@ async def _flood(loop: asyncio.AbstractEventLoop, raw: socket.socket, body: byte
 
 @lived
 async def test_a_message_that_trickles_ends_its_connection(tmp_path: Path) -> None:
-    async with running(settings(tmp_path, long_frame_s=0.5)) as node, launcher(node):
+    async with running(settings(tmp_path, message_timeout_s=0.5)) as node, launcher(node):
         node.order(start_generation=plan(1))
         async with hostile(node, 0) as raw:
             raw.sendall(frames.header(LONGEST))
@@ -157,7 +157,7 @@ async def test_ranks_that_ask_and_take_no_answer_are_bounded_and_others_are_serv
     tmp_path: Path,
 ) -> None:
     async with (
-        running(settings(tmp_path, slots_per_rank=8, long_frame_s=3 * TIMEOUT_S)) as node,
+        running(settings(tmp_path, slots_per_rank=8, message_timeout_s=3 * TIMEOUT_S)) as node,
         launcher(node, processes_per_node=RANKS),
         neighbour(node) as other,
         AsyncExitStack() as stack,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.trainer_messages import (
     Begin,
     Commit,

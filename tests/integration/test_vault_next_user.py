@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.ipc.peer import Peer
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import admit_launcher
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.launcher import admit_launcher
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.messages import PutCopy, Refusal
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect

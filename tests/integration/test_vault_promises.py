@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     Joined,

@@ -10,7 +10,7 @@ from everstep_agent.detectors.held import HELD
 from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import RankProcess, Started, Stop, Stopped
+from everstep_common.trainer_messages import GenerationStopped, RankProcess, Started, Stop
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import Client
 from integration.vault_world import Node, launcher, lived, plan, running, settings
@@ -40,7 +40,7 @@ async def _stopped(node: Node, control: Client, generation: int, *left: int) -> 
     node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=generation))
     while not isinstance(await control.hear(), Stop):
         continue
-    await control.tell(Stopped(generation, 29501, boot_ns(), left))
+    await control.tell(GenerationStopped(generation, 29501, boot_ns(), left))
 
     def told() -> list[fleet_pb2.GenerationStopped]:
         records = node.outlet.bodies("generation_stopped")

@@ -148,7 +148,7 @@ def test_every_committed_step_travels_and_a_slot_waits_until_it_is_recoverable(
 ) -> None:
     async def life() -> None:
         async with (
-            running(settings(tmp_path / "a", begin_wait_s=0.05), "node-1") as first,
+            running(settings(tmp_path / "a", slot_wait_s=0.05), "node-1") as first,
             running(settings(tmp_path / "b"), "node-2") as second,
             training(first) as rank,
         ):

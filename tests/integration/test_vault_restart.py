@@ -9,8 +9,8 @@ from pathlib import Path
 
 import xxhash
 
-from everstep_agent.jobs.environment import Environment
-from everstep_agent.jobs.store import open_database
+from everstep_agent.jobs.job.context import Environment
+from everstep_agent.jobs.state.store import open_database
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
 from everstep_common.trainer_messages import Commit, Entry, Notice, Refused
@@ -158,9 +158,9 @@ async def test_a_copy_that_was_torn_before_the_restart_is_found_by_the_trainers_
         await node.outlet.until(node.outlet.copies)
         rank.maps[0][0] ^= 1
     # As if the agent had been killed after the commit and before its own hash.
-    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as shelf:
-        shelf.execute("UPDATE memory SET body = json_set(body, '$.root_hash', '')")
-        shelf.commit()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as region_store:
+        region_store.execute("UPDATE memory SET body = json_set(body, '$.root_hash', '')")
+        region_store.commit()
     world = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=world) as node:
         await node.outlet.until(lambda: node.outlet.bad)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy
 from everstep_common.trainer_messages import (
@@ -83,7 +83,7 @@ async def test_a_trainer_waits_for_a_slot_as_long_as_it_wants(
     tmp_path: Path, wait_s: float
 ) -> None:
     # The usual wait is 20 s: a test that ends before shows that it was not taken.
-    chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
+    chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
     async with running(chosen) as node, training(node) as rank:
         for step in range(3):
             await rank.save(step, b"held")
@@ -95,7 +95,7 @@ async def test_a_trainer_waits_for_a_slot_as_long_as_it_wants(
 async def test_training_does_not_wait_for_a_slot_while_the_controller_is_away(
     tmp_path: Path,
 ) -> None:
-    chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
+    chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
     world = Environment(stored_fds={}, controller_away_s=lambda: 0.1)
     async with running(chosen, world=world) as node, training(node) as rank:
         for step in range(3):
@@ -109,7 +109,7 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
 ) -> None:
     away_s = [0.0]
     # Only the end of the stream can end the wait.
-    chosen = settings(tmp_path, begin_wait_s=1e6, begin_wait_max_s=2e6)
+    chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
     world = Environment(stored_fds={}, controller_away_s=lambda: away_s[0])
     async with running(chosen, world=world) as node, training(node) as rank:
         for step in range(3):
@@ -118,7 +118,7 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
         await rank.tell(Begin(3))
         # What the rank tells after its question is heard while that waits.
         await rank.tell(Progress(2, 1, 0))
-        await node.outlet.until(lambda: bool(node.outlet.bodies("progress")))
+        await node.outlet.until(lambda: bool(node.outlet.bodies("steps_completed")))
         away_s[0] = 0.1
         node.jobs.on_away()
         answer = await rank.hear()
@@ -129,7 +129,7 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
 @lived
 async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
     async with (
-        running(settings(tmp_path, begin_wait_max_s=0.05)) as node,
+        running(settings(tmp_path, slot_wait_max_s=0.05)) as node,
         training(node) as rank,
     ):
         for step in range(3):
@@ -139,7 +139,7 @@ async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> N
 
 @lived
 async def test_a_trainer_that_blocks_gets_the_slot_that_becomes_free(tmp_path: Path) -> None:
-    async with running(settings(tmp_path, begin_wait_s=1e-9)) as node, training(node) as rank:
+    async with running(settings(tmp_path, slot_wait_s=1e-9)) as node, training(node) as rank:
         for step in range(3):
             await rank.save(step, b"held")
         await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
@@ -244,6 +244,6 @@ async def test_progress_is_told_while_a_question_of_the_same_process_is_not_answ
         # Nothing is recoverable, so no slot is given out before the controller says otherwise.
         await rank.tell(Begin(3))
         await rank.tell(Progress(3, 1, 0))
-        await node.outlet.until(lambda: node.outlet.bodies("progress"))
+        await node.outlet.until(lambda: node.outlet.bodies("steps_completed"))
         node.direct(1, step=2)
         assert isinstance(await rank.hear(), Slot)

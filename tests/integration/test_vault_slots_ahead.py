@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import Stopped
+from everstep_common.trainer_messages import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,
@@ -37,7 +37,7 @@ async def _second_generation(folder: Path, **values: object) -> AsyncIterator[tu
             await node.outlet.until(lambda: node.outlet.copies())
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         await control.hear()
-        await control.tell(Stopped(1, 29501, 99))
+        await control.tell(GenerationStopped(1, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         await node.until_memory_is(_SLOT_BYTES)
         node.order(start_generation=plan(2, (node.source(node, 1),), step=1))
@@ -70,7 +70,7 @@ async def test_they_go_with_a_generation_that_never_asked(tmp_path: Path) -> Non
         await node.until_memory_is((1 + _SLOTS) * _SLOT_BYTES)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=2))
         await control.hear()
-        await control.tell(Stopped(2, 29501, 99))
+        await control.tell(GenerationStopped(2, 29501, 99))
         await node.until_memory_is(_SLOT_BYTES)
 
 

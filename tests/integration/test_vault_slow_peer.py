@@ -101,7 +101,7 @@ async def test_a_recovery_stays_with_a_peer_that_trickles_when_nobody_else_has_i
 @asynccontextmanager
 async def _third(folder: Path) -> AsyncIterator[Node]:
     """A node with no copy, for which every trickle is too slow."""
-    chosen = settings(folder / "c", transfer_timeout_s=2.0, transfer_bytes_per_s_min=64 << 20)
+    chosen = settings(folder / "c", transfer_timeout_s=2.0, restore_bytes_per_s_min=64 << 20)
     async with running(chosen, "node-3") as third, launcher(third):
         yield third
 

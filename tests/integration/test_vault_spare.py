@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import Stopped
+from everstep_common.trainer_messages import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     KEY,
@@ -184,7 +184,7 @@ async def test_a_node_with_a_place_makes_none(tmp_path: Path) -> None:
         _wait_as_spare(node)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=2))
         await control.hear()
-        await control.tell(Stopped(2, 29501, 99))
+        await control.tell(GenerationStopped(2, 29501, 99))
         await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
         assert _memory(node) == 0
         _wait_as_spare(node)
@@ -216,8 +216,8 @@ async def test_it_fetches_what_a_silent_member_had_and_restores_from_its_own_mem
             _wait_as_spare(node, ahead=(source,))
             await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
             counts = node.jobs.metrics()
-            assert counts.vault_early_copies_total == 1
-            assert counts.vault_early_bytes_total == source.size_bytes
+            assert counts.vault_prefetched_copies_total == 1
+            assert counts.vault_prefetched_bytes_total == source.size_bytes
             # Not a byte more than it had while it waited.
             await node.until_memory_is(_READY_BYTES)
         # Nobody is left to fetch from.
@@ -238,12 +238,12 @@ async def test_what_was_fetched_of_a_member_that_came_back_goes_with_the_next_st
         _wait_as_spare(node, ahead=(member.source(member, 1),))
         await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
         node.direct(1, 1)
-        assert node.jobs.metrics().vault_early_left_off_total == 1
+        assert node.jobs.metrics().vault_prefetches_discarded_total == 1
         node.direct(1, 2)
         await node.outlet.until(lambda: not node.outlet.copies())
         _wait_as_spare(node)
         await _until_ready_is(node, _READY_BYTES)
-        assert node.jobs.metrics().vault_early_left_off_total == 1
+        assert node.jobs.metrics().vault_prefetches_discarded_total == 1
 
 
 @lived
@@ -257,7 +257,10 @@ async def test_a_silent_member_whose_copies_cannot_be_had_costs_a_spare_nothing(
         _wait_as_spare(node)
         await _until_ready_is(node, _READY_BYTES)
         counts = node.jobs.metrics()
-        assert (counts.vault_early_copies_total, counts.vault_early_left_off_total) == (0, 1)
+        assert (counts.vault_prefetched_copies_total, counts.vault_prefetches_discarded_total) == (
+            0,
+            1,
+        )
 
 
 @lived

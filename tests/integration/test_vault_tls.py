@@ -41,7 +41,7 @@ _LITTLE = 4 << 20
     [
         {"transfer_streams": 1},
         {"transfer_streams": 3},
-        {"replicate_bytes_per_s_max": 128 << 20},
+        {"replication_bytes_per_s_max": 128 << 20},
     ],
 )
 @lived

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.transfers import REFUSED
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region, allocate_region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_common.trainer_messages import End, Join, Start, Started, Stop, Stopped
+from everstep_common.trainer_messages import End, GenerationStopped, Join, Start, Started, Stop
 from fakes.ports import reserved_port
 from integration.trainer_agent import TrainerAgent, Vault
 
@@ -60,7 +60,9 @@ class Job:
     def stop(self, generation: int, grace_s: float = 0.0) -> None:
         """Stop a generation."""
         self.agent.tell_launcher(Stop(generation, grace_s, "a test"))
-        while not isinstance(message := self.agent.from_launcher.get(timeout=20), Stopped):
+        while not isinstance(
+            message := self.agent.from_launcher.get(timeout=20), GenerationStopped
+        ):
             continue
         assert message.generation == generation
 

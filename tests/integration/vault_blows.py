@@ -20,13 +20,13 @@ from everstep_common.trainer_messages import (
     Committed,
     Describe,
     Entry,
+    GenerationStopped,
     Joined,
     Reserve,
     Restore,
     Slot,
     Start,
     Stop,
-    Stopped,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import Client, attach_message, join_message
@@ -119,7 +119,7 @@ class Job:
         self.node.order(stop_generation=order)
         await self.hear(Stop)
         assert self.control is not None
-        await self.control.tell(Stopped(self.generation, next(self.ports), 1))
+        await self.control.tell(GenerationStopped(self.generation, next(self.ports), 1))
         await self.node.outlet.until(lambda: self._settled() >= self.generation)
 
     def copies(self) -> set[tuple[int, int]]:

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Protocol
 
-from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import (
     Attach,

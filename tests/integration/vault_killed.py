@@ -14,7 +14,7 @@ from integration.vault_outlet import Outlet
 from integration.vault_world import Node, settings
 
 _HERE = Path(__file__).parent
-_HOLD = "import sys; from everstep_agent.holder import main; sys.exit(main(sys.argv[1:]))"
+_HOLD = "import sys; from everstep_agent.commands.hold import main; sys.exit(main(sys.argv[1:]))"
 
 
 def environ() -> dict[str, str]:

@@ -10,13 +10,13 @@ from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel, FrameError
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
+    GenerationStopped,
     Joined,
     RankProcess,
     Settled,
     Start,
     Started,
     Stop,
-    Stopped,
 )
 from integration.vault_world import TIMEOUT_S, join_message
 
@@ -35,7 +35,7 @@ def main(path: str) -> None:
             assert isinstance(stop, Settled)
         rank.kill()
         rank.wait()
-        channel.send(Stopped(stop.generation, 29501, boot_ns()))
+        channel.send(GenerationStopped(stop.generation, 29501, boot_ns()))
         channel.receive(600.0)
     except (OSError, FrameError):
         print("hung up", flush=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
-from everstep_agent.jobs.settings import JobsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -149,13 +149,13 @@ def settings(folder: Path, **values: object) -> JobsSettings:
         runtime_folder=folder,
         bulk_port=0,
         memory_reserve_bytes=0,
-        begin_wait_s=TIMEOUT_S,
+        slot_wait_s=TIMEOUT_S,
         transfer_timeout_s=TIMEOUT_S,
         settle_timeout_s=TIMEOUT_S,
         # The processes that the agent would kill in a launcher's place are the test itself.
         stop_patience_s=TIMEOUT_S,
         # What a test asserts is told in the turn of the loop in which it happens.
-        report_gather_s=0.0,
+        report_delay_s=0.0,
     )
     return replace(base, **values)  # type: ignore[arg-type]
 

@@ -51,7 +51,7 @@ class Stutter:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        for pid in clerks(self._agent):
+        for pid in workers(self._agent):
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
@@ -59,7 +59,7 @@ class Stutter:
             self.stopped += number == signal.SIGSTOP
 
 
-def clerks(agent: int) -> list[int]:
+def workers(agent: int) -> list[int]:
     """Return the storage processes of an agent."""
     below = janitor.descendants([agent], janitor.parents())
     return [pid for pid in below if b"storage/worker/main.py" in _line(pid)]

@@ -55,7 +55,7 @@ class Scene:
     def _record(self, record: fleet_pb2.Record) -> None:
         took = time.monotonic() - self._changed
         if record.HasField("finding_raised"):
-            self.said.append((f"+{record.finding_raised.condition}", took))
+            self.said.append((f"+{record.finding_raised.finding.condition}", took))
         else:
             self.said.append((f"-{record.finding_cleared.condition}", took))
 

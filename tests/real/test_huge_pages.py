@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.environment import Environment
+from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.memory.gauges import HugePagePool
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.trainer_messages import Refused, Reserve

@@ -28,67 +28,67 @@ def _uninterrupted(folder: Path) -> dict[int, str]:
 
 @pytest.mark.timeout(300)
 def test_a_job_goes_on_within_its_allocation_when_a_node_is_lost(tmp_path: Path) -> None:
-    with running_site(3) as site:
-        line = site.step("--job", _NAME, "--nnodes", "2")
-        user = site.submit("user", [line[0], "-N3", *line[1:]])
-        site.fleet.until("a spare", TIMEOUT_S, lambda: bool(site.job(_NAME).spares))
-        site.until_step(_NAME, 20)
-        lost, other = site.job(_NAME).members
-        (spare,) = site.job(_NAME).spares
-        safe = site.recoverable(_NAME)
-        site.lose(lost)
-        site.fleet.until("the end", TIMEOUT_S, lambda: site.job(_NAME).state == "ended")
-        assert {*site.job(_NAME).members} == {spare, other}
+    with running_site(3) as context:
+        line = context.step("--job", _NAME, "--nnodes", "2")
+        user = context.submit("user", [line[0], "-N3", *line[1:]])
+        context.fleet.until("a spare", TIMEOUT_S, lambda: bool(context.job(_NAME).spares))
+        context.until_step(_NAME, 20)
+        lost, other = context.job(_NAME).members
+        (spare,) = context.job(_NAME).spares
+        safe = context.recoverable(_NAME)
+        context.lose(lost)
+        context.fleet.until("the end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
+        assert {*context.job(_NAME).members} == {spare, other}
         # srun tells the worst code of its tasks; one that is lost with its node has none.
         assert user.process.wait(TIMEOUT_S) == 0, user.log.read_text()
         assert user.log.read_text().count(f"job {_NAME} succeeded") == 2
-        assert site.fleet.losses() == _uninterrupted(tmp_path)
-        assert sorted(site.fleet.first_steps()) == [1, 2]
-        assert site.fleet.first_steps()[2] > safe
+        assert context.fleet.losses() == _uninterrupted(tmp_path)
+        assert sorted(context.fleet.first_steps()) == [1, 2]
+        assert context.fleet.first_steps()[2] > safe
 
 
 @pytest.mark.timeout(300)
 def test_a_cancelled_job_goes_on_where_it_is_submitted_again(tmp_path: Path) -> None:
-    with running_site(3) as site:
-        _first(site, "--nnodes", "2")
-        safe = site.recoverable(_NAME)
-        site.slurm.run("scancel", *site.slurm.jobs())
-        site.fleet.until("the end", TIMEOUT_S, lambda: site.job(_NAME).state == "ended")
-        said = _second(site, "--nnodes", "1")
+    with running_site(3) as context:
+        _first(context, "--nnodes", "2")
+        safe = context.recoverable(_NAME)
+        context.slurm.run("scancel", *context.slurm.jobs())
+        context.fleet.until("the end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
+        said = _second(context, "--nnodes", "1")
         assert "of the job that was cancelled" in said
         assert "from memory of node1, node2" in said
-        assert site.fleet.first_steps()[2] > safe
-        assert site.fleet.losses() == _uninterrupted(tmp_path)
+        assert context.fleet.first_steps()[2] > safe
+        assert context.fleet.losses() == _uninterrupted(tmp_path)
 
 
 @pytest.mark.timeout(300)
 def test_a_job_whose_launchers_were_killed_goes_on_where_it_is_submitted_again(
     tmp_path: Path,
 ) -> None:
-    with running_site(3) as site:
+    with running_site(3) as context:
         # Nobody has said that it is over: the same job waits for launchers of the same options.
         options = ("--nnodes", "1:2")
-        _first(site, *options)
-        safe = site.recoverable(_NAME)
-        (number,) = site.slurm.jobs()
-        site.slurm.run("scancel", "--signal=KILL", f"{number}.0")
-        assert "continues after step" in _second(site, *options)
-        starts = site.fleet.first_steps()
+        _first(context, *options)
+        safe = context.recoverable(_NAME)
+        (number,) = context.slurm.jobs()
+        context.slurm.run("scancel", "--signal=KILL", f"{number}.0")
+        assert "continues after step" in _second(context, *options)
+        starts = context.fleet.first_steps()
         assert starts[max(starts)] > safe
-        assert site.fleet.losses() == _uninterrupted(tmp_path)
+        assert context.fleet.losses() == _uninterrupted(tmp_path)
 
 
-def _first(site: Site, *options: str) -> None:
+def _first(context: Site, *options: str) -> None:
     """Submit a job on two of three nodes, and return when it has something to lose."""
-    line = site.step("--job", _NAME, *options, steps=9_999_999)
-    site.submit("first", [line[0], "-N2", "-w", "node1,node2", *line[1:]])
-    site.until_step(_NAME, 20)
+    line = context.step("--job", _NAME, *options, steps=9_999_999)
+    context.submit("first", [line[0], "-N2", "-w", "node1,node2", *line[1:]])
+    context.until_step(_NAME, 20)
 
 
-def _second(site: Site, *options: str) -> str:
+def _second(context: Site, *options: str) -> str:
     """Submit it on the third node; return what it said when it has succeeded."""
-    line = site.step("--job", _NAME, *options)
-    user = site.submit("second", [line[0], "-N1", "-w", "node3", *line[1:]])
+    line = context.step("--job", _NAME, *options)
+    user = context.submit("second", [line[0], "-N1", "-w", "node3", *line[1:]])
     code = user.process.wait(TIMEOUT_S)
     said = user.log.read_text()
     assert code == 0, said
@@ -97,19 +97,19 @@ def _second(site: Site, *options: str) -> str:
 
 @pytest.mark.timeout(300)
 def test_a_requeued_job_goes_on_on_other_nodes_without_a_name(tmp_path: Path) -> None:
-    with running_site(3) as site:
-        script = site.fleet.folder / "job.sh"
-        line = shlex.join(site.step("--nnodes", "2"))
+    with running_site(3) as context:
+        script = context.fleet.folder / "job.sh"
+        line = shlex.join(context.step("--nnodes", "2"))
         script.write_text(f"#!/bin/sh\n#SBATCH --job-name={_NAME} --requeue -N2\nexec {line}\n")
-        log = site.fleet.folder / "slurm.out"
-        site.submit("user", ["sbatch", "--open-mode=append", "-o", str(log), str(script)])
+        log = context.fleet.folder / "slurm.out"
+        context.submit("user", ["sbatch", "--open-mode=append", "-o", str(log), str(script)])
         job = f"{_NAME}-1"  # Slurm's number; it stays the same
-        site.until_step(job, 20)
-        safe = site.recoverable(job)
-        site.lose("node1")  # where the batch script runs, and srun
-        site.fleet.until("the end", 2 * TIMEOUT_S, lambda: "succeeded" in log.read_text())
+        context.until_step(job, 20)
+        safe = context.recoverable(job)
+        context.lose("node1")  # where the batch script runs, and srun
+        context.fleet.until("the end", 2 * TIMEOUT_S, lambda: "succeeded" in log.read_text())
         assert "cancelled" in log.read_text()
         assert "from memory of node2; --fresh" in log.read_text()
-        starts = site.fleet.first_steps()
+        starts = context.fleet.first_steps()
         assert starts[max(starts)] > safe
-        assert site.fleet.losses() == _uninterrupted(tmp_path)
+        assert context.fleet.losses() == _uninterrupted(tmp_path)

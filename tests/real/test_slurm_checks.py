@@ -57,38 +57,44 @@ def _install(path: Path, text: str) -> None:
     draft.rename(path)
 
 
-def _break(site: Site, node: str) -> None:
+def _break(context: Site, node: str) -> None:
     """Let a node's kernel say that it lost a GPU, and return when its agent knows."""
-    with (site.fleet.folder / node / "kernel.log").open("a") as log:
+    with (context.fleet.folder / node / "kernel.log").open("a") as log:
         log.write(f"{_XID}\n")
     check = ("--only", "kernel,gpu", "--fail-on", "critical")
-    site.fleet.until("the finding", 60, lambda: site.fleet.check(node, *check).returncode == 2)
+    context.fleet.until(
+        "the finding", 60, lambda: context.fleet.check(node, *check).returncode == 2
+    )
 
 
 @pytest.mark.timeout(300)
 def test_a_node_whose_prolog_fails_is_drained_and_the_job_runs_elsewhere() -> None:
-    with running_site(3, _USER, _PROLOG) as site:
-        _install(site.fleet.folder / "prolog", _check(site.fleet.folder))
-        _break(site, "node1")
-        line = shlex.join(site.step("--nnodes", "2", steps=60))
-        log = site.batch("digits", line, "-N2")
-        site.fleet.until("drained", TIMEOUT_S, lambda: site.slurm.states()["node1"] == "drained")
+    with running_site(3, _USER, _PROLOG) as context:
+        _install(context.fleet.folder / "prolog", _check(context.fleet.folder))
+        _break(context, "node1")
+        line = shlex.join(context.step("--nnodes", "2", steps=60))
+        log = context.batch("digits", line, "-N2")
+        context.fleet.until(
+            "drained", TIMEOUT_S, lambda: context.slurm.states()["node1"] == "drained"
+        )
         success = "job digits-1 succeeded"
-        site.fleet.until("the end", TIMEOUT_S, lambda: _text(log).count(success) == 2)
-        assert sorted(site.job("digits-1").members) == ["node2", "node3"]
-        assert "Prolog error" in _reason(site.slurm, "node1")
-        assert sorted(site.fleet.losses()) == list(range(60))
+        context.fleet.until("the end", TIMEOUT_S, lambda: _text(log).count(success) == 2)
+        assert sorted(context.job("digits-1").members) == ["node2", "node3"]
+        assert "Prolog error" in _reason(context.slurm, "node1")
+        assert sorted(context.fleet.losses()) == list(range(60))
 
 
 @pytest.mark.timeout(300)
 def test_a_health_check_drains_a_node_with_what_is_wrong_there() -> None:
-    with running_site(2, _USER, _HEALTH) as site:
-        folder = site.fleet.folder
+    with running_site(2, _USER, _HEALTH) as context:
+        folder = context.fleet.folder
         _install(folder / "health", _DRAIN.format(check=_check(folder), folder=folder))
-        _break(site, "node2")
-        site.fleet.until("drained", TIMEOUT_S, lambda: site.slurm.states()["node2"] == "drained")
-        assert "XidFatal" in _reason(site.slurm, "node2")
-        assert site.slurm.states()["node1"] == "idle"
+        _break(context, "node2")
+        context.fleet.until(
+            "drained", TIMEOUT_S, lambda: context.slurm.states()["node2"] == "drained"
+        )
+        assert "XidFatal" in _reason(context.slurm, "node2")
+        assert context.slurm.states()["node1"] == "idle"
 
 
 @pytest.fixture(scope="module")

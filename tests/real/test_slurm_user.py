@@ -55,66 +55,72 @@ def _groups() -> Iterator[list[str]]:
 
 @pytest.mark.timeout(300)
 def test_an_ordinary_users_job_goes_on_within_its_allocation_when_a_node_is_lost() -> None:
-    with _groups() as lines, running_site(3, _USER, lines) as site:
-        line = site.step("--job", _NAME, "--nnodes", "2")
-        user = site.submit("user", [line[0], "-N3", *line[1:]])
-        site.fleet.until("a spare", TIMEOUT_S, lambda: bool(site.job(_NAME).spares))
-        site.until_step(_NAME, 20)
-        lost, other = site.job(_NAME).members
-        (spare,) = site.job(_NAME).spares
-        safe = site.recoverable(_NAME)
-        site.lose(lost)
+    with _groups() as lines, running_site(3, _USER, lines) as context:
+        line = context.step("--job", _NAME, "--nnodes", "2")
+        user = context.submit("user", [line[0], "-N3", *line[1:]])
+        context.fleet.until("a spare", TIMEOUT_S, lambda: bool(context.job(_NAME).spares))
+        context.until_step(_NAME, 20)
+        lost, other = context.job(_NAME).members
+        (spare,) = context.job(_NAME).spares
+        safe = context.recoverable(_NAME)
+        context.lose(lost)
         assert user.process.wait(TIMEOUT_S) == 0, user.log.read_text()
-        site.fleet.until("the end", TIMEOUT_S, lambda: site.job(_NAME).state == "ended")
-        assert {*site.job(_NAME).members} == {spare, other}
-        assert sorted(site.fleet.losses()) == list(range(200))
-        assert site.fleet.first_steps()[2] > safe
-        made = [site.home / "token", *(site.fleet.folder / "losses").iterdir()]
+        context.fleet.until("the end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
+        assert {*context.job(_NAME).members} == {spare, other}
+        assert sorted(context.fleet.losses()) == list(range(200))
+        assert context.fleet.first_steps()[2] > safe
+        made = [context.home / "token", *(context.fleet.folder / "losses").iterdir()]
         assert {path.stat().st_uid for path in made} == {_USER.uid}
 
 
 @pytest.mark.timeout(300)
 def test_a_preempted_job_stores_its_step_and_goes_on_when_it_is_requeued() -> None:
-    with running_site(2, _USER, _PREEMPTION) as site:
-        steps = site.home / "steps"
+    with running_site(2, _USER, _PREEMPTION) as context:
+        steps = context.home / "steps"
         options = ("--nnodes", "2", "--persist", str(steps), "--persist-every", "1000000")
-        log = site.batch(_NAME, shlex.join(site.step(*options, steps=400)), "-p", "all", "-N2")
-        site.until_step(_FIRST, 20)
-        safe, urgent = site.recoverable(_FIRST), site.fleet.folder / "urgent"
+        log = context.batch(
+            _NAME, shlex.join(context.step(*options, steps=400)), "-p", "all", "-N2"
+        )
+        context.until_step(_FIRST, 20)
+        safe, urgent = context.recoverable(_FIRST), context.fleet.folder / "urgent"
         urgent.touch()
         wait = f"while [ -e {urgent} ]; do sleep 0.1; done"
         more = ["srun", "-p", "urgent", "-N2", "--exclusive", "sh", "-c", wait]
-        root = site.slurm.submit("urgent", more, {})
-        site.fleet.until("its end", TIMEOUT_S, lambda: site.job(_FIRST).state == "ended")
+        root = context.slurm.submit("urgent", more, {})
+        context.fleet.until("its end", TIMEOUT_S, lambda: context.job(_FIRST).state == "ended")
         # Its time from the signal on is nobody's fault.
-        incident = site.fleet.admin.ledger(_FIRST).incidents[-1]
+        incident = context.fleet.admin.ledger(_FIRST).incidents[-1]
         assert incident.cause == "user", incident
         stored = _latest(steps)
         assert stored >= safe, log.read_text()
         urgent.unlink()
         assert root.process.wait(TIMEOUT_S) == 0, root.log.read_text()
-        site.fleet.until("success", 2 * TIMEOUT_S, lambda: "succeeded" in log.read_text())
+        context.fleet.until("success", 2 * TIMEOUT_S, lambda: "succeeded" in log.read_text())
         assert "of the job that was cancelled" in log.read_text()
-        starts = site.fleet.first_steps()
+        starts = context.fleet.first_steps()
         assert starts[max(starts)] > safe
-        assert sorted(site.fleet.losses()) == list(range(400))
+        assert sorted(context.fleet.losses()) == list(range(400))
         state = "squeue", "-h", "-j", "1", "-o", "%T"
-        site.fleet.until("the end", TIMEOUT_S, lambda: not site.slurm.run(*state).stdout.strip())
+        context.fleet.until(
+            "the end", TIMEOUT_S, lambda: not context.slurm.run(*state).stdout.strip()
+        )
 
 
 @pytest.mark.timeout(300)
 def test_a_signal_that_ends_no_allocation_ends_the_step_with_its_code() -> None:
-    with running_site(1, _USER) as site:
-        line = site.step("--job", _NAME, steps=9_999_999)
-        user = site.submit("user", [line[0], "-N1", *line[1:]])
-        site.fleet.until("steps", TIMEOUT_S, lambda: max(site.fleet.losses(), default=0) >= 20)
-        (number,) = site.slurm.jobs()
-        site.slurm.run("scancel", "--signal=TERM", f"{number}.0")
+    with running_site(1, _USER) as context:
+        line = context.step("--job", _NAME, steps=9_999_999)
+        user = context.submit("user", [line[0], "-N1", *line[1:]])
+        context.fleet.until(
+            "steps", TIMEOUT_S, lambda: max(context.fleet.losses(), default=0) >= 20
+        )
+        (number,) = context.slurm.jobs()
+        context.slurm.run("scancel", "--signal=TERM", f"{number}.0")
         # srun tells its task's own code: left on SIGTERM.
         assert user.process.wait(TIMEOUT_S) == 128 + signal.SIGTERM, user.log.read_text()
         assert f"job {_NAME}: left on SIGTERM" in user.log.read_text()
-        site.fleet.until("its end", TIMEOUT_S, lambda: site.job(_NAME).state == "ended")
-        assert site.fleet.admin.ledger(_NAME).incidents[-1].cause == "user"
+        context.fleet.until("its end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
+        assert context.fleet.admin.ledger(_NAME).incidents[-1].cause == "user"
 
 
 def _latest(folder: Path) -> int:

@@ -69,7 +69,7 @@ async def test_a_disk_that_gets_full_in_the_middle_of_a_file_stops_nothing(
             await rank.save(step, bytes([step]) * _SIZE)
             await node.outlet.until(partial(_committed, node, step))
             node.direct(1, step, persist_steps=[2])
-        await node.outlet.until(lambda: node.jobs.metrics().storage_failures_total)
+        await node.outlet.until(lambda: node.jobs.metrics().storage_write_failures_total)
         judged = _judged(node)
         assert isinstance(judged, Faulty)
         assert "No space left on device" in str(judged.finding.evidence)

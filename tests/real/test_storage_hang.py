@@ -55,7 +55,7 @@ async def test_a_file_system_that_hangs_costs_processes_and_nothing_else(
     hanging: tuple[Path, int],
 ) -> None:
     path, device = hanging
-    clerks = StorageWorkerPool(str(path), JobUser(os.getuid(), os.getgid()), 0.5, 2)
+    workers = StorageWorkerPool(str(path), JobUser(os.getuid(), os.getgid()), 0.5, 2)
     loop = asyncio.get_running_loop()
     ticks = 0
 
@@ -67,18 +67,18 @@ async def test_a_file_system_that_hangs_costs_processes_and_nothing_else(
     tick()
     for _ in range(6):
         with pytest.raises(StorageError, match=r"nothing moved|hang in this path"):
-            await clerks.ask(ListSteps(StorageLocation(str(path), "demo")), StepListing)
+            await workers.ask(ListSteps(StorageLocation(str(path), "demo")), StepListing)
     # The loop was never held up, and hung processes do not pile up.
     assert ticks > 20
-    assert clerks.hung <= 4
+    assert workers.hung <= 4
     # The server dies: what hangs is let go, and ends.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, device)
     os.close(nothing)
     async with asyncio.timeout(TIMEOUT_S):
-        while clerks.hung:  # noqa: ASYNC110 - the kernel rings no bell
+        while workers.hung:  # noqa: ASYNC110 - the kernel rings no bell
             await asyncio.sleep(0.05)
-    await clerks.close()
+    await workers.close()
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def _write(folder: Path, step: int, size: int) -> None:
     memory = memoryview(bytes([step]) * size)
     wanted = WriteCopy(
-        place=StorageLocation(str(folder), "demo"),
+        location=StorageLocation(str(folder), "demo"),
         key=StepKey(1, step),
         rank=0,
         world_size=1,
@@ -110,15 +110,15 @@ def _write(folder: Path, step: int, size: int) -> None:
 
 @pytest.mark.skipif(bool(_NO_TMPFS), reason=_NO_TMPFS)
 def test_a_full_disk_leaves_older_steps_whole_and_nothing_of_the_new_one(small: Path) -> None:
-    depot = FolderBackend(str(small), "demo")
+    backend = FolderBackend(str(small), "demo")
     _write(small, 1, 600_000)
     before = os.statvfs(small).f_bavail
     with pytest.raises(OSError, match="No space left on device"):
         _write(small, 2, 600_000)
     assert os.statvfs(small).f_bavail >= before - 4  # folders of the step
-    assert describe_file(depot, StepKey(1, 1), 0) is not None
-    assert describe_file(depot, StepKey(1, 2), 0) is None
+    assert describe_file(backend, StepKey(1, 1), 0) is not None
+    assert describe_file(backend, StepKey(1, 2), 0) is None
     assert list(small.rglob("*.tmp")) == []
     (small / "demo/gen-1/step-1/rank-0.safetensors").unlink()
     _write(small, 2, 600_000)
-    assert describe_file(depot, StepKey(1, 2), 0) is not None
+    assert describe_file(backend, StepKey(1, 2), 0) is not None

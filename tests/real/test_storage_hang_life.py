@@ -86,7 +86,12 @@ async def test_a_job_trains_and_ends_and_others_begin_while_its_storage_process_
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "steps"
-    chosen = settings(tmp_path, storage_silence_s=3.0, storage_look_s=3.0, storage_end_s=2.0)
+    chosen = settings(
+        tmp_path,
+        storage_stall_timeout_s=3.0,
+        storage_list_timeout_s=3.0,
+        storage_drain_timeout_s=2.0,
+    )
     async with running(chosen) as node, launcher(node, storage=storage_in(folder)) as control:
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         node.order(start_generation=plan(1))
@@ -107,7 +112,7 @@ async def test_a_job_trains_and_ends_and_others_begin_while_its_storage_process_
                 while not isinstance(await control.hear(), End):
                     pass
                 await _survives_its_kill(pid)
-                await node.outlet.until(lambda: node.jobs.metrics().storage_processes_hung)
+                await node.outlet.until(lambda: node.jobs.metrics().storage_workers_hung)
             await _gone(pid)
 
 

@@ -81,13 +81,13 @@ def _until_open(port: int) -> None:
 
 
 @asynccontextmanager
-async def _clerks(environment: dict[str, str]) -> AsyncIterator[StorageWorkerPool]:
+async def _workers(environment: dict[str, str]) -> AsyncIterator[StorageWorkerPool]:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()), environment=environment)
-    clerks = StorageWorkerPool(_PLACE, user, 60.0, 2)
+    workers = StorageWorkerPool(_PLACE, user, 60.0, 2)
     try:
-        yield clerks
+        yield workers
     finally:
-        await clerks.close()
+        await workers.close()
 
 
 def _memory(step: int) -> Region:
@@ -97,28 +97,28 @@ def _memory(step: int) -> Region:
     return region
 
 
-async def _write(clerks: StorageWorkerPool, generation: int, step: int) -> None:
+async def _write(workers: StorageWorkerPool, generation: int, step: int) -> None:
     region = _memory(step)
     fd = region.open_read_only()
     try:
-        await clerks.ask(order(_PLACE, generation, step), CopyWritten, [fd])
+        await workers.ask(order(_PLACE, generation, step), CopyWritten, [fd])
     finally:
         os.close(fd)
         region.release()
 
 
 async def _publish(
-    clerks: StorageWorkerPool, generation: int, key: StepKey | None, *keep: StepKey
+    workers: StorageWorkerPool, generation: int, key: StepKey | None, *keep: StepKey
 ) -> LatestMoved:
-    return await clerks.ask(publication(_PLACE, generation, key, keep), LatestMoved)
+    return await workers.ask(publication(_PLACE, generation, key, keep), LatestMoved)
 
 
 @lived
 async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> None:
-    async with _clerks(environment) as clerks:
-        await _write(clerks, 1, 3)
-        await _publish(clerks, 1, StepKey(1, 3))
-        seen = await clerks.ask(
+    async with _workers(environment) as workers:
+        await _write(workers, 1, 3)
+        await _publish(workers, 1, StepKey(1, 3))
+        seen = await workers.ask(
             ListSteps(StorageLocation(_PLACE, "demo"), StepKey(1, 3)), StepListing
         )
         assert seen.latest is not None
@@ -126,8 +126,8 @@ async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> 
         assert [stored.key for stored in seen.steps] == [StepKey(1, 3)]
         wanted = order(_PLACE, 1, 3)
         region = allocate_region(wanted.size_bytes, "everstep-test")
-        await clerks.ask(
-            FillCopy(wanted.place, wanted.key, 0, wanted.root_hash), CopyFilled, [region.fd]
+        await workers.ask(
+            FillCopy(wanted.location, wanted.key, 0, wanted.root_hash), CopyFilled, [region.fd]
         )
         assert region.freeze()
         assert hash_region(region, wanted.size_bytes) == wanted.root_hash
@@ -138,15 +138,15 @@ async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> 
 async def test_steps_that_are_not_kept_go_and_an_older_generation_is_refused(
     environment: dict[str, str],
 ) -> None:
-    async with _clerks(environment) as clerks:
+    async with _workers(environment) as workers:
         for step in (1, 2, 3):
-            await _write(clerks, 1, step)
-            await _publish(clerks, 1, StepKey(1, step))
-        moved = await _publish(clerks, 2, StepKey(1, 2), StepKey(1, 1), StepKey(1, 2))
+            await _write(workers, 1, step)
+            await _publish(workers, 1, StepKey(1, step))
+        moved = await _publish(workers, 2, StepKey(1, 2), StepKey(1, 1), StepKey(1, 2))
         assert moved.removed == (StepKey(1, 3),)
         with pytest.raises(StorageRefusedError, match="generation 2 has taken over from 1"):
-            await _publish(clerks, 1, StepKey(1, 2))
-        seen = await clerks.ask(ListSteps(StorageLocation(_PLACE, "demo")), StepListing)
+            await _publish(workers, 1, StepKey(1, 2))
+        seen = await workers.ask(ListSteps(StorageLocation(_PLACE, "demo")), StepListing)
         assert [stored.key for stored in seen.steps] == [StepKey(1, 1), StepKey(1, 2)]
         assert seen.newest_generation == 2
 
@@ -171,11 +171,11 @@ def test_a_publisher_that_is_overtaken_before_it_writes_changes_nothing(
     environment: dict[str, str], fenced_with_a_step: bool
 ) -> None:
     async def steps() -> None:
-        async with _clerks(environment) as clerks:
-            await _write(clerks, 1, 1)
-            await _write(clerks, 1, 2)
+        async with _workers(environment) as workers:
+            await _write(workers, 1, 1)
+            await _write(workers, 1, 2)
             if fenced_with_a_step:
-                await _publish(clerks, 1, StepKey(1, 1))
+                await _publish(workers, 1, StepKey(1, 1))
 
     asyncio.run(steps())
     store = bucket.Boto3Store(bucket.s3_client())
@@ -205,8 +205,8 @@ def _interrupted(by: Callable[[], object]) -> Iterator[memoryview]:
 
 
 def _store(pieces: Iterable[memoryview]) -> None:
-    depot = bucket.open_bucket(_PLACE, "demo")
-    depot.write_file(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
+    backend = bucket.open_bucket(_PLACE, "demo")
+    backend.write_file(StepKey(1, 1), _NAME, pieces, 2 * _PART_BYTES, lambda count: None)
 
 
 @pytest.mark.usefixtures("environment")
@@ -230,7 +230,7 @@ def test_what_went_wrong_first_is_said_though_tidying_up_fails_too() -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_what_a_killed_writer_left_goes_when_the_file_is_written_again() -> None:
-    depot = bucket.open_bucket(_PLACE, "demo")
+    backend = bucket.open_bucket(_PLACE, "demo")
     key = {"Bucket": "everstep-test", "Key": f"runs/one/demo/gen-1/step-1/{_NAME}"}
     for _ in range(2):
         bucket.s3_client().create_multipart_upload(**key)
@@ -238,13 +238,13 @@ def test_what_a_killed_writer_left_goes_when_the_file_is_written_again() -> None
     bucket.s3_client().create_multipart_upload(**other)
     _store([memoryview(bytes(_PART_BYTES))])
     assert [upload["Key"] for upload in _uploads() if isinstance(upload, dict)] == [other["Key"]]
-    assert depot.file_size(StepKey(1, 1), _NAME) == _PART_BYTES
+    assert backend.file_size(StepKey(1, 1), _NAME) == _PART_BYTES
 
 
 @lived
 async def test_a_bucket_that_is_not_there_is_said_so(environment: dict[str, str]) -> None:
     user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()), environment=environment)
-    clerks = StorageWorkerPool("s3://everstep-none/x", user, TIMEOUT_S, 1)
+    workers = StorageWorkerPool("s3://everstep-none/x", user, TIMEOUT_S, 1)
     with pytest.raises(StorageRefusedError, match="NoSuchBucket"):
-        await clerks.ask(ListSteps(StorageLocation("s3://everstep-none/x", "demo")), StepListing)
-    await clerks.close()
+        await workers.ask(ListSteps(StorageLocation("s3://everstep-none/x", "demo")), StepListing)
+    await workers.close()

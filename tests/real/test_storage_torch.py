@@ -50,7 +50,7 @@ def _write(folder: Path, rank: int, shards: list[tuple[Entry, torch.Tensor]]) ->
         memory += content + bytes(-len(content) % 8)
     size = extent_bytes(tuple(entries))
     wanted = WriteCopy(
-        place=StorageLocation(str(folder), "demo"),
+        location=StorageLocation(str(folder), "demo"),
         key=_KEY,
         rank=rank,
         world_size=_WORLD,
@@ -59,8 +59,8 @@ def _write(folder: Path, rank: int, shards: list[tuple[Entry, torch.Tensor]]) ->
         layout=layout_of(entries),
         entries=tuple(entries),
     )
-    depot = FolderBackend(str(folder), "demo")
-    write_copy(depot, wanted, memoryview(memory), lambda count: None)
+    backend = FolderBackend(str(folder), "demo")
+    write_copy(backend, wanted, memoryview(memory), lambda count: None)
     return folder / "demo/gen-1/step-7"
 
 

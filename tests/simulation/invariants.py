@@ -1,12 +1,13 @@
 """What must hold in a simulated cluster after every event, whatever happened."""
 
+from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.recovery_step import Question, choose_step
-from everstep_sim.cluster import Cluster
+from everstep_sim.cluster import SimulatedCluster
 
 
 class Invariants:
@@ -17,7 +18,7 @@ class Invariants:
         self._had_common_step: dict[int, int] = {}
         self.common_steps_checked = 0
 
-    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         core = cluster.controller.core
         self._categories_sum_to_the_wall_clock(core, cluster.time.now_ns)
         self._claims_are_removed_by_their_owner(core, event)
@@ -39,10 +40,10 @@ class Invariants:
                 assert isinstance(event, events.OperatorReleased)
                 assert event.node == node.name
             if AUTOMATION in removed:
-                assert isinstance(event, events.CheckFinished)
+                assert isinstance(event, reports.CheckFinished)
             self._claims[node.name] = now
 
-    def _a_common_step_exists(self, cluster: Cluster) -> None:
+    def _a_common_step_exists(self, cluster: SimulatedCluster) -> None:
         """Once a generation has had one, the loss of any one member leaves a step to restore."""
         job = cluster.job
         if job is None or job.generation.number not in cluster.whole_generations():

@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
+from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import Storage
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 from simulation.invariants import Invariants
 
 STEPS = 30
@@ -25,7 +25,7 @@ PLANS = {
 AWAY_S = 45.0
 
 
-def _members(cluster: Cluster) -> list[str]:
+def _members(cluster: SimulatedCluster) -> list[str]:
     job = cluster.job
     return (
         job.generation.members
@@ -34,54 +34,54 @@ def _members(cluster: Cluster) -> list[str]:
     )
 
 
-def _back(cluster: Cluster, name: str) -> None:
+def _back(cluster: SimulatedCluster, name: str) -> None:
     cluster.time.after(AWAY_S, partial(cluster.return_node, name))
 
 
-def _process(cluster: Cluster, name: str, _: str) -> None:
+def _process(cluster: SimulatedCluster, name: str, _: str) -> None:
     cluster.kill_rank(name)
 
 
-def _launcher(cluster: Cluster, name: str, _: str) -> None:
+def _launcher(cluster: SimulatedCluster, name: str, _: str) -> None:
     if cluster.fleet.nodes[name].launcher:
         cluster.end_launcher(name, by_user=False)
         _back(cluster, name)
 
 
-def _node(cluster: Cluster, name: str, _: str) -> None:
+def _node(cluster: SimulatedCluster, name: str, _: str) -> None:
     cluster.kill_node(name)
     _back(cluster, name)
 
 
-def _cut(cluster: Cluster, name: str, _: str) -> None:
+def _cut(cluster: SimulatedCluster, name: str, _: str) -> None:
     cluster.cut_off(name)
     _back(cluster, name)
 
 
-def _agent(cluster: Cluster, name: str, _: str) -> None:
+def _agent(cluster: SimulatedCluster, name: str, _: str) -> None:
     """Lose an agent and its memory; launcher and ranks live on."""
     cluster.fleet.kill_agent(name)
     _back(cluster, name)
 
 
-def _agent_again(cluster: Cluster, name: str, _: str) -> None:
+def _agent_again(cluster: SimulatedCluster, name: str, _: str) -> None:
     """Lose an agent for less time than it takes to be missed."""
     cluster.fleet.kill_agent(name)
     cluster.time.after(1.0, partial(cluster.return_node, name))
 
 
-def _two_nodes(cluster: Cluster, name: str, holder: str) -> None:
+def _two_nodes(cluster: SimulatedCluster, name: str, holder: str) -> None:
     """Lose a node together with the one that holds its replica."""
     for lost in dict.fromkeys((name, holder)):  # in the same order in every run
         _node(cluster, lost, "")
 
 
-def _controller(cluster: Cluster, name: str, holder: str) -> None:
+def _controller(cluster: SimulatedCluster, name: str, holder: str) -> None:
     del name, holder
     cluster.restart_controller(3.0)
 
 
-FAULTS: dict[str, Callable[[Cluster, str, str], None]] = {
+FAULTS: dict[str, Callable[[SimulatedCluster, str, str], None]] = {
     "process": _process,
     "launcher": _launcher,
     "node": _node,
@@ -119,7 +119,7 @@ class _Story:
     newest: int = 0
     rendezvous: dict[int, tuple[str, int]] = field(default_factory=dict)
 
-    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         self.invariants(cluster, event)
         job = cluster.job
         if job is None:
@@ -137,7 +137,7 @@ class _Story:
             self.met = True
             cluster.time.after(0, lambda: self._strike(cluster, self.second))
 
-    def begin(self, cluster: Cluster) -> None:
+    def begin(self, cluster: SimulatedCluster) -> None:
         """Let the first fault happen, once a step of the job is in storage."""
         job, stored = cluster.job, cluster.vaults.folder.latest
         if job is None or job.state is not JobState.RUNNING or stored is None:
@@ -149,14 +149,14 @@ class _Story:
             self.met = True
             self._strike(cluster, self.second)
 
-    def _strike(self, cluster: Cluster, fault: str) -> None:
+    def _strike(self, cluster: SimulatedCluster, fault: str) -> None:
         members = _members(cluster)
         place = self.rng.randrange(len(members))
         FAULTS[fault](cluster, members[place], members[(place + 1) % len(members)])
 
 
-def _play(story: _Story, seed: int, shape: Shape) -> Cluster:
-    cluster = Cluster(seed, shape, story)
+def _play(story: _Story, seed: int, shape: Shape) -> SimulatedCluster:
+    cluster = SimulatedCluster(seed, shape, story)
     cluster.time.after(1, lambda: story.begin(cluster))
     cluster.run(1800)
     return cluster

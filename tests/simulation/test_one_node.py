@@ -7,25 +7,25 @@ import pytest
 
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 
 _KILLED_S = 60
 _STEPS = 120
 
 
-def _nothing(cluster: Cluster, event: events.Event) -> None:
+def _nothing(cluster: SimulatedCluster, event: events.Event) -> None:
     """Check nothing on the way."""
 
 
-def _run(seed: int, nodes: int, faults: Callable[[Cluster], None]) -> Cluster:
+def _run(seed: int, nodes: int, faults: Callable[[SimulatedCluster], None]) -> SimulatedCluster:
     shape = Shape(nodes=nodes, nodes_min=1, nodes_max=1, steps=_STEPS)
-    cluster = Cluster(seed, shape, _nothing)
+    cluster = SimulatedCluster(seed, shape, _nothing)
     cluster.time.after(_KILLED_S, partial(faults, cluster))
     cluster.run(1500)
     return cluster
 
 
-def _member(cluster: Cluster) -> str:
+def _member(cluster: SimulatedCluster) -> str:
     assert cluster.job is not None
     return cluster.job.generation.members[0]
 
@@ -34,7 +34,7 @@ def _member(cluster: Cluster) -> str:
 def test_the_loss_of_its_node_costs_a_step_at_most(seed: int) -> None:
     made = []
 
-    def lose(cluster: Cluster) -> None:
+    def lose(cluster: SimulatedCluster) -> None:
         made.append(max(cluster.ranks.completed))
         cluster.kill_node(_member(cluster))
 
@@ -49,7 +49,7 @@ def test_the_loss_of_its_node_costs_a_step_at_most(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_without_a_spare_it_waits_with_one_plan_and_goes_on_with_the_node(seed: int) -> None:
-    def cut(cluster: Cluster) -> None:
+    def cut(cluster: SimulatedCluster) -> None:
         name = _member(cluster)
         cluster.cut_off(name)
         cluster.time.after(400, partial(cluster.return_node, name))
@@ -65,7 +65,7 @@ def test_a_spare_that_came_too_late_waits_with_one_plan_for_the_node_that_has_th
 ) -> None:
     seen: list[tuple[int, JobState]] = []
 
-    def cut(cluster: Cluster) -> None:
+    def cut(cluster: SimulatedCluster) -> None:
         def look() -> None:
             assert cluster.job is not None
             seen.append((cluster.job.generation.number, cluster.job.state))

@@ -7,7 +7,7 @@ import pytest
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.lineage import StepKey
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 
 _S = 40
 
@@ -19,7 +19,7 @@ class _Watch:
         self.held: list[StepKey] = []
         self.restored: StepKey | None = None
 
-    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         job = cluster.job
         if (
             job is None
@@ -38,14 +38,14 @@ class _Watch:
         self.held = [(one.generation, one.step) for one in held if one.rank == rank]
 
 
-def _place(cluster: Cluster) -> int:
+def _place(cluster: SimulatedCluster) -> int:
     return cluster.ranks.generations[1].members.index("n1")
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
 def test_what_a_spare_fetched_is_what_the_plan_restores(seed: int) -> None:
     watch = _Watch()
-    cluster = Cluster(seed, Shape(steps=80), watch)
+    cluster = SimulatedCluster(seed, Shape(steps=80), watch)
     # Transfers end before the verdict does.
     cluster.vaults.fetch_s = 0.1
     cluster.time.after(_S, partial(cluster.kill_node, "n1"))
@@ -58,7 +58,7 @@ def test_what_a_spare_fetched_is_what_the_plan_restores(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_member_that_comes_back_at_once_costs_nothing_but_the_transfer(seed: int) -> None:
-    cluster = Cluster(seed, Shape(steps=80), lambda *_: None)
+    cluster = SimulatedCluster(seed, Shape(steps=80), lambda *_: None)
     for at_s in range(20, 60, 5):
         cluster.time.after(at_s, partial(cluster.cut_off, "n1"))
         cluster.time.after(at_s + 0.3, partial(cluster.return_node, "n1"))

@@ -10,7 +10,7 @@ import pytest
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobState
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.controller import fold
 from everstep_sim.timeline import SECOND
 from simulation.invariants import Invariants
@@ -21,7 +21,7 @@ FAULTS_S = 240
 END_S = 1800
 
 
-def schedule(cluster: Cluster, rng: random.Random) -> None:
+def schedule(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Plan faults of every kind, then let every node return and every operator release."""
     at_s = 8.0
     while at_s < FAULTS_S:
@@ -35,7 +35,9 @@ def schedule(cluster: Cluster, rng: random.Random) -> None:
 _FAULTS = ("rank", "node", "cut", "controller", "finding", "isolate", "nothing")
 
 
-def _plan(cluster: Cluster, fault: str, name: str, at_s: float, rng: random.Random) -> None:
+def _plan(
+    cluster: SimulatedCluster, fault: str, name: str, at_s: float, rng: random.Random
+) -> None:
     if fault == "rank":
         cluster.time.after(at_s, lambda: cluster.kill_rank(name))
     elif fault == "node":
@@ -54,10 +56,10 @@ def _plan(cluster: Cluster, fault: str, name: str, at_s: float, rng: random.Rand
         cluster.time.after(at_s + rng.uniform(5, 60), lambda: cluster.operator(name, isolate=False))
 
 
-def run(seed: int, check: Invariants | None = None) -> Cluster:
+def run(seed: int, check: Invariants | None = None) -> SimulatedCluster:
     """Run one seeded schedule to the end of its job."""
     shape = Shape(crash_chance=0.002, steps=STEPS)
-    cluster = Cluster(seed, shape, check or Invariants())
+    cluster = SimulatedCluster(seed, shape, check or Invariants())
     schedule(cluster, random.Random(seed + 1))
     cluster.run(END_S)
     return cluster
@@ -124,7 +126,7 @@ def test_a_controller_with_a_restored_old_journal_acts_on_nothing(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_restored_old_journal_is_rebuilt_from_the_agents_on_an_operators_word(seed: int) -> None:
-    cluster = Cluster(seed, Shape(steps=80), Invariants())
+    cluster = SimulatedCluster(seed, Shape(steps=80), Invariants())
     cluster.time.after(15, partial(cluster.kill_rank, "n1"))
     cluster.time.after(30, partial(cluster.restart_controller, 2))
     kept = random.Random(seed).randrange(3, 60)

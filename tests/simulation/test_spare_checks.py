@@ -6,7 +6,7 @@ import pytest
 
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 from simulation.invariants import Invariants
 
 
@@ -18,7 +18,7 @@ class _Watch:
         self.members: set[str] = set()
         self.failed = 0
 
-    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         self.invariants(cluster, event)
         job, nodes = cluster.job, cluster.controller.core.state.nodes
         bad = {name for name, node in nodes.items() if node.spare_check.failed}
@@ -28,7 +28,7 @@ class _Watch:
         self.members = now
 
 
-def _blind(cluster: Cluster, count: int) -> None:
+def _blind(cluster: SimulatedCluster, count: int) -> None:
     """Let so many nodes that wait be unable to read their probes, and all others read them."""
     assert cluster.job is not None
     waiting = [name for name in cluster.fleet.nodes if name not in cluster.job.generation.members]
@@ -36,7 +36,7 @@ def _blind(cluster: Cluster, count: int) -> None:
         node.blind = name in waiting[:count]
 
 
-def _kill_member(cluster: Cluster, index: int) -> None:
+def _kill_member(cluster: SimulatedCluster, index: int) -> None:
     assert cluster.job is not None
     if cluster.job.state is JobState.RUNNING:
         cluster.kill_node(cluster.job.generation.members[index])
@@ -47,7 +47,7 @@ def test_no_plan_takes_a_spare_that_failed_and_the_job_ends_well(seed: int) -> N
     watch = _Watch()
     crash_chance = 0.02 if seed % 2 else 0.0
     shape = Shape(nodes=7, steps=80, crash_chance=crash_chance, spare_check_s=3)
-    cluster = Cluster(seed, shape, watch)
+    cluster = SimulatedCluster(seed, shape, watch)
     for at_s, count in ((12, 2), (30, 3), (45, 1), (60, 0)):
         cluster.time.after(at_s, partial(_blind, cluster, count))
     for at_s, index in ((25, 1), (52, 0)):

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 from simulation.test_vault_schedules import END_S, Truth
 
 _SHAPE = Shape(nodes_min=3, steps=120)
@@ -18,7 +18,7 @@ _SHAPE = Shape(nodes_min=3, steps=120)
 def test_whichever_node_is_lost_no_recoverable_step_is(count: int, index: int) -> None:
     shape = replace(_SHAPE, nodes=count + 1, nodes_min=count, nodes_max=count)
     truth = Truth()
-    cluster = Cluster(index, shape, truth)
+    cluster = SimulatedCluster(index, shape, truth)
     told: list[int] = []
 
     def lose() -> None:

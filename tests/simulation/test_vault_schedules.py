@@ -8,11 +8,12 @@ from functools import partial
 
 import pytest
 
+from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import StepKey, Storage
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.copies import Copy
-from everstep_sim.cluster import Cluster, Shape
+from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.node import SimulatedNode
 
 STEPS = 120
@@ -41,7 +42,7 @@ class Truth:
         # Choices for which a newer step was whole, but of a branch that was left behind.
         self.tempted = 0
 
-    def __call__(self, cluster: Cluster, event: events.Event) -> None:
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         folder = cluster.vaults.folder
         if folder.latest is not None:
             assert folder.latest.key in folder.manifests
@@ -66,7 +67,7 @@ class Truth:
             )
         self._parent[job.generation.number], self._newest = key, job.generation.number
 
-    def _nothing_was_freed_too_early(self, cluster: Cluster) -> None:
+    def _nothing_was_freed_too_early(self, cluster: SimulatedCluster) -> None:
         """While a generation runs undisturbed, any one of its nodes may be lost."""
         job = cluster.job
         if (
@@ -87,7 +88,7 @@ class Truth:
             assert any(step >= told and len(parts) == count for step, parts in held.items())
             self.looks += 1
 
-    def _is_verified_and_whole(self, cluster: Cluster, key: StepKey) -> None:
+    def _is_verified_and_whole(self, cluster: SimulatedCluster, key: StepKey) -> None:
         generation, step = key
         orders = cluster.ranks.generations[generation].orders.values()
         ranks = {order.node_rank for order in orders}
@@ -117,7 +118,7 @@ class Truth:
         return key[1] <= limit
 
 
-def _whole(cluster: Cluster) -> set[StepKey]:
+def _whole(cluster: SimulatedCluster) -> set[StepKey]:
     """Return the steps of which every rank has a copy on some node that is connected."""
     ranks: dict[StepKey, set[int]] = {}
     for node in cluster.fleet.nodes.values():
@@ -130,12 +131,12 @@ def _whole(cluster: Cluster) -> set[StepKey]:
 def run(
     seed: int,
     shape: Shape,
-    plan: Callable[[Cluster, random.Random], None],
+    plan: Callable[[SimulatedCluster, random.Random], None],
     truth: Truth | None = None,
-) -> Cluster:
+) -> SimulatedCluster:
     """Run one seeded schedule of faults; all nodes are back in the end."""
     truth = truth or Truth()
-    cluster = Cluster(seed, shape, truth)
+    cluster = SimulatedCluster(seed, shape, truth)
     cluster.vaults.write_fault_chance = 0.1
     plan(cluster, random.Random(seed + 1))
     for name in cluster.fleet.nodes:
@@ -145,7 +146,7 @@ def run(
     return cluster
 
 
-def _faults(cluster: Cluster, rng: random.Random) -> None:
+def _faults(cluster: SimulatedCluster, rng: random.Random) -> None:
     at_s, names = 8.0, list(cluster.fleet.nodes)
     while at_s < FAULTS_S:
         name, other = rng.sample(names, 2)
@@ -153,7 +154,9 @@ def _faults(cluster: Cluster, rng: random.Random) -> None:
         at_s += rng.uniform(6, 25)
 
 
-def _verbs(cluster: Cluster, name: str, other: str, away_s: float) -> list[Callable[[], None]]:
+def _verbs(
+    cluster: SimulatedCluster, name: str, other: str, away_s: float
+) -> list[Callable[[], None]]:
     def power(*lost: str) -> None:
         for one in lost:
             cluster.kill_node(one)
@@ -191,7 +194,7 @@ def test_whatever_breaks_what_is_restored_is_whole_verified_and_of_the_branch(
     assert set(cluster.ranks.completed) == set(range(STEPS))
 
 
-def _blackout(cluster: Cluster, rng: random.Random) -> None:
+def _blackout(cluster: SimulatedCluster, rng: random.Random) -> None:
     for name in cluster.fleet.nodes:
         cluster.time.after(70, partial(cluster.kill_node, name))
         cluster.time.after(rng.uniform(80, 120), partial(cluster.return_node, name))
@@ -214,7 +217,7 @@ def test_a_job_with_storage_survives_the_loss_of_all_memory(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_job_that_its_user_ends_leaves_its_newest_step_in_storage(seed: int) -> None:
-    def plan(cluster: Cluster, rng: random.Random) -> None:
+    def plan(cluster: SimulatedCluster, rng: random.Random) -> None:
         cluster.vaults.write_fault_chance = 0.0
         cluster.time.after(
             rng.uniform(20, 60), lambda: cluster.end_launcher(_first(cluster), by_user=True)
@@ -229,7 +232,7 @@ def test_a_job_that_its_user_ends_leaves_its_newest_step_in_storage(seed: int) -
     assert latest.step >= job.lineage.recoverable_step
 
 
-def _first(cluster: Cluster) -> str:
+def _first(cluster: SimulatedCluster) -> str:
     job = cluster.job
     return job.generation.members[0] if job is not None else "n0"
 
@@ -239,7 +242,7 @@ def test_a_publisher_that_is_cut_off_never_moves_latest_back(seed: int) -> None:
     """It goes on with what it was told; the fence of the next generation stops it."""
     moved: list[tuple[int, int]] = []
 
-    def plan(cluster: Cluster, rng: random.Random) -> None:
+    def plan(cluster: SimulatedCluster, rng: random.Random) -> None:
         cluster.vaults.publish_s = 40.0
 
         def cut() -> None:
@@ -268,7 +271,7 @@ def _publishes(node: SimulatedNode) -> bool:
     return node.published is not None and bool(node.published.files)
 
 
-def _shrink_and_grow(cluster: Cluster, rng: random.Random) -> None:
+def _shrink_and_grow(cluster: SimulatedCluster, rng: random.Random) -> None:
     for index, name in enumerate(("n0", "n1", "n2")):
         cluster.time.after(30 + 25 * index, partial(cluster.kill_node, name))
         cluster.time.after(rng.uniform(105, 110), partial(cluster.return_node, name))
@@ -290,7 +293,7 @@ def test_a_job_shrinks_and_grows_and_goes_on_from_states_of_other_worlds(seed: i
     assert all(len(made) <= 2 for made in cluster.ranks.completed.values())
 
 
-def _alone(cluster: Cluster) -> Copy | None:
+def _alone(cluster: SimulatedCluster) -> Copy | None:
     """Return a copy of the newest whole step, of a rank of which there is no other."""
     job = cluster.job
     whole = [key for key in _whole(cluster) if job is not None and key[0] == job.generation.number]
@@ -301,7 +304,7 @@ def _alone(cluster: Cluster) -> Copy | None:
     return next((c for c in ours if c.step >= 5 and ranks[c.rank] == 1 and not c.replica), None)
 
 
-def _tempt(cluster: Cluster) -> Iterator[None]:
+def _tempt(cluster: SimulatedCluster) -> Iterator[None]:
     """Let a node vanish with the only copy of its newest step, and come back a generation later.
 
     Then that step is whole again, newer than all others, and of a branch that was left behind.
@@ -324,7 +327,7 @@ def _tempt(cluster: Cluster) -> Iterator[None]:
     cluster.kill_rank(ours[0].name)
 
 
-def _tempted(cluster: Cluster, rng: random.Random) -> None:
+def _tempted(cluster: SimulatedCluster, rng: random.Random) -> None:
     del rng
     story = _tempt(cluster)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Finished
+from everstep_common.trainer_messages import GenerationFinished
 from integration.trainer_job import environment, joined_job
 
 _SCRIPT = """
@@ -53,7 +53,7 @@ def under_everstep(script: Path) -> Found:
     command = [str(script), str(folder), "--lr", "${local_rank}"]
     with joined_job(folder, *command, options=_OPTIONS) as job:
         job.start(1, ranks=2)
-        job.agent.expect(Finished)
+        job.agent.expect(GenerationFinished)
         job.end()
     return _read(folder)
 

@@ -8,7 +8,7 @@ import pytest
 
 from everstep.integrations.torchrun.generation import WatchedGeneration
 from everstep.launch.rank_failure import RankEnd
-from everstep_common.trainer_messages import Exited, Finished, Start, Started
+from everstep_common.trainer_messages import GenerationFinished, RankExited, Start, Started
 
 _START = Start(
     generation=3,
@@ -69,7 +69,7 @@ def test_a_node_is_done_when_its_last_rank_has_ended_well(world: _World) -> None
     world.generation.rank_ended(_end(4, 0))
     assert world.kinds() == [Started]
     world.generation.rank_ended(_end(5, 0))
-    assert world.kinds() == [Started, Finished]
+    assert world.kinds() == [Started, GenerationFinished]
 
 
 def test_ranks_that_torchrun_ends_after_the_first_failure_are_no_failures(world: _World) -> None:
@@ -77,7 +77,7 @@ def test_ranks_that_torchrun_ends_after_the_first_failure_are_no_failures(world:
     world.generation.rank_ended(_end(4, -signal.SIGTERM))
     world.generation.gone(told=False, succeeded=False)
     (exited,) = world.told[1:]
-    assert isinstance(exited, Exited)
+    assert isinstance(exited, RankExited)
     assert (exited.rank, exited.exit_code) == (5, 3)
 
 
@@ -90,18 +90,18 @@ def test_a_signal_that_torchrun_passes_on_is_no_failure(world: _World) -> None:
 def test_a_signal_that_only_a_rank_got_is_one(world: _World) -> None:
     world.generation.rank_ended(_end(4, -signal.SIGTERM))
     world.generation.gone(told=False, succeeded=False)
-    assert world.kinds() == [Started, Exited]
+    assert world.kinds() == [Started, RankExited]
 
 
 def test_of_ends_that_torchrun_saw_first_the_one_it_did_not_cause_is_told(world: _World) -> None:
     world.workers.seen_by_torchrun = [_end(4, -signal.SIGTERM), _end(5, -signal.SIGKILL, 2)]
     world.generation.gone(told=False, succeeded=False)
     exited = world.told[-1]
-    assert isinstance(exited, Exited)
+    assert isinstance(exited, RankExited)
     assert (exited.rank, exited.signal) == (5, signal.SIGKILL)
 
 
 def test_well_ended_ranks_that_torchrun_saw_first_are_told_when_it_says_so(world: _World) -> None:
     world.generation.rank_ended(_end(4, 0))
     world.generation.gone(told=False, succeeded=True)
-    assert world.kinds() == [Started, Finished]
+    assert world.kinds() == [Started, GenerationFinished]

@@ -14,14 +14,14 @@ import pytest
 
 from everstep_common.trainer_messages import (
     End,
-    Exited,
-    Finished,
+    GenerationFinished,
+    GenerationStopped,
     Join,
-    Leave,
+    LauncherLeft,
+    RankExited,
     Start,
     Started,
     Stop,
-    Stopped,
 )
 from integration.trainer_agent import TrainerAgent, Vault
 from integration.trainer_job import environment
@@ -75,7 +75,7 @@ class UnderTorchrun:
     def stopped(self, generation: int) -> None:
         """Stop a generation."""
         self.agent.tell_launcher(Stop(generation, 20.0, "a test"))
-        stopped = self.expect(Stopped)
+        stopped = self.expect(GenerationStopped)
         assert stopped.generation == generation
         assert stopped.free_port != self.port
         self.port = stopped.free_port
@@ -116,7 +116,7 @@ def test_torchrun_starts_the_plans_ranks_and_ends_with_the_job(tmp_path: Path) -
         assert {one["EVERSTEP_TOKEN"] for one in told} == {job.agent.vault.token}
         assert not any("EVERSTEP_JOB_TOKEN" in one for one in told)
         job.go(0)
-        assert job.expect(Finished).generation == 1
+        assert job.expect(GenerationFinished).generation == 1
         assert job.process.poll() is None, "left before the job was over"
         assert job.end(succeeded=True)[0] == 0
 
@@ -134,7 +134,7 @@ def test_an_order_to_stop_ends_the_ranks_and_uses_up_none_of_torchruns_restarts(
             assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
         job.start(4)
         job.go(0)
-        job.expect(Finished)
+        job.expect(GenerationFinished)
         assert job.end(succeeded=True)[0] == 0
 
 
@@ -144,12 +144,12 @@ def test_a_killed_rank_is_told_with_its_signal_and_the_next_generation_comes(
     with _joined(tmp_path, restarts=1) as job:
         ranks = job.start(1)
         os.kill(ranks[1], signal.SIGKILL)
-        exited = job.expect(Exited)
+        exited = job.expect(RankExited)
         assert (exited.rank, exited.signal, exited.kind) == (1, signal.SIGKILL, "killed")
         job.stopped(1)
         job.start(2)
         job.go(0)
-        job.expect(Finished)
+        job.expect(GenerationFinished)
         assert job.end(succeeded=True)[0] == 0
 
 
@@ -158,7 +158,7 @@ def test_when_torchrun_has_no_restart_left_the_job_is_told_so(tmp_path: Path) ->
     with _joined(tmp_path, restarts=0) as job:
         job.start(1)
         job.go(3)
-        assert job.expect(Exited).exit_code == 3
+        assert job.expect(RankExited).exit_code == 3
         code, errors = job.end(succeeded=False)
         assert code == 1
         assert "job test failed: a test" in errors
@@ -169,7 +169,7 @@ def test_ctrl_c_ends_the_job(tmp_path: Path) -> None:
     with _joined(tmp_path) as job:
         ranks = job.start(1)
         job.process.send_signal(signal.SIGTERM)
-        assert "user" in job.expect(Leave).reason
+        assert "user" in job.expect(LauncherLeft).reason
         job.process.communicate(timeout=60)
         assert job.process.returncode != 0
         assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
@@ -179,7 +179,7 @@ def test_a_signal_before_anything_was_started_ends_the_job_with_a_word(tmp_path:
     with _joined(tmp_path) as job:
         _until(lambda: _heeds(job.process.pid, signal.SIGTERM))
         job.process.send_signal(signal.SIGTERM)
-        assert "user" in job.expect(Leave).reason
+        assert "user" in job.expect(LauncherLeft).reason
         job.process.communicate(timeout=60)
         assert job.process.returncode != 0
 
@@ -190,7 +190,7 @@ def test_ranks_that_had_ended_well_are_started_again_by_a_new_torchrun_in_its_pl
     with _joined(tmp_path) as job:
         job.start(1)
         job.go(0)
-        assert job.expect(Finished).generation == 1
+        assert job.expect(GenerationFinished).generation == 1
         job.stopped(1)
         (tmp_path / "go").unlink()
         job.order(2, restore_step=7)
@@ -202,7 +202,7 @@ def test_ranks_that_had_ended_well_are_started_again_by_a_new_torchrun_in_its_pl
         assert job.environ(2, 0)["EVERSTEP_RESTORE_STEP"] == "7"
         assert "EVERSTEP_TORCHRUN_KEPT" not in job.environ(2, 0)
         job.go(0)
-        assert job.expect(Finished).generation == 2
+        assert job.expect(GenerationFinished).generation == 2
         code, errors = job.end(succeeded=True)
         assert code == 0, errors
         assert "torchrun begins anew for generation 2" in errors
@@ -215,7 +215,7 @@ def test_a_job_that_fails_when_ranks_here_had_ended_well_ends_torchrun_at_once(
         # Of two nodes: torchrun would wait for the other one's ranks at its own barrier.
         job.start(1, nodes=2)
         job.go(0)
-        assert job.expect(Finished).generation == 1
+        assert job.expect(GenerationFinished).generation == 1
         code, errors = job.end(succeeded=False)
         assert code == 1
         assert "job test failed: a test" in errors

@@ -27,6 +27,7 @@ what there is (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep node NAME        one node: hardware, findings, ranks
   everstep why NAME         why a node or job is in its state, with the evidence
   everstep findings         what is wrong now
+  everstep incidents        what has befallen the fleet, and its causes
   everstep events --follow  what happens
   everstep jobs             every job and the step it has reached
   everstep job NAME         one job: generations, ranks, what is planned

@@ -40,7 +40,7 @@ from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep.state.views import Capture, State
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, Rollback, Skipped
+from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
 
 logger = logging.getLogger("everstep")
 
@@ -163,7 +163,15 @@ class Run:
     def _ask_back(self, link: AgentLink, step: int, reason: str) -> None:
         batches = self._losses.policy.skip_batches
         skip = range_to_skip(step, self.skipped, batches) if batches else None
-        link.tell(Rollback(step=step, reason=reason, at_boot_ns=boot_ns(), skip=skip))
+        asked = RollbackAsked(
+            generation=self.generation,
+            rank=self.rank,
+            step=step,
+            reason=reason,
+            at_boot_ns=boot_ns(),
+            skip=skip,
+        )
+        link.tell(asked)
 
     def snapshots(
         self,

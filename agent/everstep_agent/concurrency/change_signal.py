@@ -1,10 +1,10 @@
-"""Wakes those who wait for any change of a job's vault."""
+"""Change signal: wakes everybody who waits for any change of a job's vault."""
 
 import asyncio
 
 
 class ChangeSignal:
-    """Everybody who waits when it rings goes on; looking again is theirs."""
+    """Wakes everybody who waits at that moment; what has changed they look up themselves."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -15,5 +15,5 @@ class ChangeSignal:
         self._event = asyncio.Event()
 
     async def wait(self) -> None:
-        """Wait for the next ring."""
+        """Wait for the next change."""
         await self._event.wait()

@@ -1,4 +1,4 @@
-"""Threads for what would block the event loop: allocating, hashing, copying, moving bytes."""
+"""Thread pool for what would block the event loop: allocating, hashing, copying, moving bytes."""
 
 import asyncio
 from collections.abc import Callable, Iterable

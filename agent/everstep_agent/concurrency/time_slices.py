@@ -1,4 +1,4 @@
-"""Does long work on the event loop in slices, so that nobody else waits for its end."""
+"""Time slices: long work on the event loop, done in parts, so that nobody waits for its end."""
 
 import asyncio
 from collections.abc import Generator

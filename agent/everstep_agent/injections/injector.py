@@ -25,13 +25,12 @@ from everstep_agent.injections.specs import (
 )
 from everstep_agent.injections.stopping import Stopper, go_on, may_stop
 from everstep_agent.inventory.node_view import NodeView
+from everstep_common.reports import InjectionChanged, InjectionState
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
-_ACTIVE = "INJECTION_STATE_ACTIVE"
-_REFUSED = "INJECTION_STATE_REFUSED"
-_ENDED = "INJECTION_STATE_ENDED"
 _DURATION_S_MAX = 3600.0
 _OFF = (
     "fault injection is switched off on this node; set fault_injection = true in its agent's "
@@ -84,7 +83,7 @@ class Injector:
             self._running.lingering(unended.caused)
         self._memory.lingering = self._running.over
         for name in list(self._memory.unended):
-            self._answer(name, Answer(_ENDED, "the agent was restarted"))
+            self._answer(name, Answer(InjectionState.ENDED, "the agent was restarted"))
 
     def order(self, name: str, text: str, duration_s: float) -> None:
         """Inject, or say why not."""
@@ -95,13 +94,13 @@ class Injector:
             spec = self._aimed(parse(text))
             message = self._start(name, spec)
         except SpecError as error:
-            self._answer(name, Answer(_REFUSED, str(error)))
+            self._answer(name, Answer(InjectionState.REFUSED, str(error)))
             return
         duration_s = min(duration_s, _DURATION_S_MAX)
         loop = asyncio.get_running_loop()
         self._alarms[name] = loop.call_later(duration_s, self.clear, name, "its time was over")
         logger.warning("injection %s: %s for %g s", name, text, duration_s)
-        self._answer(name, Answer(_ACTIVE, f"{message}, for {duration_s:g} s"))
+        self._answer(name, Answer(InjectionState.ACTIVE, f"{message}, for {duration_s:g} s"))
         self.remember()
         self._reach.look_soon()
 
@@ -110,7 +109,9 @@ class Injector:
         ended = self._running.end(name)
         self._memory.lingering = self._running.over
         if ended is None:
-            answer = self._memory.answers.get(name) or Answer(_ENDED, "it was not known here")
+            answer = self._memory.answers.get(name) or Answer(
+                InjectionState.ENDED, "it was not known here"
+            )
             self._tell(name, answer)
             return
         self._alarms.pop(name).cancel()
@@ -121,7 +122,7 @@ class Injector:
         if prefix := counters_of(ended.spec):
             # What was added is gone with the next reading: that is no reset of a counter.
             self._reach.counters.forget(prefix)
-        self._answer(name, Answer(_ENDED, why))
+        self._answer(name, Answer(InjectionState.ENDED, why))
         self._reach.look_soon()
 
     def close(self) -> None:
@@ -208,12 +209,7 @@ class Injector:
         self._tell(name, answer)
 
     def _tell(self, name: str, answer: Answer) -> None:
-        changed = fleet_pb2.InjectionChanged(
-            injection=name,
-            state=fleet_pb2.InjectionState.Value(answer.state),
-            message=answer.message,
-        )
-        self._record(fleet_pb2.Record(injection_changed=changed))
+        self._record(record_of(InjectionChanged(name, answer.state, answer.message)))
 
 
 def _among(name: str, known: Iterable[str], kind: str) -> None:

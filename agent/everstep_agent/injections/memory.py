@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.judging.findings import FindingKey
+from everstep_common.reports import InjectionState
 
 logger = logging.getLogger(__name__)
 
@@ -17,9 +18,9 @@ _ANSWERS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The newest word about an injection: the name of its state on the wire, and a sentence."""
+    """The newest word about an injection: where it is, and a sentence."""
 
-    state: str
+    state: InjectionState
     message: str
 
 

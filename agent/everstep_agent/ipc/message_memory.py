@@ -1,4 +1,4 @@
-"""Room for long messages: how many bytes of them the agent holds at once, and whose turn it is."""
+"""Memory for long messages: how many bytes of them the agent holds at once, shared out fairly."""
 
 import asyncio
 import mmap

@@ -1,4 +1,4 @@
-"""The process at the other end of a Unix socket, by the kernel's word."""
+"""Peer credentials: the process at the other end of a Unix socket, by the kernel's word."""
 
 import re
 import socket

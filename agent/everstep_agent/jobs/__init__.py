@@ -1,1 +1,1 @@
-"""What the agent does for the launchers and training processes of its node."""
+"""Jobs of a node: what the agent does for their launchers and training processes."""

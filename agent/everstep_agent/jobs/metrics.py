@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from everstep_agent.jobs.context import JobContext
-from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.vault.snapshots.slots import SlotState
 
 
@@ -54,21 +54,21 @@ class JobsMetrics:
     vault_replicated_bytes_total: int = _metric("Bytes of these replicas.")
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
-    vault_early_copies_total: int = _metric(
+    vault_prefetched_copies_total: int = _metric(
         "Copies that this node fetched as a spare while a member was silent and not judged lost."
     )
-    vault_early_bytes_total: int = _metric("Bytes of these copies.")
-    vault_early_left_off_total: int = _metric(
+    vault_prefetched_bytes_total: int = _metric("Bytes of these copies.")
+    vault_prefetches_discarded_total: int = _metric(
         "Times that such a member was heard again, and what was fetched of it was not needed."
     )
-    storage_files_total: int = _metric("Files of ranks that were brought to storage.")
-    storage_bytes_total: int = _metric("Bytes of these files.")
-    storage_seconds_total: float = _metric("Time that writing these files took.")
-    storage_failures_total: int = _metric("Attempts to bring a file to storage that failed.")
-    storage_processes_hung: int = _metric(
+    storage_files_written_total: int = _metric("Files of ranks that were brought to storage.")
+    storage_bytes_written_total: int = _metric("Bytes of these files.")
+    storage_write_seconds_total: float = _metric("Time that writing these files took.")
+    storage_write_failures_total: int = _metric("Attempts to bring a file to storage that failed.")
+    storage_workers_hung: int = _metric(
         "Storage processes that were killed and do not die, because a file system hangs."
     )
-    storage_age_seconds: float = _metric(
+    storage_last_write_age_seconds: float = _metric(
         "Time since this node last brought a file to storage; the oldest of all jobs that do."
     )
     launchers_overruled_total: int = _metric(
@@ -93,7 +93,7 @@ def jobs_metrics(
     slots = [slot for held in holdings for memory in held.ranks for slot in memory.table.slots]
     slot_bytes, replica_bytes = map(sum, zip((0, 0), *(h.sizes() for h in holdings), strict=True))
     running = [job.freshness for job in jobs if not job.facts.ended]
-    counts, now_ns = context.site.counters, context.boot_ns()
+    counts, now_ns = context.vault_context.counters, context.boot_ns()
     waiting = [job.link.standbys for job in jobs if job.link.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
@@ -101,7 +101,9 @@ def jobs_metrics(
         standby_memory_bytes=sum(one.memory_bytes for one in waiting),
         vault_slot_bytes=slot_bytes,
         vault_replica_bytes=replica_bytes,
-        vault_fetched_bytes=max(0, context.site.allocator.used_bytes - slot_bytes - replica_bytes),
+        vault_fetched_bytes=max(
+            0, context.vault_context.allocator.used_bytes - slot_bytes - replica_bytes
+        ),
         vault_slots=len(slots),
         vault_slots_in_use=sum(slot.state is not SlotState.EMPTY for slot in slots),
         vault_evictions_total=others.evictions,
@@ -111,7 +113,7 @@ def jobs_metrics(
         jobs=len(jobs),
         launchers=sum(job.link.connected for job in jobs),
         job_connections=others.connections,
-        vault_memory_bytes=context.site.allocator.used_bytes,
+        vault_memory_bytes=context.vault_context.allocator.used_bytes,
         vault_copies=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),
         vault_commits_total=counts.committed,
@@ -121,15 +123,15 @@ def jobs_metrics(
         vault_replicated_bytes_total=counts.replicated_bytes,
         vault_received_bytes_total=counts.received_bytes,
         vault_replication_failures_total=counts.replication_failures,
-        vault_early_copies_total=counts.early_copies,
-        vault_early_bytes_total=counts.early_bytes,
-        vault_early_left_off_total=counts.early_discarded,
-        storage_files_total=counts.stored,
-        storage_bytes_total=counts.stored_bytes,
-        storage_seconds_total=counts.stored_s,
-        storage_failures_total=counts.store_failures,
-        storage_processes_hung=sum(job.storage.files.hung for job in jobs),
-        storage_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
+        vault_prefetched_copies_total=counts.early_copies,
+        vault_prefetched_bytes_total=counts.early_bytes,
+        vault_prefetches_discarded_total=counts.early_discarded,
+        storage_files_written_total=counts.stored,
+        storage_bytes_written_total=counts.stored_bytes,
+        storage_write_seconds_total=counts.stored_s,
+        storage_write_failures_total=counts.store_failures,
+        storage_workers_hung=sum(job.storage.files.hung for job in jobs),
+        storage_last_write_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
         launchers_overruled_total=context.stop_counts.launchers_overruled,
     )
 

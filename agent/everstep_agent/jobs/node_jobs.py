@@ -9,19 +9,23 @@ from everstep_agent.detectors.held import HELD, judge_held
 from everstep_agent.detectors.jobs import SKIPPED
 from everstep_agent.detectors.storing import FAILING, judge_storage
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
-from everstep_agent.jobs.admission import is_meant
-from everstep_agent.jobs.context import ContextParts, JobContext, open_context
-from everstep_agent.jobs.environment import Environment
-from everstep_agent.jobs.facts import JobFacts
-from everstep_agent.jobs.job import NodeJob
-from everstep_agent.jobs.launcher import report_joining_again
+from everstep_agent.jobs.job.context import (
+    ContextParts,
+    Environment,
+    JobContext,
+    Outlet,
+    open_context,
+)
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
-from everstep_agent.jobs.records import left_record, plan_from_wire
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
-from everstep_agent.jobs.server import JobServer
-from everstep_agent.jobs.settings import JobsSettings
-from everstep_agent.jobs.store import RuntimeFolder, open_database
-from everstep_agent.outlet import Outlet
+from everstep_agent.jobs.sessions.admission import is_meant
+from everstep_agent.jobs.sessions.launcher import report_joining_again
+from everstep_agent.jobs.sessions.server import JobServer
+from everstep_agent.jobs.state.facts import JobFacts
+from everstep_agent.jobs.state.records import plan_from_wire
+from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_agent.jobs.state.store import RuntimeFolder, open_database
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.server import BulkServer
@@ -29,7 +33,9 @@ from everstep_common import systemd
 from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Healthy, Judgement
+from everstep_common.reports import LauncherLeft
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
 
 
 class NodeJobs:
@@ -149,22 +155,22 @@ class NodeJobs:
         """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
         return judge_jobs(self._jobs, self._context, open_keys) if self._context else []
 
-    # --- the jobs by name (server.Jobs) ----------------------------------------------------------
+    # --- the jobs by name (server.JobRegistry) ---------------------------------------------------
 
     def known(self, job: str) -> NodeJob | None:
-        """See Jobs."""
+        """See JobRegistry."""
         return self._jobs.get(job)
 
     def known_or_new(self, job: str) -> NodeJob:
-        """See Jobs."""
+        """See JobRegistry."""
         return self._jobs.get(job) or self._add(JobFacts(job))
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
-        """See Jobs."""
+        """See JobRegistry."""
         job.link.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
 
     def forget_if_over(self, job: NodeJob) -> None:
-        """See Jobs."""
+        """See JobRegistry."""
         empty = not job.vault.holdings.manifests()
         here = job.link.connected or job.facts.place.process is not None
         if job.facts.idle and empty and not here:
@@ -173,7 +179,7 @@ class NodeJobs:
             job.context.skips.forget(job.facts.job)
 
     def controller_away(self) -> str:
-        """See Jobs."""
+        """See JobRegistry."""
         return self._world.controller_away()
 
     # --- inside ----------------------------------------------------------------------------------
@@ -184,7 +190,7 @@ class NodeJobs:
     def _adopt(self, context: JobContext) -> None:
         fds = self._world.stored_fds
         found = recover_regions(
-            systemd.stored_fds() if fds is None else fds, context.site.region_store
+            systemd.stored_fds() if fds is None else fds, context.vault_context.region_store
         )
         for facts in context.store.load():
             job = self._add(facts)
@@ -193,7 +199,7 @@ class NodeJobs:
             if facts.ended:
                 self._ended.reap_later(job)
             job.stopper.enforce(facts.stop_due, 0.0)
-        adopt_regions(found, self._vault, context.site.region_store)
+        adopt_regions(found, self._vault, context.vault_context.region_store)
         for job in self._jobs.values():
             settled = job.stopper.settle(job.facts.stops.completed)
             context.spawn(settled, f"settle {job.facts.job}")
@@ -206,7 +212,8 @@ class NodeJobs:
         listener = stack.enter_context(listening_unix(settings.socket_path))
         self._server = JobServer(context, self)
         context.spawn(
-            BulkServer(context.site, self._vault, context.spawn).serve(bulk), "bulk listener"
+            BulkServer(context.vault_context, self._vault, context.spawn).serve(bulk),
+            "bulk listener",
         )
         context.spawn(self._server.serve(listener), "job socket")
         self.ready.set()
@@ -236,7 +243,7 @@ class NodeJobs:
         reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
         job.vacate_place()
         if not told:
-            self._outlet.record(left_record(job.facts, reason, by_user=False))
+            self._outlet.record(record_of(LauncherLeft(reason, by_user=False), job.facts.job))
         self.forget_if_over(job)
 
     def _refuse(self, job: str, reason: str) -> None:
@@ -264,6 +271,6 @@ def judge_jobs(
         *gone,
         *judge_held(held, open_keys),
         *(judge_storage(name, one.trouble) for name, one in files if one.configured),
-        *context.site.refusals.judge(open_keys),
+        *context.vault_context.refusals.judge(open_keys),
         *context.skips.judge(context.boot_ns()),
     ]

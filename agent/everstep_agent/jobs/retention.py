@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from everstep_agent.jobs.job import NodeJob
+from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.vault.memory.capacity import MemoryUse
 from everstep_agent.vault.memory.quota import Promise
 

@@ -17,7 +17,7 @@ from everstep_agent.metrics.host import host_metrics
 from everstep_agent.metrics.links import link_metrics
 from everstep_agent.metrics.server import MetricsServer
 from everstep_agent.metrics.text import prometheus_text
-from everstep_agent.outbox import OutboxCounts
+from everstep_agent.persistence.outbox import OutboxCounts
 from everstep_common.judging.book import BookEntry
 from everstep_common.version import VERSION
 from everstep_proto.tls import TlsSettings, is_loopback, server_context, split_address

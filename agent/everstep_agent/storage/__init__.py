@@ -1,1 +1,1 @@
-"""Brings a job's steps to files or objects that outlive its nodes, and back."""
+"""Storage: brings a job's steps to files or objects that outlive its nodes, and back."""

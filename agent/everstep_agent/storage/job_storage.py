@@ -1,4 +1,4 @@
-"""One job's storage on this node: what is wanted there, who brings it, what is seen there."""
+"""A job's storage on this node: what is wanted there, who brings it, what was seen there."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _LOOK_AGAIN_S_MAX = 40.0
 
 @dataclass(frozen=True, slots=True)
 class StorageDeadlines:
-    """How long storage may take: ``silence_s`` without a byte, ``look_s`` to say what is there."""
+    """How long storage may take: ``stall_s`` without a byte, ``list_s`` to say what is there."""
 
     stall_s: float
     list_s: float
@@ -41,7 +41,7 @@ class JobStorage:
     """Nothing here waits for a file system: that is left to processes, which can be given up."""
 
     def __init__(
-        self, vault: JobVault, spawn: Spawn, jitter: random.Random, patience: StorageDeadlines
+        self, vault: JobVault, spawn: Spawn, jitter: random.Random, deadlines: StorageDeadlines
     ) -> None:
         self.persist_state = PersistState()
         self.persister = Persister(vault, self.persist_state, spawn, jitter)
@@ -50,7 +50,7 @@ class JobStorage:
         self.world_size = 0
         self._vault = vault
         self._spawn = spawn
-        self._deadlines = patience
+        self._deadlines = deadlines
         self._jitter = jitter
         self._target: StorageTarget | None = None
         # Why the folder could not be looked at; empty when it could.
@@ -58,27 +58,27 @@ class JobStorage:
 
     def open(self, storage: Storage, user: JobUser) -> None:
         """Use this place from now on, with this user's rights."""
-        place = StorageLocation(storage.path, self._vault.job)
-        storage_target = self._target
-        if storage_target is None or (storage_target.location, storage_target.workers.user) != (
-            place,
+        location = StorageLocation(storage.path, self._vault.job)
+        target = self._target
+        if target is None or (target.location, target.workers.user) != (
+            location,
             user,
         ):
-            if storage_target is not None and storage_target.location != place:
+            if target is not None and target.location != location:
                 self.persist_state.change_location()
             self.close()
-            patience = self._deadlines
-            workers = StorageWorkerPool(storage.path, user, patience.stall_s, patience.at_once)
-            self._target = StorageTarget(place, workers, self.world_size)
+            deadlines = self._deadlines
+            workers = StorageWorkerPool(storage.path, user, deadlines.stall_s, deadlines.at_once)
+            self._target = StorageTarget(location, workers, self.world_size)
             self._vault.files = StorageTier(self._target, self._vault.context.allocator)
         self._vault.change_signal.notify()
 
     def close(self) -> None:
         """Use no place any more."""
-        storage_target, self._target = self._target, None
+        target, self._target = self._target, None
         self._vault.files, self.listing, self.unseen_reason = None, None, ""
-        if storage_target is not None:
-            self._spawn(storage_target.workers.close(), f"close storage of {self._vault.job}")
+        if target is not None:
+            self._spawn(target.workers.close(), f"close storage of {self._vault.job}")
 
     @property
     def configured(self) -> bool:
@@ -93,8 +93,8 @@ class JobStorage:
     @property
     def trouble(self) -> str:
         """Return why the job's steps do not get there; empty while they do."""
-        blind = self.unseen_reason if self.persister.stored_at_s is None else ""
-        return self.persister.trouble or self.publisher.trouble or blind
+        unseen = self.unseen_reason if self.persister.stored_at_s is None else ""
+        return self.persister.trouble or self.publisher.trouble or unseen
 
     @property
     def age_s(self) -> float:
@@ -121,10 +121,10 @@ class JobStorage:
         """Look at every change, until cancelled."""
         try:
             while True:
-                storage_target = self._current_target()
-                if storage_target is not None:
-                    self.persister.start_due(storage_target)
-                    self.publisher.start_due(storage_target)
+                target = self._current_target()
+                if target is not None:
+                    self.persister.start_due(target)
+                    self.publisher.start_due(target)
                 await self._vault.change_signal.wait()
         finally:
             if self._target is not None:
@@ -147,41 +147,37 @@ class JobStorage:
 
     async def refresh_steps(self) -> None:
         """Find out which whole steps are there; what cannot be seen in time is not there."""
-        storage_target = self._current_target()
-        if storage_target is None:
+        target = self._current_target()
+        if target is None:
             return
+        before = self.listing
         try:
             async with asyncio.timeout(self._deadlines.list_s):
-                before, self.listing = (
-                    self.listing,
-                    await storage_target.workers.ask(
-                        ListSteps(storage_target.location), StepListing
-                    ),
-                )
+                found = await target.workers.ask(ListSteps(target.location), StepListing)
         except (StorageError, TimeoutError) as error:
             self.unseen_reason = str(error) or f"no answer within {self._deadlines.list_s:g} s"
             logger.warning(
-                "job %s: %s: %s", self._vault.job, storage_target.location.path, self.unseen_reason
+                "job %s: %s: %s", self._vault.job, target.location.path, self.unseen_reason
             )
             return
         self.unseen_reason = ""
-        if (lost := self.listing.lost_latest) is not None and (
-            before is None or before.lost_latest != lost
-        ):
+        self.listing = found
+        lost = found.lost_latest
+        if lost is not None and (before is None or before.lost_latest != lost):
             self._vault.report_bad_copy(
                 f"shared storage: {lost}, to which latest points, is not whole"
             )
-        self.persist_state.stored = self.listing.steps
+        self.persist_state.stored = found.steps
         self._vault.notify_change()
 
-    async def drain(self, limit_s: float, tell: Callable[[str], None]) -> None:
+    async def drain(self, limit_s: float, notify: Callable[[str], None]) -> None:
         """Wait until everything is there, at most so long; say now and then what is waited for."""
         end = asyncio.get_running_loop().time() + limit_s
         while self.pending and (left_s := end - asyncio.get_running_loop().time()) > 0:
-            tell("bringing the newest step to storage, as --persist asks")
+            notify("bringing the newest step to storage, as --persist asks")
             await self._wait_settled(min(left_s, _PROGRESS_S))
         if self.pending:
-            tell(f"the newest step did not reach storage within {limit_s:g} s")
+            notify(f"the newest step did not reach storage within {limit_s:g} s")
 
     async def release_workers(self) -> None:
         """Keep no process waiting for more: its memory may be kept for long after a job's end."""
@@ -197,7 +193,5 @@ class JobStorage:
             return
 
     def _current_target(self) -> StorageTarget | None:
-        storage_target = self._target
-        return storage_target and StorageTarget(
-            storage_target.location, storage_target.workers, self.world_size
-        )
+        target = self._target
+        return target and StorageTarget(target.location, target.workers, self.world_size)

@@ -1,4 +1,4 @@
-"""What the controller wants in storage, and what became of it. Pure."""
+"""Persist state: what the controller wants in storage, and what became of it. Pure."""
 
 from dataclasses import dataclass, field, replace
 

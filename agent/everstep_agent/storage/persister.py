@@ -1,4 +1,4 @@
-"""Brings the steps that the controller names to a job's storage, from whatever memory has them."""
+"""Persister: writes the steps that the controller names to a job's storage, from memory."""
 
 import asyncio
 import logging
@@ -50,12 +50,12 @@ class Persister:
         """Return whether something that is here is still to be written."""
         return bool(self._busy or self._due())
 
-    def start_due(self, storage_target: StorageTarget) -> None:
+    def start_due(self, target: StorageTarget) -> None:
         """Begin what is due."""
         for key in self._due():
             if key.rank not in self._busy:
                 self._busy.add(key.rank)
-                self._spawn(self._store(key, storage_target), f"store {self._vault.job} {key}")
+                self._spawn(self._store(key, target), f"store {self._vault.job} {key}")
 
     def _due(self) -> list[CopyKey]:
         """Return the oldest copy of each rank that is wanted and not there."""
@@ -66,12 +66,12 @@ class Persister:
                 first[key.rank] = min(key, first.get(key.rank, key))
         return sorted(first.values(), key=lambda key: (key.generation, key.step, key.rank))
 
-    async def _store(self, key: CopyKey, storage_target: StorageTarget) -> None:
+    async def _store(self, key: CopyKey, target: StorageTarget) -> None:
         attempt = 0
         try:
             while (pinned := self._pin(key)) is not None:
                 try:
-                    await self._attempt(pinned, storage_target)
+                    await self._attempt(pinned, target)
                     return
                 except StorageError as error:
                     if self._record_failure(key, error) or not await self._is_still_good(
@@ -100,13 +100,13 @@ class Persister:
             error, StorageRefusedError
         ) or await self._vault.verifier.verify_again(pinned)
 
-    async def _attempt(self, pinned: PinnedCopy, storage_target: StorageTarget) -> None:
+    async def _attempt(self, pinned: PinnedCopy, target: StorageTarget) -> None:
         began = asyncio.get_running_loop().time()
         layout = (await run_in_slices(self._vault.layouts.learn_layout(pinned.manifest))).whole
         memory = pinned.region.open_read_only()
         try:
-            written = await storage_target.workers.ask(
-                _request(pinned.manifest, storage_target, layout), CopyWritten, [memory]
+            written = await target.workers.ask(
+                _request(pinned.manifest, target, layout), CopyWritten, [memory]
             )
         finally:
             os.close(memory)
@@ -137,12 +137,12 @@ class Persister:
         await asyncio.sleep(delay_s * self._jitter.uniform(0.75, 1.25))
 
 
-def _request(manifest: CopyManifest, storage_target: StorageTarget, layout: bytes) -> WriteCopy:
+def _request(manifest: CopyManifest, target: StorageTarget, layout: bytes) -> WriteCopy:
     return WriteCopy(
-        place=storage_target.location,
+        location=target.location,
         key=step_of(manifest.key),
         rank=manifest.key.rank,
-        world_size=storage_target.world_size,
+        world_size=target.world_size,
         size_bytes=manifest.size_bytes,
         root_hash=manifest.root_hash,
         layout=layout,

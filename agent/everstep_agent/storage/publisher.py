@@ -1,17 +1,16 @@
-"""Moves ``latest`` when this is the node that the controller named for it."""
+"""Publisher: moves ``latest`` when this is the node that the controller named for it."""
 
 import asyncio
 import logging
-from collections.abc import Iterable
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import StorageTarget
-from everstep_agent.storage.worker.messages import LatestMoved, ListSteps, MoveLatest, StepListing
+from everstep_agent.storage.wire import move_latest_from_wire
+from everstep_agent.storage.worker.messages import LatestMoved, ListSteps, StepListing
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_common.trainer_messages import DataRange
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ class Publisher:
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
                 moved = await storage_target.workers.ask(
-                    _request(wanted, storage_target), LatestMoved
+                    move_latest_from_wire(wanted, storage_target.location), LatestMoved
                 )
                 seen = await storage_target.workers.ask(
                     ListSteps(storage_target.location), StepListing
@@ -75,47 +74,3 @@ class Publisher:
             key = StepKey(wanted.target.generation, wanted.target.step)
             self._state.failures[key] = str(error)
         self._vault.notify_change()
-
-
-def _request(wanted: fleet_pb2.Publish, storage_target: StorageTarget) -> MoveLatest:
-    target = stored_from_wire(wanted.target) if wanted.HasField("target") else None
-    files = tuple(
-        StoredFile(file.rank, file.root_hash, file.size_bytes, file.layout) for file in wanted.files
-    )
-    keep = tuple(StepKey(step.generation, step.step) for step in wanted.keep)
-    return MoveLatest(
-        place=storage_target.location,
-        generation=wanted.generation,
-        target=target,
-        files=files,
-        keep=keep,
-        skipped=ranges_from_wire(wanted.skipped),
-    )
-
-
-def ranges_from_wire(ranges: Iterable[fleet_pb2.DataRange]) -> tuple[DataRange, ...]:
-    """Return data that a job leaves out."""
-    return tuple(DataRange(one.first, one.last) for one in ranges)
-
-
-def ranges_to_wire(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
-    """Return data that a job leaves out as it is told."""
-    return [fleet_pb2.DataRange(first=one.first, last=one.last) for one in ranges]
-
-
-def stored_from_wire(step: fleet_pb2.StoredStep) -> StoredStep:
-    """Return a step as the controller names it; its hash is empty before there is a manifest."""
-    key = StepKey(step.generation, step.step)
-    return StoredStep(key, step.world_size, step.manifest_hash, step.size_bytes)
-
-
-def stored_to_wire(stored: StoredStep) -> fleet_pb2.StoredStep:
-    """Return a step as it is reported."""
-    return fleet_pb2.StoredStep(
-        generation=stored.key.generation,
-        step=stored.key.step,
-        world_size=stored.world_size,
-        manifest_hash=stored.manifest_hash,
-        size_bytes=stored.size_bytes,
-        skipped=ranges_to_wire(stored.skipped),
-    )

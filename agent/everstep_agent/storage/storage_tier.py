@@ -1,4 +1,4 @@
-"""The files of a job as the vault restores from them (see vault/snapshots/file_tier.py)."""
+"""Storage tier: a job's files as the vault restores from them (FileTier)."""
 
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.storage.formats.records import StepKey, encode_record, record_hash
@@ -18,17 +18,17 @@ from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.manifest import check_in_parts
-from everstep_proto.generated import fleet_pb2
+from everstep_agent.vault.snapshots.restore_plan import StoredState
 
 
 class StorageTier:
     """See FileTier."""
 
-    def __init__(self, storage_target: StorageTarget, allocator: Allocator) -> None:
-        self._target = storage_target
+    def __init__(self, target: StorageTarget, allocator: Allocator) -> None:
+        self._target = target
         self._allocator = allocator
 
-    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileCopy, ...]:
+    async def stored(self, step: StoredState) -> tuple[FileCopy, ...]:
         """See FileTier."""
         key = StepKey(step.generation, step.step)
         seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)
@@ -65,8 +65,8 @@ class StorageTier:
 
     async def load(self, manifest: CopyManifest) -> Region:
         """See FileTier."""
-        place, key = self._target.location, manifest.key
-        request = FillCopy(place, step_of(key), key.rank, manifest.root_hash)
+        location, key = self._target.location, manifest.key
+        request = FillCopy(location, step_of(key), key.rank, manifest.root_hash)
         demand = AllocationRequest(
             self._target.workers.user.uid, 1, manifest.size_bytes, "everstep-stored"
         )

@@ -1,4 +1,4 @@
-"""The storage processes of one job: as many as are at work, and one that waits for more."""
+"""Storage workers of one job: as many as are busy, and one that waits for more."""
 
 import asyncio
 import logging
@@ -21,10 +21,10 @@ _HUNG_MAX = 4
 class StorageWorkerPool:
     """Asks storage as the job's user. Nothing here waits longer than its deadline."""
 
-    def __init__(self, path: str, user: JobUser, silence_s: float, at_once: int) -> None:
+    def __init__(self, path: str, user: JobUser, stall_s: float, at_once: int) -> None:
         self.user = user
         self._bucket = path.startswith("s3://")
-        self.stall_s = silence_s
+        self.stall_s = stall_s
         self._turns = asyncio.Semaphore(at_once)
         self._idle: StorageWorkerProcess | None = None
         self._gone: list[StorageWorkerProcess] = []
@@ -74,7 +74,7 @@ class StorageWorkerPool:
         try:
             worker = StorageWorkerProcess(self._bucket)
         except OSError as error:
-            raise StorageError(f"no storage process could be started: {error}") from error
+            raise StorageError(f"no storage worker could be started: {error}") from error
         try:
             await worker.assume_user(self.user)
         except BaseException:
@@ -105,4 +105,4 @@ class StorageWorkerPool:
             raise
         if not dead:
             pid = worker.process.pid
-            logger.warning("storage process %d hangs in the kernel and does not die", pid)
+            logger.warning("storage worker %d hangs in the kernel and does not die", pid)

@@ -1,4 +1,4 @@
-"""The agent's end of a storage process: started, asked with a deadline, abandoned when it hangs."""
+"""Agent's end of a storage worker: started, asked with a deadline, abandoned when it hangs."""
 
 import asyncio
 import contextlib
@@ -115,15 +115,13 @@ class StorageWorkerProcess:
         )
         await self.ask(request, messages.UserAssumed, (), _START_S)
 
-    async def ask(
-        self, request: object, answer: type[T], fds: Sequence[int], silence_s: float
-    ) -> T:
+    async def ask(self, request: object, answer: type[T], fds: Sequence[int], stall_s: float) -> T:
         """Return its answer; it may take long as long as bytes move. Raises StorageError."""
         try:
-            async with asyncio.timeout(silence_s):
+            async with asyncio.timeout(stall_s):
                 await self._connection.send(request, fds)
             while True:
-                async with asyncio.timeout(silence_s):
+                async with asyncio.timeout(stall_s):
                     said = await self._connection.receive(messages.FROM_WORKER)
                 if isinstance(said, answer):
                     return said
@@ -133,9 +131,9 @@ class StorageWorkerProcess:
                     raise StorageError(f"an answer that was not asked for: {type(said).__name__}")
         except TimeoutError as error:
             waits = where_it_waits(Path("/proc"), self.process.pid)
-            raise StorageError(f"nothing moved for {silence_s:g} s: {waits}") from error
+            raise StorageError(f"nothing moved for {stall_s:g} s: {waits}") from error
         except (FrameError, ConnectionError) as error:
-            raise StorageError(f"the storage process ended: {error}") from error
+            raise StorageError(f"the storage worker ended: {error}") from error
 
     def dismiss(self) -> None:
         """Let it end by itself."""

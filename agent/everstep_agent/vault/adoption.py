@@ -1,4 +1,4 @@
-"""Takes over the memory that outlived the agent's restart; nothing of it is believed unhashed."""
+"""Adoption: takes over memory that outlived the agent's restart; nothing is believed unhashed."""
 
 import asyncio
 import logging
@@ -89,13 +89,13 @@ def _adopt_slots(vault: JobVault, group: Found) -> None:
     names = {memory.slot: name for name, (memory, _) in group.items()}
     adopted = RankMemory(vault.job, table, regions, names)
     adopted.writer_pid, adopted.allocation = first.writer_pid, first.allocation
-    adopted.slots_made = first.slots_made or len(slots)
+    adopted.slots_made = first.slots_made
     vault.holdings.ranks.append(adopted)
     for slot in list(table.slots):
         adopted.save_slot(slot, vault.context.region_store)
     over = first.generation < vault.fence or first.generation <= vault.stopped
     before = vault.current_memory(first.generation, first.rank)
-    if over or len(slots) < (first.slots_made or vault.context.slots_per_rank):
+    if over or len(slots) < first.slots_made:
         adopted.retire(vault.context.region_store)
     elif before is not None and before is not adopted:
         older = min(

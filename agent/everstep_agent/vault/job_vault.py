@@ -1,4 +1,4 @@
-"""The snapshots of one job on this node: slots of its ranks, replicas of others, what is owed."""
+"""A job's vault on this node: the slots of its ranks, replicas of others, what is on its way."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,8 +39,6 @@ from everstep_common.trainer_messages import Commit
 
 # Sentences on bad copies that a report carries; a broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32
-
-
 # While the controller is away a job on one node frees its older steps itself, in the next turns of
 # the loop; one that is not given a slot by then is given none.
 _LAST_CHANCE_S = 0.05
@@ -280,7 +278,7 @@ class JobVault:
     async def keep_replica(self, manifest: CopyManifest, region: Region) -> None:
         """Keep a verified copy that came from elsewhere; takes over the region."""
         key, region_store = manifest.key, self.context.region_store
-        shelved = StoredRegion(
+        stored = StoredRegion(
             job=self.job,
             generation=key.generation,
             rank=key.rank,
@@ -294,7 +292,7 @@ class JobVault:
         try:
             await run_in_slices(self.layouts.learn_layout(manifest))
             await region_store.save_manifest(manifest.entries)
-            name = await region_store.add(region.fd, shelved, self.context.threads)
+            name = await region_store.add(region.fd, stored, self.context.threads)
         except BaseException:
             region.release()
             raise

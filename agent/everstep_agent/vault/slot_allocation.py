@@ -1,4 +1,4 @@
-"""Makes the slots of a rank: new memory for every generation and every process."""
+"""Slot allocation: new memory for the slots of a rank, for every generation and every process."""
 
 import logging
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ async def allocate_slots(
 
 async def retire_if_needed(context: VaultContext, before: RankMemory, wanted: SlotRequest) -> None:
     """Give up the slots that new ones replace, if the new ones fit only then."""
-    request = _demand(wanted, wanted.slots, "")
+    request = _allocation_request(wanted, wanted.slots, "")
     if await context.allocator.fits(request):
         return
     if await context.allocator.fits(request, before.live_regions()):
@@ -65,8 +65,8 @@ async def store_slots(
     memory = RankMemory(job, table, regions, {})
     memory.writer_pid, memory.allocation = owner.pid, context.next_epoch()
     for slot in slots:
-        fd, shelved = regions[slot.index].fd, memory.stored_region(slot)
-        memory.names[slot.index] = await context.region_store.add(fd, shelved, context.threads)
+        fd, stored = regions[slot.index].fd, memory.stored_region(slot)
+        memory.names[slot.index] = await context.region_store.add(fd, stored, context.threads)
     return memory
 
 
@@ -74,7 +74,7 @@ async def _as_many_as_fit(context: VaultContext, wanted: SlotRequest, name: str)
     slots = wanted.slots
     while True:
         try:
-            return await context.allocator.allocate(_demand(wanted, slots, name))
+            return await context.allocator.allocate(_allocation_request(wanted, slots, name))
         except MemoryShortError as error:
             if slots <= wanted.slots_min:
                 raise
@@ -82,7 +82,7 @@ async def _as_many_as_fit(context: VaultContext, wanted: SlotRequest, name: str)
             logger.warning("job %s: %d slots for a rank instead: %s", wanted.job, slots, error)
 
 
-def _demand(wanted: SlotRequest, slots: int, name: str) -> AllocationRequest:
+def _allocation_request(wanted: SlotRequest, slots: int, name: str) -> AllocationRequest:
     return AllocationRequest(
         wanted.uid,
         slots,

@@ -1,4 +1,4 @@
-"""Slots of the coming generation, made while its processes start: no recovery waits for memory."""
+"""Slot preallocation: while the processes of a generation start; no recovery waits for memory."""
 
 import asyncio
 import logging
@@ -9,8 +9,8 @@ from everstep_agent.vault.memory.allocator import AllocationRequest, MemoryShort
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.slot_allocation import SlotOwner, SlotRequest, allocate_slots
 from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan
 from everstep_agent.vault.vault_context import VaultContext
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -20,26 +20,23 @@ _KEPT_S = 600.0
 # Slots this much larger than what is asked for are given back, and new ones made.
 _TOO_LARGE = 1.25
 # Trainers ask for a 64th more than their state, and at least 64 KiB.
-_ROOM_SHARE = 32
-_ROOM_BYTES = 128 * 1024
+_MARGIN_SHARE = 32
+_MARGIN_BYTES = 128 * 1024
 
 
 def slot_bytes_for(copy_bytes: int) -> int:
     """Return how large slots a rank will ask for whose copy is so large. Pure."""
-    return copy_bytes + copy_bytes // _ROOM_SHARE + _ROOM_BYTES
+    return copy_bytes + copy_bytes // _MARGIN_SHARE + _MARGIN_BYTES
 
 
-def slot_sizes_of_plan(
-    plan: fleet_pb2.StartGeneration, memories: Iterable[RankMemory]
-) -> dict[int, int]:
+def slot_sizes_of_plan(plan: RestorePlan, memories: Iterable[RankMemory]) -> dict[int, int]:
     """Return how large slots each rank of this node will ask for, as far as it is known. Pure.
 
     As those that it had here; or for a copy of the plan, where it was on another node.
     """
-    ranks = range(plan.first_rank, plan.first_rank + plan.processes)
     sizes = {source.rank: slot_bytes_for(source.size_bytes) for source in plan.sources}
     sizes |= {memory.table.rank: memory.table.slot_bytes for memory in memories}
-    return {rank: sizes[rank] for rank in ranks if rank in sizes}
+    return {rank: sizes[rank] for rank in plan.ranks if rank in sizes}
 
 
 class PreallocatedSlots:
@@ -62,7 +59,7 @@ class PreallocatedSlots:
                 if len(self._spare) < ranks and _fits(regions, one):
                     self._spare.append(regions)
                 else:
-                    _drop(regions)
+                    _release(regions)
             name = f"everstep-{one.job:.80}-spare"
             request = AllocationRequest(
                 one.uid, one.slots, one.slot_bytes, name, one.job, spare=True
@@ -128,7 +125,7 @@ class PreallocatedSlots:
         self._asked = {key for key in self._asked if key[0] > generation}
 
     def _give_back(self, key: tuple[int, int]) -> None:
-        _drop(self._ready.pop(key, []))
+        _release(self._ready.pop(key, []))
 
     def _take_spare(self, one: SlotRequest) -> list[Region]:
         for number, regions in enumerate(self._spare):
@@ -137,9 +134,9 @@ class PreallocatedSlots:
         return []
 
     def _release_spare(self) -> None:
-        stock, self._spare = self._spare, []
-        for regions in stock:
-            _drop(regions)
+        spare, self._spare = self._spare, []
+        for regions in spare:
+            _release(regions)
 
 
 def _fits(regions: list[Region], one: SlotRequest) -> bool:
@@ -147,6 +144,6 @@ def _fits(regions: list[Region], one: SlotRequest) -> bool:
     return len(regions) == one.slots and one.slot_bytes <= size <= _TOO_LARGE * one.slot_bytes
 
 
-def _drop(regions: list[Region]) -> None:
+def _release(regions: list[Region]) -> None:
     for region in regions:
         region.release()

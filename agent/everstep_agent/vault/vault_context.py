@@ -1,4 +1,4 @@
-"""What the vaults of all jobs on a node share."""
+"""Vault context: what the vaults of all jobs on a node share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

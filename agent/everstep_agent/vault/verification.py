@@ -100,7 +100,7 @@ class CopyVerifier:
         return True
 
     async def immutable_region(self, pinned: PinnedCopy) -> Region | None:
-        """Return verified memory that nobody can change any more; the caller drops it.
+        """Return verified memory that nobody can change any more; the caller releases it.
 
         None when the bytes are not what was verified. Where a process of an older generation still
         has the memory mapped (it may only be stopped, and go on at any time), the answer is a copy.

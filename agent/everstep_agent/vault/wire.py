@@ -1,22 +1,33 @@
-"""What the controller's words mean to a vault. Pure."""
+"""Conversion of what the controller sends to the values of a vault. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import fields
 
 from everstep_agent.vault.snapshots.cadence import CadenceRule, StepHold
 from everstep_agent.vault.snapshots.copies import (
-    CopyKey,
-    InitialCopies,
     Recoverable,
     ReplicaTarget,
-    initial_copies,
 )
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_proto.generated import fleet_pb2
 
+# Fields of a source that are the same value on the wire.
+_SAME_OF_SOURCE = tuple(one.name for one in fields(PlannedSource))
 
-def carried_from_wire(sources: Iterable[fleet_pb2.ShardSource], node: str) -> InitialCopies:
-    """Return what a generation begins from, as the node sees it."""
-    named = ((CopyKey(one.generation, one.rank, one.step), one.node) for one in sources)
-    return initial_copies(named, node)
+
+def sources_from_wire(named: Iterable[fleet_pb2.ShardSource]) -> tuple[PlannedSource, ...]:
+    """Return copies that hold some of the state to restore."""
+    return tuple(
+        PlannedSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE}) for one in named
+    )
+
+
+def sources_to_wire(sources: Iterable[PlannedSource]) -> list[fleet_pb2.ShardSource]:
+    """Return copies that hold some of the state to restore, as the controller names them."""
+    return [
+        fleet_pb2.ShardSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
+        for one in sources
+    ]
 
 
 def recoverable_from_wire(directive: fleet_pb2.VaultDirective) -> Recoverable:

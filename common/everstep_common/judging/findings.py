@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
+
+from everstep_common.bounds import Name, Text
+
+# Components and conditions are compared, what is said of them is read.
+_Named = Annotated[str, Name(r"[^\0]{1,4096}", "the name of a component or condition")]
+_Said = Annotated[str, Text(4096)]
 
 
 class Severity(Enum):
@@ -51,13 +58,13 @@ class FindingKey:
 class Finding:
     """A lasting condition of one component, open until its healthy counterpart clears it."""
 
-    component: str
-    condition: str
+    component: _Named
+    condition: _Named
     severity: Severity
-    message: str
-    evidence: str = ""
+    message: _Said
+    evidence: _Said = ""
     suggested_action: SuggestedAction = SuggestedAction.WATCH
-    rule: str = ""
+    rule: _Said = ""
     injected: bool = False
     # The most that automation may do about it, whatever the fleet's mode is.
     mode: Mode = Mode.ENFORCE

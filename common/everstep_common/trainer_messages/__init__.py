@@ -6,20 +6,26 @@ Trainer:   Attach → Attached | Refused,
            Restore → Restored | RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
-           Progress and Rollback are not answered.
+           Progress and RollbackAsked are not answered.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
 from everstep_common.lessons import Lesson
+from everstep_common.reports import (
+    DataRange,
+    GenerationFinished,
+    GenerationStopped,
+    LauncherLeft,
+    RankExited,
+    RollbackAsked,
+    Storage,
+)
 from everstep_common.trainer_messages.launcher import (
     End,
-    Exited,
-    Finished,
     Identified,
     Join,
     Joined,
-    Leave,
     Notice,
     RankProcess,
     Renew,
@@ -29,18 +35,14 @@ from everstep_common.trainer_messages.launcher import (
     Started,
     StepSeen,
     Stop,
-    Stopped,
-    Storage,
 )
 from everstep_common.trainer_messages.refusal import Refused
 from everstep_common.trainer_messages.trainer import (
     AskSkipped,
     Attach,
     Attached,
-    DataRange,
     Progress,
     Ready,
-    Rollback,
     Skipped,
 )
 from everstep_common.trainer_messages.vault import (
@@ -81,16 +83,17 @@ __all__ = [
     "DescribedPart",
     "End",
     "Entry",
-    "Exited",
-    "Finished",
+    "GenerationFinished",
+    "GenerationStopped",
     "Identified",
     "Join",
     "Joined",
-    "Leave",
+    "LauncherLeft",
     "Lesson",
     "NothingToRestore",
     "Notice",
     "Progress",
+    "RankExited",
     "RankProcess",
     "Ready",
     "Refused",
@@ -102,7 +105,7 @@ __all__ = [
     "Restored",
     "RestoredCopies",
     "RestoredCopy",
-    "Rollback",
+    "RollbackAsked",
     "Settled",
     "Skip",
     "Skipped",
@@ -112,12 +115,22 @@ __all__ = [
     "Started",
     "StepSeen",
     "Stop",
-    "Stopped",
     "Storage",
     "Unplanned",
 ]
 
-FROM_LAUNCHER = (Join, Started, StepSeen, Exited, Stopped, Standbys, Lesson, Finished, Leave)
+# Reports are sent as they are: the agent passes them on.
+FROM_LAUNCHER = (
+    Join,
+    Started,
+    StepSeen,
+    RankExited,
+    GenerationStopped,
+    Standbys,
+    Lesson,
+    GenerationFinished,
+    LauncherLeft,
+)
 TO_LAUNCHER = (Joined, Refused, Identified, Renew, Start, Stop, End, Settled, Lesson, Notice)
 FROM_TRAINER = (
     Attach,
@@ -128,7 +141,7 @@ FROM_TRAINER = (
     Begin,
     Commit,
     Progress,
-    Rollback,
+    RollbackAsked,
     AskSkipped,
 )
 TO_TRAINER = (

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from everstep_common.reports import DataRange
+from everstep_common.reports import quantities as q
+
 # --- trainer to agent ----------------------------------------------------------------------------
 
 
@@ -10,46 +13,27 @@ class Attach:
     """First message of a training process."""
 
     protocol: int
-    version: str
-    job: str
+    version: q.Title
+    job: q.JobName
     token: str
-    generation: int
-    rank: int
+    generation: q.Generation
+    rank: q.Rank
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """This process has its state (restored, or its own start) and begins to train."""
 
-    at_boot_ns: int
+    at_boot_ns: q.BootNs
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """This rank completed a step; ``stall_ns`` is how long it stood still for the snapshot."""
 
-    step: int
-    at_boot_ns: int
-    stall_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class DataRange:
-    """Batches of the job's data, by their numbers; both ends belong to it."""
-
-    first: int
-    last: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
-    """The state after ``step`` is bad: the job shall go on from an older one. Not answered."""
-
-    step: int
-    reason: str
-    at_boot_ns: int
-    # Data that is left out from then on.
-    skip: DataRange | None = None
+    step: q.Step
+    at_boot_ns: q.BootNs
+    stall_ns: q.DurationNs
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from everstep_common.reports import quantities as q
+
 # --- trainer to agent ----------------------------------------------------------------------------
 
 
@@ -30,7 +32,7 @@ class Describe:
 
     everyone: bool = False
     # Ask for a DescribedPart, from this shard on; None: for all of them in one message.
-    begin: int | None = None
+    begin: q.Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +41,21 @@ class Restore:
 
     names: tuple[str, ...]
     # Ask for RestoredCopies, from this copy on; None: for all of them in one message.
-    begin: int | None = None
+    begin: q.Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
     """Ask for slots of at least this many bytes."""
 
-    size_bytes: int
+    size_bytes: q.SizeBytes
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Ask for a slot to copy the state after ``step`` into."""
 
-    step: int
+    step: q.Step
     # How long the answer may wait for a free slot: 0 skips, None leaves it to the agent.
     wait_s: float | None = None
 
@@ -62,9 +64,9 @@ class Begin:
 class Commit:
     """The copy is complete."""
 
-    step: int
-    slot: int
-    epoch: int
+    step: q.Step
+    slot: q.Count
+    epoch: q.Step
     entries: tuple[Entry, ...]
     # The entries are those of the last copy that was committed on this connection; none are sent.
     as_before: bool = False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 
 # A Unix socket's path has at most 107 bytes (unix(7)), and "/node-1/run/agent.sock" is one.
 _FOLDER_MAX = 80
@@ -28,7 +28,7 @@ _FOLDER_MAX = 80
     help="Steps of the training job.",
 )
 @click.pass_obj
-def demo(session: Session, as_json: bool, keep: Path | None, steps: int) -> None:
+def demo(session: AdminSession, as_json: bool, keep: Path | None, steps: int) -> None:
     r"""Train through three failures on this machine, and account for every second.
 
     Starts a controller and five agents as processes on loopback, and a real training job on four of

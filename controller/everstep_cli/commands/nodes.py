@@ -6,6 +6,7 @@ from everstep_cli import encode, following
 from everstep_cli.completion import node_names
 from everstep_cli.session import Ask, asks_controller
 from everstep_cli.views.findings import event_line, explanation, finding_list
+from everstep_cli.views.jobs import fleet_incident_list
 from everstep_cli.views.nodes import halt, node_list, node_sheet
 
 
@@ -72,6 +73,23 @@ def findings(ask: Ask, name: str) -> None:
     """
     reply = ask.admin.findings(name)
     ask.answer(reply, *finding_list(reply.findings, ask.now_ns))
+
+
+@click.command()
+@click.option("--open", "open_only", is_flag=True, help="Only those that are not over.")
+@asks_controller
+def incidents(ask: Ask, open_only: bool) -> None:
+    r"""List what has befallen the fleet, newest first: one line for each cause.
+
+    An incident is made of the findings, deaths and silences that have one cause.
+
+    \b
+    Examples:
+      everstep incidents --open
+      everstep incidents --json | jq '.incidents[] | select(.cause == "node")'
+    """
+    reply = ask.admin.incidents(open_only=open_only)
+    ask.answer(reply, *fleet_incident_list(reply.incidents))
 
 
 @click.command()

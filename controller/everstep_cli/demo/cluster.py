@@ -10,7 +10,7 @@ from pathlib import Path
 from everstep_cli.demo import janitor
 from everstep_cli.demo.janitor import Identity
 from everstep_cli.demo.processes import Child, Household
-from everstep_cli.demo.proofs import Restore
+from everstep_cli.demo.proofs import DemoRestore
 from everstep_cli.demo.restores import restores_in
 
 JOB = "demo"
@@ -25,7 +25,7 @@ _PER_GENERATION = 'exec "$@" --losses "$DEMO_LOSSES/$EVERSTEP_GENERATION.tsv"'
 
 
 @dataclass(slots=True)
-class Cluster:
+class DemoCluster:
     """What belongs to one demo. Processes start only in the main thread (see Household)."""
 
     folder: Path
@@ -37,7 +37,7 @@ class Cluster:
     launchers: dict[str, Child] = field(default_factory=dict)
 
     @classmethod
-    def plan(cls, folder: Path, household: Household, steps: int) -> "Cluster":
+    def plan(cls, folder: Path, household: Household, steps: int) -> "DemoCluster":
         """Lay out folders for a cluster whose controller listens on a port that is free now."""
         folder = folder.resolve()
         (folder / "losses").mkdir()
@@ -100,9 +100,9 @@ class Cluster:
         running = self.household.below(self.launchers[name])
         return [p for p in running if "RANK" in janitor.environment(p.pid)]
 
-    def restores(self) -> tuple[Restore, ...]:
+    def restores(self) -> tuple[DemoRestore, ...]:
         """Return every restore that the agents have logged."""
-        found: list[Restore] = []
+        found: list[DemoRestore] = []
         for name, child in self.nodes.items():
             text = child.log.read_text(encoding="utf-8", errors="replace")
             found += restores_in(name, text)

@@ -10,10 +10,10 @@ from pathlib import Path
 from everstep_cli.admin import AdminError
 from everstep_cli.connection import Connection
 from everstep_cli.demo.audience import Audience
-from everstep_cli.demo.cluster import JOB, Cluster
+from everstep_cli.demo.cluster import JOB, DemoCluster
 from everstep_cli.demo.play import Play
 from everstep_cli.demo.processes import Household
-from everstep_cli.demo.report import Report
+from everstep_cli.demo.report import DemoReport
 from everstep_cli.demo.stage import DemoError, Stage
 from everstep_cli.grpc_admin import connect
 from everstep_proto.generated import admin_pb2
@@ -22,18 +22,18 @@ _ASK_TIMEOUT_S = 2.0
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
-def perform(audience: Audience, steps: int, keep: Path | None) -> Report:
+def perform(audience: Audience, steps: int, keep: Path | None) -> DemoReport:
     """Play the demo and clean up after it. Only in the main thread; Ctrl-C raises afterwards."""
     began = time.monotonic()
     with _household(keep) as (household, folder):
-        cluster = Cluster.plan(folder, household, steps)
+        cluster = DemoCluster.plan(folder, household, steps)
         connection = Connection(address=cluster.address, timeout_s=_ASK_TIMEOUT_S)
         with connect(connection) as admin:
             play = Play(cluster, Stage(household, admin, audience, JOB))
             trouble = _play(play)
             if trouble and keep is None:
                 trouble += "; to keep the logs: everstep demo --keep DIR"
-            return Report(
+            return DemoReport(
                 duration_s=time.monotonic() - began,
                 steps=steps,
                 claims=tuple(play.claims),

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_cli.demo import janitor, proofs
-from everstep_cli.demo.cluster import NODES, SPARE, Cluster
+from everstep_cli.demo.cluster import NODES, SPARE, DemoCluster
 from everstep_cli.demo.losses import LossComparison, compare, read_losses
 from everstep_cli.demo.processes import Child
-from everstep_cli.demo.proofs import ActSeen, Claim
+from everstep_cli.demo.proofs import ActSeen, DemoClaim
 from everstep_cli.demo.scene import Scene
 from everstep_cli.demo.stage import DemoError, Stage
 
@@ -28,9 +28,9 @@ _TRAINING_S_PER_STEP = 1.0
 class Play:
     """One performance. ``claims`` grows as acts end, so that a failure leaves what was seen."""
 
-    cluster: Cluster
+    cluster: DemoCluster
     stage: Stage
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[DemoClaim] = field(default_factory=list)
     losses: LossComparison | None = None
     reference: Child | None = None
 
@@ -90,7 +90,7 @@ class Play:
             first_step=min(steps, default=None),
         )
 
-    def _judge(self, act: int, seen: ActSeen) -> list[Claim]:
+    def _judge(self, act: int, seen: ActSeen) -> list[DemoClaim]:
         if act == 1:
             return list(proofs.process_killed(seen))
         if act == 2:

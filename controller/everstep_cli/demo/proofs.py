@@ -9,7 +9,7 @@ from everstep_proto.generated import admin_pb2
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DemoClaim:
     """Something that was to happen, whether it did, and what shows it."""
 
     act: int
@@ -19,7 +19,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class DemoRestore:
     """A rank got its state back, as the agent of its node tells it."""
 
     node: str
@@ -38,7 +38,7 @@ class ActSeen:
     node: str
     before: Scene
     after: Scene
-    restores: tuple[Restore, ...]
+    restores: tuple[DemoRestore, ...]
     # First step that the generation after the recovery computed; None when it computed none.
     first_step: int | None
 
@@ -49,24 +49,24 @@ class ActSeen:
         known = len(self.before.job.incidents) if self.before.job else 0
         return incidents[known] if len(incidents) > known else admin_pb2.Incident()
 
-    def restores_of(self, nodes: Iterable[str]) -> list[Restore]:
+    def restores_of(self, nodes: Iterable[str]) -> list[DemoRestore]:
         """Return the restores on these nodes in the generation after the recovery."""
         wanted = set(nodes)
         generation = self.after.generation
         return [r for r in self.restores if r.node in wanted and r.generation == generation]
 
 
-def process_killed(seen: ActSeen) -> Iterator[Claim]:
+def process_killed(seen: ActSeen) -> Iterator[DemoClaim]:
     """Judge the first act: a training process was killed."""
     incident = seen.incident
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         "the ranks start again on the same nodes",
         seen.after.members == seen.before.members and incident.plan == "in_place",
         f"plan {incident.plan or 'none'}, nodes {' '.join(seen.after.members)}",
     )
     yield _blame(seen, "process")
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         "no step that all ranks had completed is lost",
         incident.has_restored and incident.step_restored >= incident.step_before,
@@ -74,7 +74,7 @@ def process_killed(seen: ActSeen) -> Iterator[Claim]:
     )
     yield _next_step(seen)
     own = seen.restores_of([seen.node])
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         f"{seen.node} restores its rank from its own vault",
         bool(own) and all(r.sources == (seen.node,) for r in own),
@@ -82,10 +82,10 @@ def process_killed(seen: ActSeen) -> Iterator[Claim]:
     )
 
 
-def node_killed(seen: ActSeen, spare: str) -> Iterator[Claim]:
+def node_killed(seen: ActSeen, spare: str) -> Iterator[DemoClaim]:
     """Judge the second act: a whole node was killed."""
     dead = seen.after.node(seen.node)
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         f"{seen.node} is lost, and isolated",
         dead.state == "lost" and any(claim.owner == "automation" for claim in dead.claims),
@@ -93,7 +93,7 @@ def node_killed(seen: ActSeen, spare: str) -> Iterator[Claim]:
     )
     place = seen.before.members.index(seen.node)
     taken = seen.after.members[place] if place < len(seen.after.members) else "nobody"
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         f"the spare {spare} takes the place of {seen.node}",
         taken == spare and len(seen.after.members) == len(seen.before.members),
@@ -101,7 +101,7 @@ def node_killed(seen: ActSeen, spare: str) -> Iterator[Claim]:
     )
     survivors = set(seen.before.members) - {seen.node}
     fetched = seen.restores_of([spare])
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         f"{spare} restores the shards from a replica on a peer",
         bool(fetched) and all(r.sources and set(r.sources) <= survivors for r in fetched),
@@ -112,23 +112,23 @@ def node_killed(seen: ActSeen, spare: str) -> Iterator[Claim]:
     yield _next_step(seen)
 
 
-def gpu_failed(seen: ActSeen) -> Iterator[Claim]:
+def gpu_failed(seen: ActSeen) -> Iterator[DemoClaim]:
     """Judge the third act: a node's kernel reported Xid 79."""
     node = seen.after.node(seen.node)
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         f"{seen.node} has a finding",
         node.findings > 0 and "79" in node.reason,
         f"{node.findings} open on {seen.node}, which is {node.state}: {node.reason}",
     )
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         f"{seen.node} is isolated",
         any(claim.owner == "automation" for claim in node.claims),
         "; ".join(f"{claim.owner}: {claim.reason}" for claim in node.claims) or "no claim",
     )
     rest = tuple(name for name in seen.before.members if name != seen.node)
-    yield Claim(
+    yield DemoClaim(
         seen.act,
         "the job re-forms with the nodes that are left",
         seen.after.members == rest and seen.incident.plan == "reform",
@@ -141,19 +141,19 @@ def gpu_failed(seen: ActSeen) -> Iterator[Claim]:
 
 def ending(
     final: Scene, ledger: admin_pb2.Ledger, losses: LossComparison, exits: Sequence[tuple[str, int]]
-) -> Iterator[Claim]:
+) -> Iterator[DemoClaim]:
     """Judge the end: the job is done, the time adds up, the losses are those of a calm run."""
     codes = ", ".join(f"{name} {code}" for name, code in exits)
     succeeded = final.state == "ended" and bool(exits) and not any(code for _, code in exits)
-    yield Claim(4, "the job ends with success", succeeded, f"{final.state}; launchers: {codes}")
+    yield DemoClaim(4, "the job ends with success", succeeded, f"{final.state}; launchers: {codes}")
     total = sum(category.time_ns for category in ledger.categories)
-    yield Claim(
+    yield DemoClaim(
         4,
         "the categories sum to the wall clock, to the nanosecond",
         total == ledger.wall_ns > 0,
         f"{total} of {ledger.wall_ns} ns",
     )
-    yield Claim(
+    yield DemoClaim(
         4,
         "the loss of every step equals that of an uninterrupted run, to the bit",
         losses.identical,
@@ -172,10 +172,10 @@ def _again(losses: LossComparison) -> str:
     return f"; {losses.retrained} were cut off by faults and computed again, {same}"
 
 
-def _next_step(seen: ActSeen) -> Claim:
+def _next_step(seen: ActSeen) -> DemoClaim:
     incident = seen.incident
     restored = incident.step_restored if incident.has_restored else None
-    return Claim(
+    return DemoClaim(
         seen.act,
         "training goes on at the step after the restored one",
         restored is not None and seen.first_step == restored + 1,
@@ -189,9 +189,9 @@ def _steps(seen: ActSeen) -> str:
     return f"last step before {incident.step_before}, restored {restored}, next {seen.first_step}"
 
 
-def _blame(seen: ActSeen, cause: str) -> Claim:
+def _blame(seen: ActSeen, cause: str) -> DemoClaim:
     incident = seen.incident
-    return Claim(
+    return DemoClaim(
         seen.act,
         f"the incident has its cause ({cause}) and its node",
         (incident.cause, incident.node) == (cause, seen.node),
@@ -199,10 +199,10 @@ def _blame(seen: ActSeen, cause: str) -> Claim:
     )
 
 
-def _same_step(seen: ActSeen) -> Claim:
+def _same_step(seen: ActSeen) -> DemoClaim:
     restores = seen.restores_of(seen.after.members)
     steps = sorted({restore.step for restore in restores})
-    return Claim(
+    return DemoClaim(
         seen.act,
         "all ranks go back to the same step",
         len(steps) == 1 and {r.node for r in restores} == set(seen.after.members),
@@ -210,6 +210,6 @@ def _same_step(seen: ActSeen) -> Claim:
     )
 
 
-def _sources(restores: Iterable[Restore]) -> str:
+def _sources(restores: Iterable[DemoRestore]) -> str:
     told = [f"rank {r.rank} on {r.node} from {' and '.join(r.sources)}" for r in restores]
     return "; ".join(told) or "no restore was seen"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from everstep_cli import encode
 from everstep_cli.demo.losses import LossComparison
-from everstep_cli.demo.proofs import Claim
+from everstep_cli.demo.proofs import DemoClaim
 from everstep_cli.views import tables, words
 from everstep_cli.views.jobs import costs_line
 from everstep_common.version import VERSION
@@ -18,12 +18,12 @@ _ACTS = {1: "a process is killed", 2: "a node is killed", 3: "a GPU fails", 4: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DemoReport:
     """Everything the demo found. ``trouble`` is a sentence when it could not play to its end."""
 
     duration_s: float
     steps: int
-    claims: tuple[Claim, ...]
+    claims: tuple[DemoClaim, ...]
     ledger: admin_pb2.Ledger | None
     losses: LossComparison | None
     trouble: str = ""
@@ -69,7 +69,7 @@ def _record(incident: admin_pb2.Incident) -> dict[str, object]:
     }
 
 
-def sheets(report: Report) -> Iterator[RenderableType]:
+def sheets(report: DemoReport) -> Iterator[RenderableType]:
     """Yield the end tables: incidents with their costs, the ratio, every claim."""
     if report.ledger is not None:
         yield tables.section("What each incident cost")
@@ -113,7 +113,7 @@ def _time(ledger: admin_pb2.Ledger) -> RenderableType:
     return made
 
 
-def _claims(report: Report) -> RenderableType:
+def _claims(report: DemoReport) -> RenderableType:
     made = tables.table("", "claim", "seen", wrap=("claim", "seen"))
     act = 0
     for claim in report.claims:
@@ -125,7 +125,7 @@ def _claims(report: Report) -> RenderableType:
     return made
 
 
-def _verdict(report: Report) -> Text:
+def _verdict(report: DemoReport) -> Text:
     took = f"{report.duration_s:.0f} s"
     if report.passed:
         return Text(f"All of it happened, in {took}.", style="bold green")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from everstep_cli.demo.proofs import Restore
+from everstep_cli.demo.proofs import DemoRestore
 
 _RESTORED = re.compile(
     r"job \S+: generation (?P<generation>\d+): rank (?P<rank>\d+) restored step (?P<step>\d+) "
@@ -16,13 +16,13 @@ _PREFETCHED = re.compile(
 _PEER = "peer memory of "
 
 
-def restores_in(node: str, log: str) -> Iterator[Restore]:
+def restores_in(node: str, log: str) -> Iterator[DemoRestore]:
     """Yield what the log of a node's agent tells, oldest first."""
     fetched = {(m["rank"], m["step"]): m["node"] for m in _PREFETCHED.finditer(log)}
     for match in _RESTORED.finditer(log):
         # What was fetched ahead is in the node's own memory by the time a rank asks.
         own = fetched.get((match["rank"], match["step"]), node)
-        yield Restore(
+        yield DemoRestore(
             node=node,
             generation=int(match["generation"]),
             rank=int(match["rank"]),

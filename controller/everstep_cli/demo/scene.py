@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_cli.admin import Reader, UnknownNameError
+from everstep_cli.admin import NameNotFoundError, Reader
 from everstep_proto.generated import admin_pb2
 
 # The demo makes a few dozen events.
@@ -51,5 +51,5 @@ def observe(admin: Reader, job: str) -> Scene:
     events = tuple(admin.events("", _EVENTS, follow=False))
     try:
         return Scene(nodes, admin.job(job), events, admin.snapshots(job))
-    except UnknownNameError:
+    except NameNotFoundError:
         return Scene(nodes, None, events)

@@ -108,6 +108,11 @@ def incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[Renderabl
     yield made
 
 
+def fleet_incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[RenderableType]:
+    """Yield the incidents of the fleet, or say that there is none."""
+    yield from incident_list(incidents) if incidents else ("No incidents.",)
+
+
 def costs_line(costs: Iterable[admin_pb2.Category]) -> str:
     """Return costs in a line: "inc.detect 0.012, inc.drain 0.100"."""
     return ", ".join(f"{cost.name} {words.seconds(cost.time_ns)}" for cost in costs)

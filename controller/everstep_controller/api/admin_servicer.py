@@ -65,6 +65,12 @@ class AdminServicer(MaintenanceCalls, admin_pb2_grpc.AdminServicer):
         except FollowerTooSlowError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
+    async def ListIncidents(
+        self, request: admin_pb2.ListIncidentsRequest, context: Context
+    ) -> admin_pb2.ListIncidentsReply:
+        """See admin.proto."""
+        return await read(context, lambda: self._console.incidents(open_only=request.open))
+
     async def ListJobs(
         self, request: admin_pb2.ListJobsRequest, context: Context
     ) -> admin_pb2.ListJobsReply:

@@ -8,8 +8,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from everstep_controller.api.sessions import Session, StreamEnd
-from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError
 from everstep_proto.tls import Identity, IdentityError, peer_identity
 
 _HELLO_S = 30.0

@@ -1,32 +1,39 @@
-"""What agents say, from the wire to the core's events and facts."""
+"""What agents say, from the wire to the core's events: their Hello, and the records of an outbox.
 
-from collections.abc import Callable, Mapping
+What a report may be is said by its record in `everstep_common.reports`; here it is told which job
+it is about, and when it happened on the controller's timeline.
+"""
 
-from everstep_common.judging.findings import FindingKey
-from everstep_controller.api import job_records
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everstep_common.judging.findings import Finding
+from everstep_common.reports import FindingRaised, Report, StepsCompleted
+from everstep_common.stamp import Stamp
 from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import is_name, name
-from everstep_controller.api.record_context import TEXT_MAX, RecordContext, happened
 from everstep_controller.core import events
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
-from everstep_controller.core.model.facts import InjectionState, JobOnNode
+from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.rejections import Rejection
-from everstep_proto.convert import WireError, finding_from_wire, stamp_from_wire
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.reports import is_about_a_job, report_of
 
-# A second of very short steps; more in one record is a broken agent.
-_STEPS_MAX = 100_000
 
-_INJECTION_STATES = {
-    fleet_pb2.INJECTION_STATE_ACTIVE: InjectionState.ACTIVE,
-    fleet_pb2.INJECTION_STATE_REFUSED: InjectionState.REFUSED,
-    fleet_pb2.INJECTION_STATE_ENDED: InjectionState.ENDED,
-}
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """Where a record comes from, and how its node's boot clock maps to controller time."""
+
+    origin: Origin
+    # (boot id, boot_ns) to controller time
+    to_ns: Callable[[str, int], int]
 
 
 def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
     """Return the event of a Hello. Raises WireError."""
-    stamp = stamp_from_wire(hello.stamp)
+    stamp = from_wire(Stamp, hello.stamp)
     if not hello.outbox:
         raise WireError("Hello without the id of its outbox")
     return events.NodeConnected(
@@ -50,28 +57,39 @@ def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
             )
             for job in hello.jobs
         ),
-        open_findings=tuple(finding_from_wire(finding) for finding in hello.open_findings),
+        open_findings=tuple(from_wire(Finding, finding) for finding in hello.open_findings),
     )
 
 
-def steps(record: fleet_pb2.Record, context: RecordContext) -> ReportedSteps:
-    """Return the steps of a progress record. Raises WireError."""
-    wire, boot_id = record.progress, record.stamp.boot_id
-    if len(wire.end_boot_ns) != len(wire.stall_ns):
-        raise WireError("progress with unequal numbers of steps and stalls")
-    if len(wire.end_boot_ns) > _STEPS_MAX:
-        raise WireError(f"progress of more than {_STEPS_MAX} steps in one record")
-    if any(stall < 0 for stall in wire.stall_ns):
-        raise WireError("progress with a negative stall")
+def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | ReportedSteps:
+    """Return the event of a record, or the steps that wait for others. Raises WireError."""
+    report = report_of(record)
+    job = name(record.job, "job") if is_about_a_job(report) else ""
+    stamp = from_wire(Stamp, record.stamp)
+    if isinstance(report, StepsCompleted):
+        return _steps(report, job, stamp, context)
+    at_ns = _happened_ns(report, stamp, context)
+    return typing.cast("events.Event", events.Reported(context.origin, at_ns, report, job))
+
+
+def _happened_ns(report: Report, stamp: Stamp, context: RecordContext) -> int:
+    """Return when it happened; the stamp stands in where a report has no time of its own."""
+    if isinstance(report, FindingRaised) and report.since is not None:
+        return context.to_ns(report.since.boot_id, report.since.boot_ns)
+    boot_ns: int = getattr(report, "at_boot_ns", 0)
+    return context.to_ns(stamp.boot_id, boot_ns or stamp.boot_ns)
+
+
+def _steps(report: StepsCompleted, job: str, stamp: Stamp, context: RecordContext) -> ReportedSteps:
     return ReportedSteps(
-        job=name(wire.job, "job"),
-        generation=wire.generation,
-        first_step=wire.first_step,
-        end_ns=tuple(context.to_ns(boot_id, end) for end in wire.end_boot_ns),
-        stall_ns=tuple(wire.stall_ns),
-        snapshots_skipped=wire.snapshots_skipped,
+        job=job,
+        generation=report.generation,
+        first_step=report.first_step,
+        end_ns=tuple(context.to_ns(stamp.boot_id, end) for end in report.end_boot_ns),
+        stall_ns=report.stall_ns,
+        snapshots_skipped=report.snapshots_skipped,
         origin=context.origin,
-        of_job=wire.of_job,
+        of_job=report.of_job,
     )
 
 
@@ -81,60 +99,7 @@ def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> R
     if message.HasField("record"):
         of = message.record
     kind: str = of.WhichOneof("body") or ("message" if of is message else "record")
-    job = getattr(getattr(of, kind, None), "job", "")
+    job = (
+        of.job if isinstance(of, fleet_pb2.Record) else getattr(getattr(of, kind, None), "job", "")
+    )
     return Rejection(node, kind, job if is_name(job) else "", str(error))
-
-
-def event(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
-    """Return the event of any record but progress. Raises WireError."""
-    kind = record.WhichOneof("body")
-    convert = _CONVERTERS.get(kind or "")
-    if convert is None:
-        raise WireError(f"record {record.sequence} has no body that this version knows")
-    stamp_from_wire(record.stamp)
-    return convert(record, context)
-
-
-def _finding_raised(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
-    wire = record.finding_raised
-    since = wire.since if wire.HasField("since") else record.stamp
-    at_ns = context.to_ns(since.boot_id, since.boot_ns)
-    return events.FindingRaised(context.origin, finding_from_wire(wire), at_ns)
-
-
-def _finding_cleared(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
-    wire = record.finding_cleared
-    key = FindingKey(wire.component, wire.condition)
-    at_ns = happened(record, context)
-    return events.FindingCleared(context.origin, key, wire.evidence[:TEXT_MAX], at_ns)
-
-
-def _check_finished(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
-    wire = record.check_finished
-    message = wire.message[:TEXT_MAX]
-    return events.CheckFinished(context.origin, wire.order_id, wire.passed, message)
-
-
-def _injection_changed(record: fleet_pb2.Record, context: RecordContext) -> events.Event:
-    wire = record.injection_changed
-    state = _INJECTION_STATES.get(wire.state)
-    if state is None:
-        raise WireError(f"injection {wire.injection!r:.80}: unknown state {wire.state}")
-    message = wire.message[:TEXT_MAX]
-    return events.InjectionChanged(context.origin, wire.injection[:TEXT_MAX], state, message)
-
-
-_CONVERTERS: Mapping[str, Callable[[fleet_pb2.Record, RecordContext], events.Event]] = {
-    "finding_raised": _finding_raised,
-    "finding_cleared": _finding_cleared,
-    "launcher_joined": job_records.launcher_joined,
-    "launcher_left": job_records.launcher_left,
-    "phase_reached": job_records.phase_reached,
-    "rank_exited": job_records.rank_exited,
-    "rollback_asked": job_records.rollback_asked,
-    "restarted_here": job_records.restarted_here,
-    "generation_stopped": job_records.generation_stopped,
-    "generation_finished": job_records.generation_finished,
-    "check_finished": _check_finished,
-    "injection_changed": _injection_changed,
-}

@@ -2,7 +2,7 @@
 
 import re
 
-from everstep_proto.convert import WireError
+from everstep_proto.record_codec import WireError
 
 # Names end up in file names, metric labels and command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")

@@ -13,7 +13,8 @@ from everstep_controller.core.accounting.ettr import (
     effectiveness,
     failure_count,
 )
-from everstep_controller.core.model.job import Incident, JobRecord, JobState
+from everstep_controller.core.model.incident import Incident
+from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
@@ -215,11 +216,39 @@ def newest_incident(subject: NodeRecord | JobRecord, now_ns: int) -> admin_pb2.I
     return _incident(subject, subject.recovery.incidents[-1], now_ns)
 
 
+def fleet_incident(state: State, incident: Incident, now_ns: int) -> admin_pb2.Incident:
+    """Return an incident as shown, with what its kind adds."""
+    job = state.jobs.get(incident.subjects[0])
+    if job is not None and isinstance(incident, JobIncident):
+        return _incident(job, incident, now_ns)
+    return _every_incident(incident)
+
+
 def _incidents(job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
     return [_incident(job, incident, now_ns) for incident in job.recovery.incidents]
 
 
-def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Incident:
+def _incident(job: JobRecord, incident: JobIncident, now_ns: int) -> admin_pb2.Incident:
+    shown = _every_incident(incident)
+    shown.MergeFrom(
+        admin_pb2.Incident(
+            plan=incident.plan or "",
+            step_before=incident.step_before or 0,
+            step_restored=incident.step_restored or 0,
+            has_restored=incident.step_restored is not None,
+            costs=[
+                admin_pb2.Category(name=category, time_ns=amount)
+                for category, amount in job.ledger.totals(now_ns, incident.id).items()
+            ],
+            verdict=incident.verdict,
+            deaths=map(death_to_admin, incident.deaths),
+            left_behind=incident.left_behind,
+        )
+    )
+    return shown
+
+
+def _every_incident(incident: Incident) -> admin_pb2.Incident:
     return admin_pb2.Incident(
         incident=incident.id,
         onset_ns=incident.onset_ns,
@@ -227,15 +256,12 @@ def _incident(job: JobRecord, incident: Incident, now_ns: int) -> admin_pb2.Inci
         cause=incident.cause,
         node=incident.node,
         message=incident.message,
-        plan=incident.plan or "",
-        step_before=incident.step_before or 0,
-        step_restored=incident.step_restored or 0,
-        has_restored=incident.step_restored is not None,
-        costs=[
-            admin_pb2.Category(name=category, time_ns=amount)
-            for category, amount in job.ledger.totals(now_ns, incident.id).items()
+        kind=incident.kind,
+        subjects=incident.subjects,
+        parts=[
+            admin_pb2.IncidentPart(
+                at_ns=part.at_ns, cause=part.cause, node=part.node, message=part.message
+            )
+            for part in incident.parts
         ],
-        verdict=incident.verdict,
-        deaths=map(death_to_admin, incident.deaths),
-        left_behind=incident.left_behind,
     )

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from everstep_common.lessons import Lesson
+from everstep_common.reports import DataRange
 from everstep_controller.core import actions
-from everstep_controller.core.model.lineage import DataRange, ShardSource, StoredStep
+from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.persistence import Publish, StoredFile
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 
 
 def order(
@@ -84,7 +86,7 @@ def _start(
         restore_step=action.restore_step or 0,
         sources=[_source(source) for source in sources],
         transfer_key=transfer_key,
-        stored=None if action.stored is None else _stored(action.stored),
+        stored=None if action.stored is None else to_wire(action.stored, fleet_pb2.StoredStep),
         skipped=_ranges(action.skipped),
         own_restarts=action.own_restarts,
         job_id=action.job_id,
@@ -93,17 +95,7 @@ def _start(
 
 
 def _ranges(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
-    return [fleet_pb2.DataRange(first=first, last=last) for first, last in ranges]
-
-
-def _stored(step: StoredStep) -> fleet_pb2.StoredStep:
-    return fleet_pb2.StoredStep(
-        generation=step.generation,
-        step=step.step,
-        world_size=step.world_size,
-        manifest_hash=bytes.fromhex(step.manifest_hash),
-        size_bytes=step.size_bytes,
-    )
+    return [to_wire(one, fleet_pb2.DataRange) for one in ranges]
 
 
 def _source(source: ShardSource) -> fleet_pb2.ShardSource:
@@ -191,9 +183,9 @@ def spare_lesson(job: str, lesson: Lesson, term: int) -> fleet_pb2.ControllerMes
 def _publish(what: Publish) -> fleet_pb2.Publish:
     return fleet_pb2.Publish(
         generation=what.generation,
-        target=None if what.target is None else _stored(what.target),
+        target=None if what.target is None else to_wire(what.target, fleet_pb2.StoredStep),
         files=[_file(file) for file in what.files],
-        keep=[_stored(step) for step in what.keep],
+        keep=[to_wire(step, fleet_pb2.StoredStep) for step in what.keep],
         skipped=_ranges(what.skipped),
     )
 

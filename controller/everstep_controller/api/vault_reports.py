@@ -1,18 +1,18 @@
 """What agents say of their vaults, from the wire to the core's facts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from everstep_common.lessons import Lesson, is_sound
+from everstep_common.reports import StoredStep
 from everstep_controller.api.names import name
-from everstep_controller.api.record_context import TEXT_MAX
-from everstep_controller.core.model.lineage import DataRange, StoredStep
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Standbys, VaultReport
-from everstep_proto.convert import WireError
+from everstep_controller.core.vault.messages import NodeStandbys, VaultReport
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError, from_wire
 
-_RANGES_MAX = 1000
+# No text of an agent's is kept beyond it.
+TEXT_MAX = 4096
 
 
 def vault_report(
@@ -52,7 +52,7 @@ def _report(
     return VaultReport(
         copies,
         wire.settled_generation,
-        stored=tuple(stored_step(step) for step in wire.stored),
+        stored=tuple(from_wire(StoredStep, step) for step in wire.stored),
         failures=tuple(
             ((failure.generation, failure.step), failure.reason[:TEXT_MAX])
             for failure in wire.persist_failures
@@ -65,36 +65,14 @@ def _report(
     )
 
 
-def _standbys(wire: fleet_pb2.Standbys) -> Standbys:
-    return Standbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
+def _standbys(wire: fleet_pb2.Standbys) -> NodeStandbys:
+    return NodeStandbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
 
 
 def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:
     """Return what ranks have loaded; None for what is no such thing: processes would obey it."""
     lesson = Lesson(tuple(wire.modules), dict(wire.variables))
     return lesson if is_sound(lesson) else None
-
-
-def stored_step(wire: fleet_pb2.StoredStep) -> StoredStep:
-    """Return a whole step in storage. Raises WireError."""
-    if not wire.world_size or not wire.manifest_hash:
-        raise WireError(f"stored step {wire.step} without its ranks or its hash")
-    return StoredStep(
-        wire.generation,
-        wire.step,
-        wire.world_size,
-        wire.manifest_hash.hex(),
-        wire.size_bytes,
-        data_ranges(wire.skipped),
-    )
-
-
-def data_ranges(wire: Iterable[fleet_pb2.DataRange]) -> tuple[DataRange, ...]:
-    """Return data that a job leaves out. Raises WireError."""
-    found = tuple((one.first, one.last) for one in wire)
-    if any(first > last for first, last in found):
-        raise WireError("data that is left out and is no range")
-    return found[-_RANGES_MAX:]
 
 
 def _copy(node: str, wire: fleet_pb2.Copy) -> Copy:

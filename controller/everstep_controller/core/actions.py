@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.model.lineage import BranchPoint, DataRange, StepKey, StoredStep
+from everstep_common.reports import DataRange, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, StepKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def _take_event(turn: Turn, event: events.Event) -> None:
     if isinstance(event, events.TimerDue):
         _take_timer(turn, event.timer)
     else:
-        _HANDLERS[type(event)](turn, event)
+        _HANDLERS[events.kind_of(event)](turn, event)
         # Progress comes once a second, and marks its job itself where that may change anything.
         if not isinstance(event, events.JobProgressed):
             turn.mark_job(getattr(event, "job", ""))

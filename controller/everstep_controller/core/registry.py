@@ -22,8 +22,14 @@ class RegistrationError(Exception):
 
 def merge_handlers(packages: Iterable[Handlers]) -> Handlers:
     """Return who takes each event. Raises RegistrationError."""
-    known = (*typing.get_args(events.Event),)
-    return _merge(packages, set(known) - {events.TimerDue})
+    return _merge(packages, kinds_of_events() - {events.TimerDue})
+
+
+def kinds_of_events() -> set[type]:
+    """Return what there is to handle: types of events, and of the reports that agents send."""
+    found = typing.get_args(events.Event)
+    # Of Reported[LauncherLeft], LauncherLeft.
+    return {next(iter(typing.get_args(kind)), kind) for kind in found}
 
 
 def merge_timers(packages: Iterable[Timers]) -> Timers:

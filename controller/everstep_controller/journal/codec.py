@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import Event
+from everstep_controller.core.events import Event, Reported
 from everstep_controller.core.model.state import State
 
+# A report is stored under the name of its record, whatever carries it.
 _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
-    kind.__name__: msgspec.json.Decoder(kind) for kind in typing.get_args(Event)
+    (typing.get_args(kind) or (kind,))[0].__name__: msgspec.json.Decoder(kind)
+    for kind in typing.get_args(Event)
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
 _STATE = msgspec.json.Decoder(State)
@@ -31,7 +33,7 @@ _STORED_ACTIONS = msgspec.json.Decoder(list[_StoredAction])
 
 def kind_of(value: Event | Action) -> str:
     """Return the name under which a value is stored."""
-    return type(value).__name__
+    return (type(value.report) if isinstance(value, Reported) else type(value)).__name__
 
 
 def encode(value: Event | Action | State) -> bytes:

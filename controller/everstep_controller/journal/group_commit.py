@@ -28,7 +28,7 @@ class JournalFull(Exception):  # noqa: N818 - a condition that passes, not a mis
 
 
 @dataclass(slots=True)
-class Entry:
+class JournalEntry:
     """An event on its way into the journal; one without a kind brings its marks only."""
 
     now_ns: int
@@ -43,11 +43,11 @@ class Entry:
 class JournalUser(Protocol):
     """Whoever hands in entries; called on the event loop, in the order of the journal."""
 
-    def journaled(self, entries: Sequence[Entry]) -> None:
+    def journaled(self, entries: Sequence[JournalEntry]) -> None:
         """Take entries that are durable now."""
         ...
 
-    def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
+    def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
         """Take entries that are not in the journal and never will be."""
         ...
 
@@ -67,15 +67,15 @@ Write = Callable[[JournalStore], None]
 
 @dataclass(slots=True)
 class _Batch:
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     calls: "list[_Call[object]]" = field(default_factory=list)
     stop: bool = False
 
-    def add(self, item: "Entry | Write | _Call[object] | None") -> None:
+    def add(self, item: "JournalEntry | Write | _Call[object] | None") -> None:
         if item is None:
             self.stop = True
-        elif isinstance(item, Entry):
+        elif isinstance(item, JournalEntry):
             self.entries.append(item)
         elif isinstance(item, _Call):
             self.calls.append(item)
@@ -90,7 +90,7 @@ class GroupCommit:
         self._open_store = open_store
         self._user = user
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Entry | Write | _Call[object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[JournalEntry | Write | _Call[object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal")
         self._epoch = 0
         self._full: JournalFull | None = None
@@ -115,7 +115,7 @@ class GroupCommit:
         """Return why nothing can be journaled now, or None."""
         return self._full
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Journal an entry. Raises JournalFull at once while the journal cannot be written."""
         if self._full is not None:
             raise self._full
@@ -159,7 +159,7 @@ class GroupCommit:
             pass
         return batch
 
-    def _commit(self, store: JournalStore, entries: list[Entry]) -> None:
+    def _commit(self, store: JournalStore, entries: list[JournalEntry]) -> None:
         refused = [entry for entry in entries if entry.epoch < self._valid_epoch]
         taken = [entry for entry in entries if entry.epoch >= self._valid_epoch]
         if refused:
@@ -181,7 +181,7 @@ class GroupCommit:
         if taken:
             self._post(self._user.journaled, taken)
 
-    def _write(self, store: JournalStore, entries: list[Entry]) -> None:
+    def _write(self, store: JournalStore, entries: list[JournalEntry]) -> None:
         first = self._next_seq
         numbered = [entry for entry in entries if entry.kind]
         for seq, entry in enumerate(numbered, start=first):
@@ -194,7 +194,7 @@ class GroupCommit:
         store.commit()
         self._next_seq = first + len(numbered)
 
-    def _fail(self, entries: list[Entry], error: JournalFull) -> None:
+    def _fail(self, entries: list[JournalEntry], error: JournalFull) -> None:
         if not self._failing:
             self._failing = True
             self._valid_epoch += 1
@@ -220,7 +220,7 @@ class GroupCommit:
 
     # --- back on the loop ------------------------------------------------------------------------
 
-    def _failed(self, entries: list[Entry], error: JournalFull) -> None:
+    def _failed(self, entries: list[JournalEntry], error: JournalFull) -> None:
         self._full = error
         self._user.not_journaled(entries, error)
 

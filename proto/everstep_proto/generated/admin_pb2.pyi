@@ -591,6 +591,52 @@ class WhyReply(_message.Message):
 Global___WhyReply: _TypeAlias = WhyReply  # noqa: Y015
 
 @_typing.final
+class ListIncidentsRequest(_message.Message):
+    """Which incidents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_FIELD_NUMBER: _builtins.int
+    open: _builtins.bool
+    """Only those that are not over."""
+    def __init__(
+        self,
+        *,
+        open: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["open", b"open"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListIncidentsRequest: _TypeAlias = ListIncidentsRequest  # noqa: Y015
+
+@_typing.final
+class ListIncidentsReply(_message.Message):
+    """Incidents, newest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def incidents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Incident]:
+        """The incidents."""
+
+    def __init__(
+        self,
+        *,
+        incidents: _abc.Iterable[Global___Incident] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incidents", b"incidents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListIncidentsReply: _TypeAlias = ListIncidentsReply  # noqa: Y015
+
+@_typing.final
 class WatchEventsRequest(_message.Message):
     """Which events."""
 
@@ -1581,6 +1627,9 @@ class Incident(_message.Message):
     VERDICT_FIELD_NUMBER: _builtins.int
     DEATHS_FIELD_NUMBER: _builtins.int
     LEFT_BEHIND_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SUBJECTS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     incident: _builtins.str
     """"demo-3": job and number."""
     onset_ns: _builtins.int
@@ -1603,6 +1652,8 @@ class Incident(_message.Message):
     """Whether a step was restored."""
     verdict: _builtins.str
     """What was made of its cause, and what follows from it; one sentence."""
+    kind: _builtins.str
+    """What it befell: "job"."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """What it cost."""
@@ -1614,6 +1665,14 @@ class Incident(_message.Message):
     @_builtins.property
     def left_behind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Killed processes that were left behind because the kernel holds them, a sentence for each node."""
+
+    @_builtins.property
+    def subjects(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of what it befell."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncidentPart]:
+        """The faults that were taken for one, the first ones, in the order in which they were learned."""
 
     def __init__(
         self,
@@ -1632,14 +1691,51 @@ class Incident(_message.Message):
         verdict: _builtins.str = ...,
         deaths: _abc.Iterable[Global___RankDeath] | None = ...,
         left_behind: _abc.Iterable[_builtins.str] | None = ...,
+        kind: _builtins.str = ...,
+        subjects: _abc.Iterable[_builtins.str] | None = ...,
+        parts: _abc.Iterable[Global___IncidentPart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "left_behind", b"left_behind", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "kind", b"kind", "left_behind", b"left_behind", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "parts", b"parts", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "subjects", b"subjects", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Incident: _TypeAlias = Incident  # noqa: Y015
+
+@_typing.final
+class IncidentPart(_message.Message):
+    """One fault of an incident: a finding, a death or a silence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_NS_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    at_ns: _builtins.int
+    """When it happened."""
+    cause: _builtins.str
+    """"process", "node", "finding", "operator" …"""
+    node: _builtins.str
+    """Node it is blamed on; empty when unknown."""
+    message: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        at_ns: _builtins.int = ...,
+        cause: _builtins.str = ...,
+        node: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "cause", b"cause", "message", b"message", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IncidentPart: _TypeAlias = IncidentPart  # noqa: Y015
 
 @_typing.final
 class RankDeath(_message.Message):

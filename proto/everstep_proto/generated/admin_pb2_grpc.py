@@ -60,6 +60,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.WatchEventsRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Event.FromString,
                 _registered_method=True)
+        self.ListIncidents = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListIncidents',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsReply.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/everstep.admin.v1.Admin/ListJobs',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListJobsRequest.SerializeToString,
@@ -196,6 +201,13 @@ class AdminServicer(object):
 
     def WatchEvents(self, request, context):
         """What happened, oldest first; with follow, then what happens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListIncidents(self, request, context):
+        """Incidents of the whole fleet, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -375,6 +387,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.WatchEvents,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.WatchEventsRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Event.SerializeToString,
+            ),
+            'ListIncidents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListIncidents,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsReply.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -613,6 +630,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/WatchEvents',
             everstep__proto_dot_generated_dot_admin__pb2.WatchEventsRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.Event.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListIncidents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListIncidents',
+            everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsReply.FromString,
             options,
             channel_credentials,
             insecure,

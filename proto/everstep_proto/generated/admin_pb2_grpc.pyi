@@ -46,6 +46,8 @@ class AdminStub:
     """Why a node or job is in the state that it is in. NOT_FOUND for an unknown name."""
     WatchEvents: _grpc.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.Event]
     """What happened, oldest first; with follow, then what happens."""
+    ListIncidents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListIncidentsRequest, _admin_pb2.ListIncidentsReply]
+    """Incidents of the whole fleet, newest first."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsReply]
     """All jobs."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetJobRequest, _admin_pb2.JobDetail]
@@ -116,6 +118,8 @@ class AdminAsyncStub(AdminStub):
     """Why a node or job is in the state that it is in. NOT_FOUND for an unknown name."""
     WatchEvents: _aio.UnaryStreamMultiCallable[_admin_pb2.WatchEventsRequest, _admin_pb2.Event]  # type: ignore[assignment]
     """What happened, oldest first; with follow, then what happens."""
+    ListIncidents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListIncidentsRequest, _admin_pb2.ListIncidentsReply]  # type: ignore[assignment]
+    """Incidents of the whole fleet, newest first."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsReply]  # type: ignore[assignment]
     """All jobs."""
     GetJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetJobRequest, _admin_pb2.JobDetail]  # type: ignore[assignment]
@@ -213,6 +217,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.Event], _abc.AsyncIterator[_admin_pb2.Event]]:
         """What happened, oldest first; with follow, then what happens."""
+
+    @_abc_1.abstractmethod
+    def ListIncidents(
+        self,
+        request: _admin_pb2.ListIncidentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListIncidentsReply, _abc.Awaitable[_admin_pb2.ListIncidentsReply]]:
+        """Incidents of the whole fleet, newest first."""
 
     @_abc_1.abstractmethod
     def ListJobs(

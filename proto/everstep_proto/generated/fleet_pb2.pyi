@@ -158,25 +158,29 @@ class _InjectionState:
 class _InjectionStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_InjectionState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     INJECTION_STATE_UNSPECIFIED: _InjectionState.ValueType  # 0
-    """Not said."""
+    """Not set; refused."""
     INJECTION_STATE_ACTIVE: _InjectionState.ValueType  # 1
     """The fault is there."""
     INJECTION_STATE_REFUSED: _InjectionState.ValueType  # 2
     """The agent did not do it."""
     INJECTION_STATE_ENDED: _InjectionState.ValueType  # 3
     """It is over."""
+    INJECTION_STATE_ORDERED: _InjectionState.ValueType  # 4
+    """It was asked for; never reported."""
 
 class InjectionState(_InjectionState, metaclass=_InjectionStateEnumTypeWrapper):
     """Where an injection is."""
 
 INJECTION_STATE_UNSPECIFIED: InjectionState.ValueType  # 0
-"""Not said."""
+"""Not set; refused."""
 INJECTION_STATE_ACTIVE: InjectionState.ValueType  # 1
 """The fault is there."""
 INJECTION_STATE_REFUSED: InjectionState.ValueType  # 2
 """The agent did not do it."""
 INJECTION_STATE_ENDED: InjectionState.ValueType  # 3
 """It is over."""
+INJECTION_STATE_ORDERED: InjectionState.ValueType  # 4
+"""It was asked for; never reported."""
 Global___InjectionState: _TypeAlias = InjectionState  # noqa: Y015
 
 @_typing.final
@@ -677,12 +681,15 @@ Global___Accelerator: _TypeAlias = Accelerator  # noqa: Y015
 
 @_typing.final
 class Record(_message.Message):
-    """Something to journal. Sent at least once, in order of the sequence."""
+    """Something to journal. Sent at least once, in order of the sequence. The bodies are the records of
+    everstep_common/reports, field by field and by name; what each field may be is said there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
     STAMP_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     FINDING_RAISED_FIELD_NUMBER: _builtins.int
     FINDING_CLEARED_FIELD_NUMBER: _builtins.int
     LAUNCHER_JOINED_FIELD_NUMBER: _builtins.int
@@ -691,19 +698,21 @@ class Record(_message.Message):
     RANK_EXITED_FIELD_NUMBER: _builtins.int
     GENERATION_STOPPED_FIELD_NUMBER: _builtins.int
     GENERATION_FINISHED_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
+    STEPS_COMPLETED_FIELD_NUMBER: _builtins.int
     CHECK_FINISHED_FIELD_NUMBER: _builtins.int
     INJECTION_CHANGED_FIELD_NUMBER: _builtins.int
     ROLLBACK_ASKED_FIELD_NUMBER: _builtins.int
     RESTARTED_HERE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
+    job: _builtins.str
+    """Name of the job that the body is about; empty for a body that is about the node."""
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When the node saw it."""
 
     @_builtins.property
-    def finding_raised(self) -> Global___Finding:
+    def finding_raised(self) -> Global___FindingRaised:
         """A finding began or changed."""
 
     @_builtins.property
@@ -735,7 +744,7 @@ class Record(_message.Message):
         """All ranks of this node ended with exit code 0."""
 
     @_builtins.property
-    def progress(self) -> Global___Progress:
+    def steps_completed(self) -> Global___StepsCompleted:
         """Steps that the ranks of this node completed."""
 
     @_builtins.property
@@ -759,7 +768,8 @@ class Record(_message.Message):
         *,
         sequence: _builtins.int = ...,
         stamp: Global___Stamp | None = ...,
-        finding_raised: Global___Finding | None = ...,
+        job: _builtins.str = ...,
+        finding_raised: Global___FindingRaised | None = ...,
         finding_cleared: Global___FindingCleared | None = ...,
         launcher_joined: Global___LauncherJoined | None = ...,
         launcher_left: Global___LauncherLeft | None = ...,
@@ -767,17 +777,17 @@ class Record(_message.Message):
         rank_exited: Global___RankExited | None = ...,
         generation_stopped: Global___GenerationStopped | None = ...,
         generation_finished: Global___GenerationFinished | None = ...,
-        progress: Global___Progress | None = ...,
+        steps_completed: Global___StepsCompleted | None = ...,
         check_finished: Global___CheckFinished | None = ...,
         injection_changed: Global___InjectionChanged | None = ...,
         rollback_asked: Global___RollbackAsked | None = ...,
         restarted_here: Global___RestartedHere | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "progress", b"progress", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "progress", "check_finished", "injection_changed", "rollback_asked", "restarted_here"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -796,7 +806,6 @@ class Finding(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     SUGGESTED_ACTION_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
-    SINCE_FIELD_NUMBER: _builtins.int
     INJECTED_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
     component: _builtins.str
@@ -817,10 +826,6 @@ class Finding(_message.Message):
     """Made by a fault injection, not by hardware."""
     mode: Global___Mode.ValueType
     """The most that automation may do about it."""
-    @_builtins.property
-    def since(self) -> Global___Stamp:
-        """When the condition began."""
-
     def __init__(
         self,
         *,
@@ -831,17 +836,46 @@ class Finding(_message.Message):
         evidence: _builtins.str = ...,
         suggested_action: Global___SuggestedAction.ValueType = ...,
         rule: _builtins.str = ...,
-        since: Global___Stamp | None = ...,
         injected: _builtins.bool = ...,
         mode: Global___Mode.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "rule", b"rule", "severity", b"severity", "since", b"since", "suggested_action", b"suggested_action"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "condition", b"condition", "evidence", b"evidence", "injected", b"injected", "message", b"message", "mode", b"mode", "rule", b"rule", "severity", b"severity", "suggested_action", b"suggested_action"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finding: _TypeAlias = Finding  # noqa: Y015
+
+@_typing.final
+class FindingRaised(_message.Message):
+    """A finding began or changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDING_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def finding(self) -> Global___Finding:
+        """What was found."""
+
+    @_builtins.property
+    def since(self) -> Global___Stamp:
+        """When the condition began."""
+
+    def __init__(
+        self,
+        *,
+        finding: Global___Finding | None = ...,
+        since: Global___Stamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finding", b"finding", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindingRaised: _TypeAlias = FindingRaised  # noqa: Y015
 
 @_typing.final
 class FindingCleared(_message.Message):
@@ -879,7 +913,6 @@ class LauncherJoined(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     TOKEN_SHA256_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     NODES_MIN_FIELD_NUMBER: _builtins.int
@@ -899,8 +932,6 @@ class LauncherJoined(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     REPLICA_NODES_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     token_sha256: _builtins.str
     """SHA-256 of the job token, hex."""
     uid: _builtins.int
@@ -930,7 +961,7 @@ class LauncherJoined(_message.Message):
     job_id: _builtins.int
     """Which job of the name the launcher is of, when it comes back; 0: it has not been told yet."""
     replica_nodes: _builtins.int
-    """So many nodes hold one copy of the model together; 0: 1."""
+    """So many nodes hold one copy of the model together."""
     program: _builtins.str
     """What the launcher starts, in words that differ where the programs do; empty: it does not say."""
     @_builtins.property
@@ -948,7 +979,6 @@ class LauncherJoined(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         token_sha256: _builtins.str = ...,
         uid: _builtins.int = ...,
         nodes_min: _builtins.int = ...,
@@ -971,7 +1001,7 @@ class LauncherJoined(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job", b"job", "job_id", b"job_id", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1017,11 +1047,8 @@ class LauncherLeft(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     BY_USER_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     reason: _builtins.str
     """Why: "exited", "killed by signal 9", "interrupted by its user"."""
     by_user: _builtins.bool
@@ -1029,13 +1056,12 @@ class LauncherLeft(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         reason: _builtins.str = ...,
         by_user: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_user", b"by_user", "job", b"job", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_user", b"by_user", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1047,12 +1073,9 @@ class PhaseReached(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     generation: _builtins.int
     """Generation of the processes."""
     phase: Global___Phase.ValueType
@@ -1062,14 +1085,13 @@ class PhaseReached(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         generation: _builtins.int = ...,
         phase: Global___Phase.ValueType = ...,
         at_boot_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation", "job", b"job", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation", "phase", b"phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1081,15 +1103,12 @@ class RollbackAsked(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     generation: _builtins.int
     """Generation of the rank."""
     rank: _builtins.int
@@ -1107,7 +1126,6 @@ class RollbackAsked(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         generation: _builtins.int = ...,
         rank: _builtins.int = ...,
         step: _builtins.int = ...,
@@ -1117,7 +1135,7 @@ class RollbackAsked(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["skip", b"skip"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation", "job", b"job", "rank", b"rank", "reason", b"reason", "skip", b"skip", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation", "rank", b"rank", "reason", b"reason", "skip", b"skip", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1129,27 +1147,21 @@ class RestartedHere(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     AFTER_GENERATION_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
-    RESTORE_FIELD_NUMBER: _builtins.int
     RESTORE_STEP_FIELD_NUMBER: _builtins.int
     RESTORE_GENERATION_FIELD_NUMBER: _builtins.int
     DECIDED_BOOT_NS_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     after_generation: _builtins.int
     """The generation that failed."""
     generation: _builtins.int
     """The one that was begun."""
-    restore: _builtins.bool
-    """There is a state that it restores."""
     restore_step: _builtins.int
-    """Step of that state; meaningful when restore is set."""
+    """Step of the state that it restores; absent when it starts from the beginning."""
     restore_generation: _builtins.int
-    """Generation that made it; meaningful when restore is set."""
+    """Generation that made that state; 0 when there is none."""
     decided_boot_ns: _builtins.int
     """When the agent decided to stop the generation that failed."""
     at_boot_ns: _builtins.int
@@ -1159,21 +1171,21 @@ class RestartedHere(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         after_generation: _builtins.int = ...,
         generation: _builtins.int = ...,
-        restore: _builtins.bool = ...,
-        restore_step: _builtins.int = ...,
+        restore_step: _builtins.int | None = ...,
         restore_generation: _builtins.int = ...,
         decided_boot_ns: _builtins.int = ...,
         at_boot_ns: _builtins.int = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "restore_step", b"restore_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_generation", b"after_generation", "at_boot_ns", b"at_boot_ns", "decided_boot_ns", b"decided_boot_ns", "generation", b"generation", "job", b"job", "reason", b"reason", "restore", b"restore", "restore_generation", b"restore_generation", "restore_step", b"restore_step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "after_generation", b"after_generation", "at_boot_ns", b"at_boot_ns", "decided_boot_ns", b"decided_boot_ns", "generation", b"generation", "reason", b"reason", "restore_generation", b"restore_generation", "restore_step", b"restore_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__restore_step: _TypeAlias = _typing.Literal["restore_step"]  # noqa: Y015
+    _WhichOneofArgType__restore_step: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restore_step) -> _WhichOneofReturnType__restore_step | None: ...
 
 Global___RestartedHere: _TypeAlias = RestartedHere  # noqa: Y015
 
@@ -1209,7 +1221,6 @@ class RankExited(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
@@ -1221,8 +1232,6 @@ class RankExited(_message.Message):
     CORE_DUMPED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     CORE_FILE_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     generation: _builtins.int
     """Generation of the process."""
     rank: _builtins.int
@@ -1248,7 +1257,6 @@ class RankExited(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         generation: _builtins.int = ...,
         rank: _builtins.int = ...,
         exit_code: _builtins.int = ...,
@@ -1263,7 +1271,7 @@ class RankExited(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at_boot_ns", b"at_boot_ns", "core_dumped", b"core_dumped", "core_file", b"core_file", "exception", b"exception", "exit_code", b"exit_code", "generation", b"generation", "job", b"job", "kind", b"kind", "last_line", b"last_line", "rank", b"rank", "signal", b"signal", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "at_boot_ns", b"at_boot_ns", "core_dumped", b"core_dumped", "core_file", b"core_file", "exception", b"exception", "exit_code", b"exit_code", "generation", b"generation", "kind", b"kind", "last_line", b"last_line", "rank", b"rank", "signal", b"signal", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
@@ -1277,13 +1285,10 @@ class GenerationStopped(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
     FREE_PORT_FIELD_NUMBER: _builtins.int
     ABANDONED_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     generation: _builtins.int
     """The generation that was stopped."""
     at_boot_ns: _builtins.int
@@ -1297,7 +1302,6 @@ class GenerationStopped(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         generation: _builtins.int = ...,
         at_boot_ns: _builtins.int = ...,
         free_port: _builtins.int = ...,
@@ -1305,7 +1309,7 @@ class GenerationStopped(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandoned", b"abandoned", "at_boot_ns", b"at_boot_ns", "free_port", b"free_port", "generation", b"generation", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandoned", b"abandoned", "at_boot_ns", b"at_boot_ns", "free_port", b"free_port", "generation", b"generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1317,11 +1321,8 @@ class GenerationFinished(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     generation: _builtins.int
     """The generation that finished."""
     at_boot_ns: _builtins.int
@@ -1329,33 +1330,29 @@ class GenerationFinished(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         generation: _builtins.int = ...,
         at_boot_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerationFinished: _TypeAlias = GenerationFinished  # noqa: Y015
 
 @_typing.final
-class Progress(_message.Message):
+class StepsCompleted(_message.Message):
     """Steps that all ranks of this node completed, consecutive."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     FIRST_STEP_FIELD_NUMBER: _builtins.int
     END_BOOT_NS_FIELD_NUMBER: _builtins.int
     STALL_NS_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_SKIPPED_FIELD_NUMBER: _builtins.int
     OF_JOB_FIELD_NUMBER: _builtins.int
-    job: _builtins.str
-    """Name of the job."""
     generation: _builtins.int
     """Generation of the processes."""
     first_step: _builtins.int
@@ -1375,7 +1372,6 @@ class Progress(_message.Message):
     def __init__(
         self,
         *,
-        job: _builtins.str = ...,
         generation: _builtins.int = ...,
         first_step: _builtins.int = ...,
         end_boot_ns: _abc.Iterable[_builtins.int] | None = ...,
@@ -1385,11 +1381,11 @@ class Progress(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_boot_ns", b"end_boot_ns", "first_step", b"first_step", "generation", b"generation", "job", b"job", "of_job", b"of_job", "snapshots_skipped", b"snapshots_skipped", "stall_ns", b"stall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_boot_ns", b"end_boot_ns", "first_step", b"first_step", "generation", b"generation", "of_job", b"of_job", "snapshots_skipped", b"snapshots_skipped", "stall_ns", b"stall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Progress: _TypeAlias = Progress  # noqa: Y015
+Global___StepsCompleted: _TypeAlias = StepsCompleted  # noqa: Y015
 
 @_typing.final
 class CheckFinished(_message.Message):

@@ -21,6 +21,7 @@ from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding, FindingKey, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from everstep_common.reports import InjectionState
 from everstep_proto.generated import fleet_pb2
 
 _PCI = "0000:3b:00.0"
@@ -207,7 +208,7 @@ def test_an_injected_finding_becomes_real_with_the_first_real_reading_and_never_
 def test_an_agent_that_was_killed_leaves_word_of_what_it_did() -> None:
     notes = ["{}"]
     memory = InjectionMemory(notes[-1], notes.append)
-    memory.note_answer("n/inject/1", Answer("INJECTION_STATE_ACTIVE", "done"))
+    memory.note_answer("n/inject/1", Answer(InjectionState.ACTIVE, "done"))
     left = Unended(
         caused=(FindingKey(f"gpu/{_PCI}", "GpuLost"),),
         counters=f"gpu/{_PCI}/",
@@ -217,7 +218,7 @@ def test_an_agent_that_was_killed_leaves_word_of_what_it_did() -> None:
     successor = InjectionMemory(notes[-1], notes.append)
     assert successor.unended == {"n/inject/1": left}
     assert successor.answers["n/inject/1"].message == "done"
-    successor.note_answer("n/inject/1", Answer("INJECTION_STATE_ENDED", "restarted"))
+    successor.note_answer("n/inject/1", Answer(InjectionState.ENDED, "restarted"))
     assert InjectionMemory(notes[-1], notes.append).unended == {}
     assert InjectionMemory("nonsense", notes.append).answers == {}
 
@@ -225,7 +226,7 @@ def test_an_agent_that_was_killed_leaves_word_of_what_it_did() -> None:
 def test_only_so_many_answers_are_remembered() -> None:
     memory = InjectionMemory("{}", lambda _: None)
     for number in range(150):
-        memory.note_answer(f"n/inject/{number}", Answer("INJECTION_STATE_ENDED", "over"))
+        memory.note_answer(f"n/inject/{number}", Answer(InjectionState.ENDED, "over"))
     assert len(memory.answers) == 100
     assert "n/inject/149" in memory.answers
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.outbox import Outbox
-from everstep_agent.store_file import RESERVATION, Remembered
+from everstep_agent.persistence.agent_database import RESERVATION, Remembered
+from everstep_agent.persistence.outbox import Outbox
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
 
@@ -50,7 +50,7 @@ def _record(text: str) -> fleet_pb2.Record:
 
 
 def _progress(step: int) -> fleet_pb2.Record:
-    return fleet_pb2.Record(progress=fleet_pb2.Progress(job="j", first_step=step))
+    return fleet_pb2.Record(steps_completed=fleet_pb2.StepsCompleted(first_step=step))
 
 
 def _taken(outbox: Outbox) -> list[fleet_pb2.Record]:
@@ -100,7 +100,7 @@ def test_an_overflow_drops_the_oldest_progress_first_and_counts_it() -> None:
     taken = _taken(outbox)
     assert len(taken) <= 10
     assert taken[0].check_finished.order_id == "finding"
-    assert taken[-1].progress.first_step == 19
+    assert taken[-1].steps_completed.first_step == 19
     assert outbox.counts.dropped + len(taken) == 21
 
 
@@ -112,11 +112,11 @@ def test_an_overflow_of_findings_alone_stays_bounded() -> None:
 
 
 def _exited(rank: int) -> fleet_pb2.Record:
-    return fleet_pb2.Record(rank_exited=fleet_pb2.RankExited(job="j", rank=rank))
+    return fleet_pb2.Record(rank_exited=fleet_pb2.RankExited(rank=rank))
 
 
 def _restarted(generation: int) -> fleet_pb2.Record:
-    return fleet_pb2.Record(restarted_here=fleet_pb2.RestartedHere(job="j", generation=generation))
+    return fleet_pb2.Record(restarted_here=fleet_pb2.RestartedHere(generation=generation))
 
 
 def _generations(records: Sequence[fleet_pb2.Record]) -> list[int]:
@@ -136,7 +136,7 @@ def test_an_overflow_drops_progress_then_findings_then_what_became_of_jobs() -> 
         outbox.record(_exited(number))
         kinds.append(_kinds(outbox))
     assert list(dict.fromkeys(kinds)) == [
-        {"progress", "check_finished", "rank_exited"},
+        {"steps_completed", "check_finished", "rank_exited"},
         {"check_finished", "rank_exited"},
         {"rank_exited"},
     ]

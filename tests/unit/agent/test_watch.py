@@ -108,6 +108,6 @@ def test_a_source_that_hangs_is_a_finding_and_the_others_go_on() -> None:
     watch = _watch(looks.source(), stuck, records=records)
     simulate(_run(watch, 4.5))
     assert looks.at_s == [0, 1, 2, 3, 4]
-    (raised,) = (record.finding_raised for record in records)
+    (raised,) = (record.finding_raised.finding for record in records)
     assert (raised.component, raised.condition) == ("probe/nfs", "ProbeHang")
     assert raised.evidence == "no answer within 2 s"

@@ -9,7 +9,7 @@ from everstep_cli.admin import AdminError
 from everstep_cli.cli import everstep
 from everstep_cli.main import run, screen
 from everstep_cli.printable import make_printable
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 from everstep_cli.views import tables
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
@@ -19,6 +19,8 @@ ASKING = [
     ["node", "node-1"],
     ["why", "node-2"],
     ["findings"],
+    ["incidents"],
+    ["incidents", "--open"],
     ["events"],
     ["jobs"],
     ["job", "demo"],
@@ -42,7 +44,7 @@ def call(*arguments: str, admin: FakeAdmin | None = None, width: int = 80) -> tu
     """Run a command; return its exit code and what it drew."""
     drawn = io.StringIO()
     console = screen(drawn, width)
-    session = Session((admin or FakeAdmin()).connect, console, lambda: NOW_NS)
+    session = AdminSession((admin or FakeAdmin()).connect, console, lambda: NOW_NS)
     return run(session, arguments), drawn.getvalue()
 
 

@@ -8,22 +8,22 @@ from rich.console import Console, RenderableType
 
 from everstep_cli.demo.audience import Log, Plot, frame
 from everstep_cli.demo.losses import compare
-from everstep_cli.demo.proofs import Claim
-from everstep_cli.demo.report import Report, sheets
+from everstep_cli.demo.proofs import DemoClaim
+from everstep_cli.demo.report import DemoReport, sheets
 from everstep_cli.demo.scene import Scene, observe
 from everstep_cli.main import run
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 from fakes.cli_admin import EVENTS, JOB, LEDGER, NOW_NS, FakeAdmin
 
 SCENE = Scene(
     tuple(FakeAdmin().nodes().nodes), JOB, tuple(EVENTS * 10), FakeAdmin().snapshots("demo")
 )
-REPORT = Report(
+REPORT = DemoReport(
     duration_s=61.0,
     steps=3,
     claims=(
-        Claim(1, "node-2 restores its rank from its own vault", True, "rank 1 from node-2"),
-        Claim(4, "the job ends with success", False, "waiting_capacity"),
+        DemoClaim(1, "node-2 restores its rank from its own vault", True, "rank 1 from node-2"),
+        DemoClaim(4, "the job ends with success", False, "waiting_capacity"),
     ),
     ledger=LEDGER,
     losses=compare([(0, "a")], [(0, "a")], 1),
@@ -102,6 +102,6 @@ def test_a_folder_that_cannot_hold_a_demo_is_refused(
     if name == "full":
         folder.mkdir()
         (folder / "file").touch()
-    session = Session(FakeAdmin().connect, Console(file=io.StringIO()), lambda: NOW_NS)
+    session = AdminSession(FakeAdmin().connect, Console(file=io.StringIO()), lambda: NOW_NS)
     assert run(session, ["demo", "--keep", str(folder)]) == 2
     assert "--keep" in capsys.readouterr().err

@@ -7,14 +7,14 @@ import pytest
 from everstep_cli.demo.losses import LossLine, compare
 from everstep_cli.demo.proofs import (
     ActSeen,
-    Claim,
-    Restore,
+    DemoClaim,
+    DemoRestore,
     ending,
     gpu_failed,
     node_killed,
     process_killed,
 )
-from everstep_cli.demo.report import Report
+from everstep_cli.demo.report import DemoReport
 from everstep_cli.demo.scene import Scene
 from everstep_proto.generated import admin_pb2
 
@@ -47,16 +47,17 @@ def incident(plan: str, restored: int | None = 20) -> admin_pb2.Incident:
     return made
 
 
-def restored(members: Iterable[str], generation: int, source: str = "") -> tuple[Restore, ...]:
+def restored(members: Iterable[str], generation: int, source: str = "") -> tuple[DemoRestore, ...]:
     return tuple(
-        Restore(node, generation, rank, 20, (source or node,)) for rank, node in enumerate(members)
+        DemoRestore(node, generation, rank, 20, (source or node,))
+        for rank, node in enumerate(members)
     )
 
 
 def seen(
     node: str,
     after: Scene,
-    restores: tuple[Restore, ...],
+    restores: tuple[DemoRestore, ...],
     *,
     first_step: int | None = 21,
     before: Scene | None = None,
@@ -71,7 +72,7 @@ def seen(
     )
 
 
-def broken(claims: Iterable[Claim]) -> list[str]:
+def broken(claims: Iterable[DemoClaim]) -> list[str]:
     return [claim.claim for claim in claims if not claim.held]
 
 
@@ -98,7 +99,7 @@ def test_a_step_that_was_skipped_over_is_seen() -> None:
 
 def test_a_step_that_was_made_twice_after_a_killed_process_is_seen() -> None:
     after = scene(FOUR, 2, incident("in_place", restored=19))
-    restores = tuple(Restore(r.node, 2, r.rank, 19, r.sources) for r in restored(FOUR, 2))
+    restores = tuple(DemoRestore(r.node, 2, r.rank, 19, r.sources) for r in restored(FOUR, 2))
     act = seen("node-2", after, restores, first_step=20)
     assert broken(process_killed(act)) == ["no step that all ranks had completed is lost"]
 
@@ -120,7 +121,7 @@ def test_a_killed_node_whose_spare_restored_from_a_survivor_holds() -> None:
     after.nodes[2].claims.add(owner="automation", reason="silent")
     restores = (
         *(r for r in restored(WITH_SPARE, 2) if r.node != "node-5"),
-        Restore("node-5", 2, 2, 20, ("node-4",)),
+        DemoRestore("node-5", 2, 2, 20, ("node-4",)),
     )
     assert broken(node_killed(seen("node-3", after, restores), "node-5")) == []
 
@@ -145,7 +146,7 @@ def test_a_failed_gpu_whose_job_re_formed_without_it_holds() -> None:
 
 def test_ranks_that_restored_different_steps_are_seen() -> None:
     after = scene(FOUR, 2, incident("reform"))
-    restores = (*restored(FOUR[:3], 2), Restore("node-4", 2, 3, 19, ("node-4",)))
+    restores = (*restored(FOUR[:3], 2), DemoRestore("node-4", 2, 3, 19, ("node-4",)))
     assert "all ranks go back to the same step" in broken(
         gpu_failed(seen("node-5", after, restores))
     )
@@ -168,15 +169,15 @@ def test_the_end_holds_only_with_every_exit_code_zero_and_an_exact_sum() -> None
 
 
 def test_a_report_fails_with_a_sentence_on_what_did_not_happen() -> None:
-    claim = Claim(1, "node-2 restores its rank", False, "no restore was seen")
-    report = Report(duration_s=1.0, steps=10, claims=(claim,), ledger=None, losses=None)
+    claim = DemoClaim(1, "node-2 restores its rank", False, "no restore was seen")
+    report = DemoReport(duration_s=1.0, steps=10, claims=(claim,), ledger=None, losses=None)
     assert not report.passed
     assert report.failures() == ["node-2 restores its rank: not seen (no restore was seen)"]
     assert report.to_dict()["passed"] is False
 
 
 def test_a_report_without_any_claim_has_not_passed() -> None:
-    assert not Report(duration_s=1.0, steps=10, claims=(), ledger=None, losses=None).passed
+    assert not DemoReport(duration_s=1.0, steps=10, claims=(), ledger=None, losses=None).passed
 
 
 @pytest.mark.parametrize(

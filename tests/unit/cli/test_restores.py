@@ -1,6 +1,6 @@
 """Restores as the demo reads them in the logs of agents."""
 
-from everstep_cli.demo.proofs import Restore
+from everstep_cli.demo.proofs import DemoRestore
 from everstep_cli.demo.restores import restores_in
 
 _OWN = "12:00:01 INFO job demo: generation 2: rank 1 restored step 40 from own memory\n"
@@ -10,7 +10,7 @@ _AHEAD = "job demo: prefetched step 40 of rank 1 from peer memory of node-4\n"
 
 def test_own_memory_is_that_of_the_node() -> None:
     assert list(restores_in("node-2", _OWN)) == [
-        Restore(node="node-2", generation=2, rank=1, step=40, sources=("node-2",))
+        DemoRestore(node="node-2", generation=2, rank=1, step=40, sources=("node-2",))
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from everstep_cli.admin import AdminError
 from everstep_cli.cli import everstep
 from everstep_cli.main import run, screen
-from everstep_cli.session import Session
+from everstep_cli.session import AdminSession
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
 
@@ -16,7 +16,7 @@ from fakes.cli_admin import NOW_NS, FakeAdmin
 def call(*arguments: str, admin: FakeAdmin | None = None) -> tuple[int, str]:
     """Run a command on a screen of 80 columns; return its exit code and what it drew."""
     drawn = io.StringIO()
-    session = Session((admin or FakeAdmin()).connect, screen(drawn, 80), lambda: NOW_NS)
+    session = AdminSession((admin or FakeAdmin()).connect, screen(drawn, 80), lambda: NOW_NS)
     return run(session, arguments), drawn.getvalue()
 
 

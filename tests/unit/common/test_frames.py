@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from everstep_common import frames, trainer_messages
 from everstep_common.frames import Channel, FrameError, body_length, decode, encode
-from everstep_common.trainer_messages import Begin, Commit, Entry, Leave, Slot
+from everstep_common.trainer_messages import Begin, Commit, Entry, LauncherLeft, Slot
 
 KNOWN = {kind.__name__: kind for kind in trainer_messages.FROM_TRAINER}
 COMMIT = Commit(7, 1, 3, (Entry("w", 0, 8, "<f8", (1,)), Entry("b", 64, 8)))
@@ -97,7 +97,7 @@ def test_a_hostile_length_allocates_nothing() -> None:
 
 def test_a_message_that_is_too_large_is_not_sent() -> None:
     with pytest.raises(FrameError, match="too large"):
-        encode(Leave("x" * frames.FRAME_BYTES_MAX))
+        encode(LauncherLeft("x" * frames.FRAME_BYTES_MAX, by_user=True))
 
 
 def test_messages_cross_a_socket_in_order(pair: tuple[Channel, socket.socket]) -> None:

@@ -1,5 +1,6 @@
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobSpec
+from everstep_controller.core.model.incident import IncidentKind
+from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobSpec
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.explanation import explain
 
@@ -36,7 +37,16 @@ def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
         ledger=Ledger(0),
         reason="its ranks start",
     )
-    incident = Incident("j-1", 5, Cause.PROCESS, "n", "rank 0 on n exited 1", 4)
+    incident = JobIncident(
+        id="j-1",
+        kind=IncidentKind.JOB,
+        subjects=["j"],
+        onset_ns=5,
+        cause=Cause.PROCESS,
+        node="n",
+        message="rank 0 on n exited 1",
+        step_before=4,
+    )
     job.recovery.incidents = [incident]
     incident.verdict = "only a repetition tells"
     told = "j is forming: its ranks start; the fault was judged: only a repetition tells"

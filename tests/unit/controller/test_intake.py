@@ -1,10 +1,11 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_controller.core.events import CheckFinished, Event, JobProgressed, RecordRejected
+from everstep_common.reports import CheckFinished
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported, kind_of
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.fold import Turn
+from everstep_controller.fold import TakenEvent
 from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Mark
@@ -16,12 +17,12 @@ class Desk:
     """Takes what the intake submits, and answers when the test says so."""
 
     submitted: list[tuple[Event, tuple[Mark, ...]]] = field(default_factory=list)
-    futures: "list[asyncio.Future[Turn]]" = field(default_factory=list)
+    futures: "list[asyncio.Future[TakenEvent]]" = field(default_factory=list)
     marked: "list[tuple[tuple[Mark, ...], asyncio.Future[None]]]" = field(default_factory=list)
     acknowledgements: list[int] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
-    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[Turn]":
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
         self.submitted.append((event, marks))
         self.futures.append(asyncio.get_running_loop().create_future())
         return self.futures[-1]
@@ -41,7 +42,7 @@ class Desk:
             if not future.done() and error is not None:
                 future.set_exception(error)
             elif not future.done():
-                future.set_result(Turn(number, 0, self.submitted[number][0], []))
+                future.set_result(TakenEvent(number, 0, self.submitted[number][0], []))
         for _, marking in self.marked:
             if not marking.done() and error is not None:
                 marking.set_exception(error)
@@ -60,7 +61,7 @@ def origin(sequence: int) -> Origin:
 
 
 def check(sequence: int) -> Event:
-    return CheckFinished(origin(sequence), "order", True, "fine")
+    return Reported(origin(sequence), 0, CheckFinished("order", True, "fine"))
 
 
 def test_a_record_is_acknowledged_only_after_it_is_journaled() -> None:
@@ -87,7 +88,7 @@ def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -
         assert desk.submitted == []
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
-        kinds = [type(event) for event, _ in desk.submitted]
+        kinds = [kind_of(event) for event, _ in desk.submitted]
         assert kinds == [JobProgressed, CheckFinished]
         assert [marks[0].sequence for _, marks in desk.submitted] == [3, 4]
         await desk.journal()
@@ -104,7 +105,7 @@ def test_a_step_that_not_all_have_made_is_acknowledged_and_not_journaled() -> No
         taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
-        assert [type(event) for event, _ in desk.submitted] == [CheckFinished]
+        assert [kind_of(event) for event, _ in desk.submitted] == [CheckFinished]
         await desk.journal()
         assert desk.acknowledgements[-1] == 4
 

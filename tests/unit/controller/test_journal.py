@@ -16,7 +16,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from everstep_controller.journal.group_commit import Entry, GroupCommit, JournalFull
+from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
 from everstep_controller.journal.lock import JournalLock, JournalLockedError
 from everstep_controller.journal.schema import SchemaError
 from everstep_controller.journal.store import (
@@ -128,11 +128,11 @@ class User:
     writable: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def journaled(self, entries: Sequence[Entry]) -> None:
+    def journaled(self, entries: Sequence[JournalEntry]) -> None:
         self.done += [entry.seq for entry in entries]
         self.changed.set()
 
-    def not_journaled(self, entries: Sequence[Entry], error: JournalFull) -> None:
+    def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
         self.refused += [entry.kind for entry in entries]
         self.changed.set()
 
@@ -140,9 +140,9 @@ class User:
         self.writable.set()
 
 
-def entry(size: int = 10) -> Entry:
+def entry(size: int = 10) -> JournalEntry:
     timer = TimerDue("x" * size)
-    return Entry(1, codec.kind_of(timer), codec.encode(timer))
+    return JournalEntry(1, codec.kind_of(timer), codec.encode(timer))
 
 
 def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from everstep_controller.kernel_messages import KernelMessages, kernel_messages
-from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError
 
 _NOON_NS = 1_769_860_800_000_000_000
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import pytest
 
+from everstep_common.reports import StoredStep
 from everstep_controller.api.vault_reports import changed, vault_report
-from everstep_controller.core.model.lineage import StoredStep
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_proto.convert import WireError
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError
 
 
 def _copy(rank: int = 0, **others: int | bool | bytes) -> fleet_pb2.Copy:

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from everstep_common.lessons import Lesson
+from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.core import Core
@@ -14,7 +15,7 @@ from everstep_controller.core.events import (
     StepRecoverable,
 )
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State

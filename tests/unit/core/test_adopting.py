@@ -4,11 +4,13 @@ import copy
 
 import pytest
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import JobOnNode, Phase
+from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.settings import Settings
@@ -39,17 +41,20 @@ class Away(Story):
 
     def start(self, node: str) -> None:
         self.tell(
-            events.LauncherJoined(
-                origin=self.origin(node),
-                job="j",
-                uid=1,
-                token_sha256="t",
-                nodes_min=1,
-                nodes_max=1,
-                processes_per_node=2,
-                reform=False,
-                restarts_max=5,
-                free_port=1234,
+            events.Reported(
+                self.origin(node),
+                0,
+                reports.LauncherJoined(
+                    uid=1,
+                    token_sha256="t",
+                    nodes_min=1,
+                    nodes_max=1,
+                    processes_per_node=2,
+                    reform=False,
+                    restarts_max=5,
+                    free_port=1234,
+                ),
+                "j",
             )
         )
         if self.job.state is JobState.REPLANNING:
@@ -57,7 +62,11 @@ class Away(Story):
 
     def phases(self, generation: int) -> None:
         for phase in Phase:
-            self.tell(events.PhaseReached(self.origin("n0"), "j", generation, phase, self.now_ns))
+            self.tell(
+                events.Reported(
+                    self.origin("n0"), self.now_ns, reports.PhaseReached(generation, phase), "j"
+                )
+            )
 
     def restart_controller(self, generation: int, planned: int = 1, away_s: float = 60.0) -> None:
         self.tell(events.ControllerStarted("0.1.0"), after_s=away_s)
@@ -66,33 +75,38 @@ class Away(Story):
 
     def die(self, generation: int, at_ns: int, exception: str = BOOM) -> list[actions.Action]:
         return self.tell(
-            events.RankExited(
-                origin=self.origin("n0"),
-                job="j",
-                generation=generation,
-                rank=0,
-                exit_code=1,
-                signal=0,
-                last_line="",
-                at_ns=at_ns,
-                kind="exception",
-                exception=exception,
-                step=10,
+            events.Reported(
+                self.origin("n0"),
+                at_ns,
+                reports.RankExited(
+                    generation=generation,
+                    rank=0,
+                    exit_code=1,
+                    signal=0,
+                    last_line="",
+                    kind="exception",
+                    exception=exception,
+                    step=10,
+                ),
+                "j",
             )
         )
 
     def restarted(self, after: int, at_ns: int, step: int | None = 10) -> list[actions.Action]:
         return self.tell(
-            events.RestartedHere(
-                origin=self.origin("n0"),
-                job="j",
-                after_generation=after,
-                generation=after + 1,
-                step=step,
-                step_generation=after if step is not None else 0,
-                decided_ns=at_ns - S,
-                at_ns=at_ns,
-                reason="restarted here while the controller is away",
+            events.Reported(
+                self.origin("n0"),
+                at_ns,
+                reports.RestartedHere(
+                    after_generation=after,
+                    generation=after + 1,
+                    restore_step=step,
+                    restore_generation=after if step is not None else 0,
+                    decided_boot_ns=at_ns - S,
+                    reason="restarted here while the controller is away",
+                    at_boot_ns=at_ns,
+                ),
+                "j",
             )
         )
 
@@ -134,7 +148,9 @@ def test_the_running_generation_is_adopted_and_nothing_is_started_or_stopped_aga
     story.phases(2)
     story.ended_at(11, 2, died_ns + 6 * S)
     # The answer to the stop that the controller ordered when it heard of the death.
-    stopped = events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns)
+    stopped = events.Reported(
+        story.origin("n0"), story.now_ns, reports.GenerationStopped(1, 1), "j"
+    )
     assert story.tell(stopped) == []
     assert (story.job.generation.number, story.job.state) == (2, JobState.RUNNING)
     assert not [a for a in story.core.due(story.now_ns) if isinstance(a, actions.StopGeneration)]
@@ -144,7 +160,7 @@ def test_the_incident_and_its_time_are_in_the_ledger_as_they_were() -> None:
     story, died_ns = _back()
     for phase in Phase:
         at_ns = died_ns + 5 * S
-        story.tell(events.PhaseReached(story.origin("n0"), "j", 2, phase, at_ns))
+        story.tell(events.Reported(story.origin("n0"), at_ns, reports.PhaseReached(2, phase), "j"))
     story.ended_at(11, 2, died_ns + 6 * S)
     incident = story.job.recovery.incidents[-1]
     assert (incident.onset_ns, incident.over_ns) == (died_ns, died_ns + 6 * S)
@@ -181,7 +197,9 @@ def test_the_same_failure_as_before_the_controller_went_ends_the_job() -> None:
     story.phases(2)
     done = story.die(2, story.now_ns)
     assert [a.generation for a in done if isinstance(a, actions.StopGeneration)] == [2]
-    story.tell(events.GenerationStopped(story.origin("n0"), "j", 2, 1, story.now_ns))
+    story.tell(
+        events.Reported(story.origin("n0"), story.now_ns, reports.GenerationStopped(2, 1), "j")
+    )
     assert story.job.state is JobState.ENDED
     assert BOOM in story.job.reason
     assert died_ns < story.now_ns
@@ -229,7 +247,9 @@ def test_what_a_lost_node_began_meanwhile_is_stopped_when_it_is_back() -> None:
     assert (story.job.generation.members, story.job.generation.number) == (["n1"], 5)
     assert story.job.launchers["n0"].stale_generation == 2
     # What says that generation 1 is stopped says nothing of the second.
-    story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
+    story.tell(
+        events.Reported(story.origin("n0"), story.now_ns, reports.GenerationStopped(1, 1), "j")
+    )
     due = [a for a in story.core.due(story.now_ns) if isinstance(a, actions.StopGeneration)]
     assert [(a.node, a.generation) for a in due] == [("n0", 2)]
 
@@ -237,7 +257,9 @@ def test_what_a_lost_node_began_meanwhile_is_stopped_when_it_is_back() -> None:
 def test_a_stop_that_was_answered_takes_the_numbers_back() -> None:
     story = Away()
     story.die(1, story.now_ns)
-    story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
+    story.tell(
+        events.Reported(story.origin("n0"), story.now_ns, reports.GenerationStopped(1, 1), "j")
+    )
     assert (story.job.generation.number, story.job.state) == (2, JobState.REPLANNING)
 
 
@@ -282,7 +304,9 @@ def test_a_recovery_takes_on_what_the_agent_began_and_stops_it_first() -> None:
     assert (story.job.generation.number, story.job.state) == (2, JobState.STOPPING)
     assert story.restarted(1, story.now_ns) == []
     assert story.job.lineage.branch == [BranchPoint(1, 10, 2), BranchPoint(2, None, 2)]
-    story.tell(events.GenerationStopped(story.origin("n0"), "j", 2, 1, story.now_ns))
+    story.tell(
+        events.Reported(story.origin("n0"), story.now_ns, reports.GenerationStopped(2, 1), "j")
+    )
     assert (story.job.generation.number, story.job.state) == (3, JobState.REPLANNING)
 
 

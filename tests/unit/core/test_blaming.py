@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
@@ -35,18 +36,20 @@ class Incidents(Story):
         rank: int = 0,
     ) -> list[actions.Action]:
         return self.tell(
-            events.RankExited(
-                origin=self.origin(node),
-                job="j",
-                generation=self.job.generation.number,
-                rank=rank,
-                exit_code=1,
-                signal=0,
-                last_line="",
-                at_ns=self.now_ns - ago_ns,
-                kind=kind,
-                exception=exception,
-                step=step,
+            events.Reported(
+                self.origin(node),
+                self.now_ns - ago_ns,
+                reports.RankExited(
+                    generation=self.job.generation.number,
+                    rank=rank,
+                    exit_code=1,
+                    signal=0,
+                    last_line="",
+                    kind=kind,
+                    exception=exception,
+                    step=step,
+                ),
+                "j",
             )
         )
 
@@ -124,7 +127,9 @@ def test_a_second_unexplained_death_on_a_node_has_a_spare_take_its_place_and_the
     check = next(action for action in done if isinstance(action, actions.RunCheck))
     assert check.node == "n0"
     assert "second death" in story.core.state.nodes["n0"].reason
-    story.tell(events.CheckFinished(story.origin("n0"), check.id, True, "all is well"))
+    story.tell(
+        events.Reported(story.origin("n0"), 0, reports.CheckFinished(check.id, True, "all is well"))
+    )
     assert (story.state("n0"), story.owners("n0")) == (NodeState.PROBATION, [])
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.model.job import Cause, Incident, JobRecord
+from everstep_controller.core.model.job import Cause, JobRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
 from everstep_controller.core.vault.cadence import (
@@ -22,6 +22,7 @@ from everstep_controller.core.vault.cadence import (
     measure_cost,
     young_interval,
 )
+from unit.core.job_incidents import incidents_of
 from unit.core.vault_story import S, job
 
 MS = S // 1000
@@ -90,9 +91,9 @@ def test_the_jobs_word_counts_at_once_within_the_operators() -> None:
 def test_faults_of_the_job_make_snapshots_more_frequent_and_operators_do_not() -> None:
     record = _trained(200, S, 200 * MS)
     quiet = measure_cost(record, 86_400 * S).between_faults_ns
-    record.recovery.incidents = [Incident(str(i), 0, Cause.OPERATOR, "a", "", 1) for i in range(5)]
+    record.recovery.incidents = incidents_of("j", *[Cause.OPERATOR] * 5)
     assert measure_cost(record, 86_400 * S).between_faults_ns == quiet
-    record.recovery.incidents += [Incident(str(i), 0, Cause.NODE, "a", "", 1) for i in range(5)]
+    record.recovery.incidents += incidents_of("j", *[Cause.NODE] * 5)
     assert measure_cost(record, 86_400 * S).between_faults_ns == quiet / 6
 
 

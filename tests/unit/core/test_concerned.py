@@ -5,11 +5,13 @@ from typing import NoReturn
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model import node_jobs
-from everstep_controller.core.model.facts import JobOnNode, Phase
+from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame
@@ -53,11 +55,22 @@ class Fleet(Story):
 
     def joined(self, job: str, node: str) -> None:
         self.tell(
-            events.LauncherJoined(
-                origin=self.origin(node), job=job, uid=1, token_sha256="t", nodes_min=2,
-                nodes_max=3, processes_per_node=1, reform=True, restarts_max=99, free_port=1,
+            events.Reported(
+                self.origin(node),
+                0,
+                reports.LauncherJoined(
+                    uid=1,
+                    token_sha256="t",
+                    nodes_min=2,
+                    nodes_max=3,
+                    processes_per_node=1,
+                    reform=True,
+                    restarts_max=99,
+                    free_port=1,
+                ),
+                job,
             )
-        )  # fmt: skip
+        )
 
     def anything(self) -> None:
         """Tell one thing that may happen."""
@@ -110,8 +123,11 @@ class Fleet(Story):
         record = self.core.state.jobs[job]
         if record.state is JobState.STOPPING:
             for member in list(record.generation.members):
-                stopped = events.GenerationStopped(
-                    self.origin(member), job, record.generation.number, 1, self.now_ns
+                stopped = events.Reported(
+                    self.origin(member),
+                    self.now_ns,
+                    reports.GenerationStopped(record.generation.number, 1),
+                    job,
                 )
                 self.tell(stopped)
         elif record.state is JobState.REPLANNING:
@@ -122,8 +138,11 @@ class Fleet(Story):
             self._step(job)
         else:
             for member in list(record.generation.members):
-                phase = events.PhaseReached(
-                    self.origin(member), job, record.generation.number, Phase.RESTORED, self.now_ns
+                phase = events.Reported(
+                    self.origin(member),
+                    self.now_ns,
+                    reports.PhaseReached(record.generation.number, Phase.RESTORED),
+                    job,
                 )
                 self.tell(phase)
 

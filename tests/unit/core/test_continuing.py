@@ -5,11 +5,13 @@ from typing import TypeVar
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.identity import ago
 from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, ShardSource, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_state, encode
@@ -25,27 +27,32 @@ class NextStory(LongStory):
     def join(
         self, node: str, *, token: str = "t", uid: int = 1, fresh: bool = False, nodes: int = 2
     ) -> list[actions.Action]:
-        joined = events.LauncherJoined(
-            origin=self.origin(node),
-            job="j",
-            uid=uid,
-            token_sha256=token,
-            nodes_min=nodes,
-            nodes_max=nodes,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=9,
-            free_port=1234,
-            storage=self.storage,
-            latest=self.latest,
-            fresh=fresh,
+        joined = events.Reported(
+            self.origin(node),
+            0,
+            reports.LauncherJoined(
+                uid=uid,
+                token_sha256=token,
+                nodes_min=nodes,
+                nodes_max=nodes,
+                processes_per_node=1,
+                reform=False,
+                restarts_max=9,
+                free_port=1234,
+                storage=self.storage,
+                latest=self.latest,
+                fresh=fresh,
+            ),
+            "j",
         )
         return self.tell(joined)
 
     def vanish(self, node: str) -> list[actions.Action]:
         origin = Origin(node, f"{node}-box", self.sequence + 1)
         self.sequence += 1
-        return self.tell(events.LauncherLeft(origin, "j", "its process ended", False, 0))
+        return self.tell(
+            events.Reported(origin, 0, reports.LauncherLeft("its process ended", False), "j")
+        )
 
     def cancelled(self, after_s: float = 0.1) -> None:
         """Train to step 2, have the user end it, and let time go by."""
@@ -399,8 +406,11 @@ def _finish(story: LongStory) -> list[actions.Action]:
     done: list[actions.Action] = []
     for node in story.job.generation.members:
         done += story.tell(
-            events.GenerationFinished(
-                story.origin(node), "j", story.job.generation.number, story.now_ns
+            events.Reported(
+                story.origin(node),
+                story.now_ns,
+                reports.GenerationFinished(story.job.generation.number),
+                "j",
             )
         )
     return done

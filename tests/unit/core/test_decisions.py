@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common import reports
+from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import JobOnNode, Origin, Phase
+from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
@@ -48,10 +50,16 @@ class Story:
         )
         for action in self.tell(hello):
             if isinstance(action, actions.RunCheck):
-                self.tell(events.CheckFinished(self.origin(node), action.id, True, "all is well"))
+                self.tell(
+                    events.Reported(
+                        self.origin(node), 0, reports.CheckFinished(action.id, True, "all is well")
+                    )
+                )
 
     def find(self, node: str, finding: Finding = XID) -> list[actions.Action]:
-        return self.tell(events.FindingRaised(self.origin(node), finding, self.now_ns))
+        return self.tell(
+            events.Reported(self.origin(node), self.now_ns, reports.FindingRaised(finding))
+        )
 
     def state(self, node: str) -> NodeState:
         return self.core.state.nodes[node].state
@@ -61,17 +69,20 @@ class Story:
 
     def join(self, node: str, *, token: str = "t", uid: int = 1) -> list[actions.Action]:
         return self.tell(
-            events.LauncherJoined(
-                origin=self.origin(node),
-                job="j",
-                uid=uid,
-                token_sha256=token,
-                nodes_min=2,
-                nodes_max=2,
-                processes_per_node=1,
-                reform=False,
-                restarts_max=2,
-                free_port=1234,
+            events.Reported(
+                self.origin(node),
+                0,
+                reports.LauncherJoined(
+                    uid=uid,
+                    token_sha256=token,
+                    nodes_min=2,
+                    nodes_max=2,
+                    processes_per_node=1,
+                    reform=False,
+                    restarts_max=2,
+                    free_port=1234,
+                ),
+                "j",
             )
         )
 
@@ -87,7 +98,9 @@ class Story:
         self.choose(None)
         for phase in Phase:
             for node in ("n0", "n1"):
-                event = events.PhaseReached(self.origin(node), "j", 1, phase, self.now_ns)
+                event = events.Reported(
+                    self.origin(node), self.now_ns, reports.PhaseReached(1, phase), "j"
+                )
                 self.tell(event)
         self.progress(0)
 
@@ -101,15 +114,13 @@ class Story:
     def exit_rank(self, node: str) -> list[actions.Action]:
         generation = self.core.state.jobs["j"].generation.number
         return self.tell(
-            events.RankExited(
-                origin=self.origin(node),
-                job="j",
-                generation=generation,
-                rank=0,
-                exit_code=1,
-                signal=0,
-                last_line="boom",
-                at_ns=self.now_ns,
+            events.Reported(
+                self.origin(node),
+                self.now_ns,
+                reports.RankExited(
+                    generation=generation, rank=0, exit_code=1, signal=0, last_line="boom"
+                ),
+                "j",
             )
         )
 
@@ -117,8 +128,11 @@ class Story:
         job = self.core.state.jobs["j"]
         done: list[actions.Action] = []
         for node in job.generation.members:
-            event = events.GenerationStopped(
-                self.origin(node), "j", job.generation.number, 4321, self.now_ns
+            event = events.Reported(
+                self.origin(node),
+                self.now_ns,
+                reports.GenerationStopped(job.generation.number, 4321),
+                "j",
             )
             done += self.tell(event)
         return done
@@ -162,9 +176,13 @@ def test_the_budget_defers_the_third_isolation_until_one_is_released() -> None:
     for node in ("n0", "n1", "n2"):
         story.find(node)
     assert story.owners("n2") == []
-    story.tell(events.FindingCleared(story.origin("n0"), FindingKey("gpu/0", "XidFatal"), "ok", 0))
+    story.tell(
+        events.Reported(story.origin("n0"), 0, reports.FindingCleared("gpu/0", "XidFatal", "ok"))
+    )
     checks = [a for a in story.core.due(0) if isinstance(a, actions.RunCheck)]
-    story.tell(events.CheckFinished(story.origin("n0"), checks[0].id, True, "good"))
+    story.tell(
+        events.Reported(story.origin("n0"), 0, reports.CheckFinished(checks[0].id, True, "good"))
+    )
     assert (story.owners("n0"), story.owners("n2")) == ([], ["automation"])
 
 
@@ -192,7 +210,9 @@ def test_a_release_is_the_operators_word_that_a_finding_is_dealt_with() -> None:
     story.find("n0")
     done = story.tell(events.OperatorReleased("n0", "ops", "GPU was reset"))
     check = next(a for a in done if isinstance(a, actions.RunCheck))
-    story.tell(events.CheckFinished(story.origin("n0"), check.id, True, "good"))
+    story.tell(
+        events.Reported(story.origin("n0"), 0, reports.CheckFinished(check.id, True, "good"))
+    )
     assert (story.state("n0"), story.owners("n0")) == (NodeState.PROBATION, [])
     story.find("n0")
     assert story.owners("n0") == ["automation"]
@@ -236,15 +256,11 @@ def test_a_node_without_peers_is_judged_by_its_stream() -> None:
 def test_a_record_that_comes_twice_counts_once() -> None:
     story = Story()
     story.run()
-    event = events.RankExited(
-        origin=story.origin("n0"),
-        job="j",
-        generation=1,
-        rank=0,
-        exit_code=1,
-        signal=0,
-        last_line="",
-        at_ns=0,
+    event = events.Reported(
+        story.origin("n0"),
+        0,
+        reports.RankExited(generation=1, rank=0, exit_code=1, signal=0, last_line=""),
+        "j",
     )
     assert story.tell(event)
     assert story.tell(event) == []
@@ -262,15 +278,11 @@ def test_the_rank_that_died_first_is_the_cause_whoever_reports_first() -> None:
     story = Story()
     story.run()
     story.exit_rank("n1")
-    first = events.RankExited(
-        origin=story.origin("n0"),
-        job="j",
-        generation=1,
-        rank=0,
-        exit_code=0,
-        signal=9,
-        last_line="",
-        at_ns=story.now_ns - S // 5,
+    first = events.Reported(
+        story.origin("n0"),
+        story.now_ns - S // 5,
+        reports.RankExited(generation=1, rank=0, exit_code=0, signal=9, last_line=""),
+        "j",
     )
     story.tell(first)
     incident = story.core.state.jobs["j"].recovery.incidents[-1]
@@ -360,7 +372,9 @@ def test_a_failed_check_isolates_only_where_automation_may() -> None:
             node="n0", boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host="n0"
         )
         check = next(a for a in story.tell(hello) if isinstance(a, actions.RunCheck))
-        failed = events.CheckFinished(story.origin("n0"), check.id, False, "nvml: no answer")
+        failed = events.Reported(
+            story.origin("n0"), 0, reports.CheckFinished(check.id, False, "nvml: no answer")
+        )
         story.tell(failed)
         assert story.owners("n0") == owners
         assert not story.core.state.nodes["n0"].usable
@@ -372,11 +386,19 @@ def test_a_node_that_failed_its_check_is_asked_again() -> None:
         node="n0", boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host="n0"
     )
     check = next(a for a in story.tell(hello) if isinstance(a, actions.RunCheck))
-    story.tell(events.CheckFinished(story.origin("n0"), check.id, False, "nvml: no answer"))
+    story.tell(
+        events.Reported(
+            story.origin("n0"), 0, reports.CheckFinished(check.id, False, "nvml: no answer")
+        )
+    )
     again = story.tell(events.TimerDue("check/n0"), after_s=31)
     second = next(a for a in again if isinstance(a, actions.RunCheck))
     assert second.id != check.id
-    story.tell(events.CheckFinished(story.origin("n0"), second.id, True, "all is well"))
+    story.tell(
+        events.Reported(
+            story.origin("n0"), 0, reports.CheckFinished(second.id, True, "all is well")
+        )
+    )
     assert story.state("n0") is NodeState.HEALTHY
 
 
@@ -387,12 +409,16 @@ def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:
     story.find("n0")
     story.stop_all()
     story.choose(0)
-    left = events.LauncherLeft(story.origin("n0"), "j", "killed", False, story.now_ns)
+    left = events.Reported(
+        story.origin("n0"), story.now_ns, reports.LauncherLeft("killed", False), "j"
+    )
     story.tell(left)
     done: list[actions.Action] = []
     for node in ("n1", "n2"):
         generation = story.core.state.jobs["j"].generation.number
-        event = events.GenerationFinished(story.origin(node), "j", generation, story.now_ns)
+        event = events.Reported(
+            story.origin(node), story.now_ns, reports.GenerationFinished(generation), "j"
+        )
         done += story.tell(event)
     ended = {action.node for action in done if isinstance(action, actions.EndJob)}
     assert ended == {"n0", "n1", "n2"}
@@ -405,7 +431,9 @@ def test_why_a_node_is_healthy_again_stays_true_whatever_is_only_observed() -> N
     story.find("n0", degraded)
     assert story.state("n0") is NodeState.SUSPECT
     story.tell(
-        events.FindingCleared(story.origin("n0"), FindingKey("gpu/1", "Slow"), "it is fast", 0)
+        events.Reported(
+            story.origin("n0"), 0, reports.FindingCleared("gpu/1", "Slow", "it is fast")
+        )
     )
     node = story.core.state.nodes["n0"]
     assert node.state is NodeState.HEALTHY
@@ -420,7 +448,9 @@ def test_a_suspect_node_is_so_for_a_finding_that_is_open() -> None:
         story.find("n0", replace(degraded, condition=condition, message=f"it is {condition}"))
     assert story.core.state.nodes["n0"].reason == "it is Slow"
     story.tell(
-        events.FindingCleared(story.origin("n0"), FindingKey("gpu/0", "Slow"), "it is fast", 0)
+        events.Reported(
+            story.origin("n0"), 0, reports.FindingCleared("gpu/0", "Slow", "it is fast")
+        )
     )
     assert story.state("n0") is NodeState.SUSPECT
     assert story.core.state.nodes["n0"].reason == "it is Hot"

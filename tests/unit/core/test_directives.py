@@ -5,14 +5,7 @@ from dataclasses import dataclass, field
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
-from everstep_controller.core.model.job import (
-    Generation,
-    JobRecord,
-    JobSpec,
-    JobState,
-    Launcher,
-    Lineage,
-)
+from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshot_costs import Cadence
@@ -26,16 +19,16 @@ NODES = ("a", "b", "c")
 
 
 def _job(*members: str) -> JobRecord:
-    return JobRecord(
-        "train",
-        JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True),
-        created_ns=0,
-        ledger=Ledger(0),
-        state=JobState.RUNNING,
-        launchers={name: Launcher(29500, 0) for name in NODES},
-        generation=Generation(1, list(members)),
-        lineage=Lineage([BranchPoint(1, None, len(members))]),
-    )
+    spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True)
+    job = JobRecord("train", spec, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING)
+    job.launchers = {name: Launcher(29500, 0) for name in NODES}
+    _start(job, 1, *members)
+    return job
+
+
+def _start(job: JobRecord, generation: int, *members: str) -> None:
+    job.generation = Generation(generation, members=list(members))
+    job.lineage.branch = [BranchPoint(generation, None, len(members))]
 
 
 def _state() -> State:
@@ -107,8 +100,7 @@ def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> 
         snapshots.report(node, (0, 5), (1, 5))
     snapshots.decide()
     assert snapshots.told()["c"].spare is not None
-    job = snapshots.job
-    job.generation, job.lineage.branch = Generation(2, ["a", "c"]), [BranchPoint(2, None, 2)]
+    _start(snapshots.job, 2, "a", "c")
     snapshots.decide()
     told = snapshots.told()
     assert (told["a"].replica_target, told["c"].replica_target) == ("c", "a")

@@ -1,5 +1,6 @@
 """Where automation only advises: a node that should be isolated gives its place to a spare."""
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
@@ -23,7 +24,11 @@ def _members(story: Story) -> list[str]:
 
 def _stop(story: Story) -> None:
     for node in ("n0", "n1"):
-        story.tell(events.GenerationStopped(story.origin(node), "j", 1, 1234, story.now_ns))
+        story.tell(
+            events.Reported(
+                story.origin(node), story.now_ns, reports.GenerationStopped(1, 1234), "j"
+            )
+        )
 
 
 def test_a_spare_takes_the_place_of_a_member_with_a_fatal_finding_when_the_job_stops() -> None:
@@ -65,7 +70,13 @@ def test_a_member_whose_finding_is_over_keeps_its_place() -> None:
     story.find("n1")
     for held in list(story.core.state.nodes["n1"].findings.values()):
         key = held.finding.key
-        story.tell(events.FindingCleared(story.origin("n1"), key, "reset", story.now_ns))
+        story.tell(
+            events.Reported(
+                story.origin("n1"),
+                story.now_ns,
+                reports.FindingCleared(key.component, key.condition, "reset"),
+            )
+        )
     story.exit_rank("n1")
     _stop(story)
     assert _members(story) == ["n0", "n1"]

@@ -2,6 +2,7 @@
 
 import copy
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import JobOnNode
@@ -45,8 +46,11 @@ class Recorded(LongStory):
             self.connect(node, jobs=(JobOnNode("j", generation, True),))
 
     def finish(self, node: str) -> list[actions.Action]:
-        done = events.GenerationFinished(
-            self.origin(node), "j", self.job.generation.number, self.now_ns
+        done = events.Reported(
+            self.origin(node),
+            self.now_ns,
+            reports.GenerationFinished(self.job.generation.number),
+            "j",
         )
         return self.tell(done)
 
@@ -135,7 +139,9 @@ def test_a_member_that_vanished_while_the_controller_was_away_is_not_waited_for(
     story.join("n2")
     story.exit_rank("n1")
     story.back("n1", "n2")
-    story.tell(events.GenerationStopped(story.origin("n1"), "j", 1, 4321, story.now_ns))
+    story.tell(
+        events.Reported(story.origin("n1"), story.now_ns, reports.GenerationStopped(1, 4321), "j")
+    )
     story.tell(events.TimerDue("stream/n0"), after_s=31)
     assert story.job.state is JobState.REPLANNING
     assert _started(story.restore(1, 2)) == ["n2", "n1"]

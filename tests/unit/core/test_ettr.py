@@ -3,7 +3,12 @@
 import pytest
 
 from everstep_controller.api.to_admin import ledger as ledger_to_admin
-from everstep_controller.core.accounting.categories import Category, Group
+from everstep_controller.core.accounting.categories import (
+    PLANNED_WORK,
+    Category,
+    Group,
+    category_of,
+)
 from everstep_controller.core.accounting.ettr import (
     budget_per_failure_s,
     effectiveness,
@@ -11,7 +16,8 @@ from everstep_controller.core.accounting.ettr import (
     ettr_work,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobSpec
+from everstep_controller.core.model.job import Cause, JobRecord, JobSpec
+from unit.core.job_incidents import incidents_of
 
 S = 1_000_000_000
 
@@ -25,10 +31,7 @@ def _job(*causes: str) -> JobRecord:
     for step in range(9):
         job.ledger.commit_step(step, (18 + 8 * step) * S, 0)
     job.ledger.commit_step(9, 98 * S, 0)
-    job.recovery.incidents = [
-        Incident(f"train-{number}", 0, Cause(cause), "", "", None, over_ns=1)
-        for number, cause in enumerate(causes)
-    ]
+    job.recovery.incidents = incidents_of("train", *map(Cause, causes), over_ns=1)
     return job
 
 
@@ -44,6 +47,21 @@ def test_only_steps_that_count_are_training() -> None:
     slow = sum(category.group is Group.SLOW for category in Category)
     assert ettr_work(totals, 100 * S) == pytest.approx(0.01)
     assert ettr_time(totals, 100 * S) == pytest.approx(0.01 * (1 + slow))
+
+
+def test_planned_work_and_first_starts_go_to_categories_of_their_own_kind() -> None:
+    for stage in (one for one in Category if one.group is Group.INCIDENT):
+        for cause in PLANNED_WORK:
+            assert category_of(stage, cause).group is Group.PLANNED
+        assert category_of(stage, "process") is stage
+    for stage in (Category.SCHEDULE, Category.ENV, Category.INIT, Category.RESTORE):
+        assert category_of(stage, None).group is Group.INITIAL
+
+
+def test_every_category_says_what_it_is() -> None:
+    meanings = [category.meaning for category in Category]
+    assert all(meanings)
+    assert len(set(meanings)) == len(meanings)
 
 
 def test_before_any_time_has_passed_there_is_no_ratio() -> None:

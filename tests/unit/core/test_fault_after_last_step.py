@@ -1,5 +1,6 @@
 """A fault when no step is left to make: the incident ends with the job."""
 
+from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from unit.core.test_job_endings import LongStory
@@ -15,7 +16,11 @@ def test_an_incident_is_over_when_the_ranks_end_well_without_a_new_step() -> Non
     assert story.job.incident is incident
     for node in ("n0", "n1"):
         generation = story.job.generation.number
-        story.tell(events.GenerationFinished(story.origin(node), "j", generation, story.now_ns))
+        story.tell(
+            events.Reported(
+                story.origin(node), story.now_ns, reports.GenerationFinished(generation), "j"
+            )
+        )
     assert story.job.state is JobState.ENDED
     assert incident.over_ns == story.now_ns
     assert story.job.incident is None

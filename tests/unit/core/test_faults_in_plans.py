@@ -2,10 +2,11 @@
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.model.facts import Phase
-from everstep_controller.core.model.job import Incident, JobState
+from everstep_controller.core.model.job import JobIncident, JobState
 from unit.core.test_decisions import S, Story
 from unit.core.test_planned import PlannedStory, grown
 
@@ -25,7 +26,9 @@ def starting() -> PlannedStory:
     story.stop_all()
     story.choose(4)
     for node in story.job.generation.members:
-        phase = events.PhaseReached(story.origin(node), "j", 2, Phase.STARTED, story.now_ns)
+        phase = events.Reported(
+            story.origin(node), story.now_ns, reports.PhaseReached(2, Phase.STARTED), "j"
+        )
         story.tell(phase)
     assert story.state_of_job() is JobState.STARTING
     return story
@@ -37,15 +40,17 @@ def lose(story: Story, node: str) -> list[actions.Action]:
     return story.tell(events.TimerDue(f"stream/{node}"), after_s=16)
 
 
-def left(story: PlannedStory, node: str) -> events.LauncherLeft:
-    return events.LauncherLeft(story.origin(node), "j", "ended", False, story.now_ns)
+def left(story: PlannedStory, node: str) -> events.Reported[reports.LauncherLeft]:
+    return events.Reported(
+        story.origin(node), story.now_ns, reports.LauncherLeft("ended", False), "j"
+    )
 
 
 def causes(story: PlannedStory) -> list[str]:
     return [incident.cause for incident in story.job.recovery.incidents]
 
 
-def costs(story: PlannedStory, incident: Incident) -> dict[Category, int]:
+def costs(story: PlannedStory, incident: JobIncident) -> dict[Category, int]:
     return story.job.ledger.totals(story.now_ns + S, incident.id)
 
 
@@ -57,8 +62,11 @@ def goes_on(story: PlannedStory) -> None:
         story.choose(4)
     for phase in Phase:
         for node in story.job.generation.members:
-            reached = events.PhaseReached(
-                story.origin(node), "j", story.job.generation.number, phase, story.now_ns
+            reached = events.Reported(
+                story.origin(node),
+                story.now_ns,
+                reports.PhaseReached(story.job.generation.number, phase),
+                "j",
             )
             story.tell(reached)
     story.train(5, 6, 7, 8, 9, saved=9)
@@ -224,7 +232,9 @@ def test_of_a_job_that_has_ended_nothing_is_planned_any_more() -> None:
     story = PlannedStory().begin()
     story.restart(at_step=50)
     for node in story.job.generation.members:
-        story.tell(events.GenerationFinished(story.origin(node), "j", 1, story.now_ns))
+        story.tell(
+            events.Reported(story.origin(node), story.now_ns, reports.GenerationFinished(1), "j")
+        )
     assert story.state_of_job() is JobState.ENDED
     assert not story.is_planned()
 
@@ -233,7 +243,9 @@ def test_a_job_does_not_restart_to_grow_when_the_node_that_waited_is_gone_again(
     story = grown()
     story.tell(events.OperatorReleased("n1", "ops", ""))
     for check in [one for one in story.core.due(0) if isinstance(one, actions.RunCheck)]:
-        story.tell(events.CheckFinished(story.origin("n1"), check.id, True, "good"))
+        story.tell(
+            events.Reported(story.origin("n1"), 0, reports.CheckFinished(check.id, True, "good"))
+        )
     story.tell(events.TimerDue("growth/j"), after_s=61)
     assert story.job.planned is not None
     step = story.job.planned.after_step or 0

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey, Measurement, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
@@ -62,7 +63,11 @@ def test_the_agents_word_does_not_clear_what_the_controller_found_nor_the_other_
     story.tell(found())
     story.find("n1", SKEWED)
     assert held(story) == {("controller", "ClockSkewed"), ("agent", "ClockSkewed")}
-    cleared = events.FindingCleared(story.origin("n1"), SKEWED.key, "fine", story.now_ns)
+    cleared = events.Reported(
+        story.origin("n1"),
+        story.now_ns,
+        reports.FindingCleared(SKEWED.key.component, SKEWED.key.condition, "fine"),
+    )
     story.tell(cleared)
     assert held(story) == {("controller", "ClockSkewed")}
 

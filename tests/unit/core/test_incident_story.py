@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_controller.api import to_admin
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.job import Incident, JobState
+from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 from unit.core.test_blaming import Incidents
@@ -22,7 +23,7 @@ def started() -> Incidents:
     return story
 
 
-def incident(story: Incidents) -> Incident:
+def incident(story: Incidents) -> JobIncident:
     """Return the newest incident."""
     return story.job.recovery.incidents[-1]
 
@@ -31,13 +32,13 @@ def stop(story: Incidents, **abandoned: tuple[int, ...]) -> None:
     """The members stop the generation; some leave processes behind."""
     for node in tuple(story.job.generation.members):
         story.tell(
-            events.GenerationStopped(
+            events.Reported(
                 story.origin(node),
-                "j",
-                story.job.generation.number,
-                1234,
                 story.now_ns,
-                abandoned.get(node, ()),
+                reports.GenerationStopped(
+                    story.job.generation.number, 1234, abandoned=abandoned.get(node, ())
+                ),
+                "j",
             )
         )
 
@@ -90,7 +91,12 @@ def test_what_the_kernel_holds_is_in_the_incident_and_told_once() -> None:
     (sentence,) = incident(story).left_behind
     assert "generation 1 on n1" in sentence
     assert "70, 71" in sentence
-    again = events.GenerationStopped(story.origin("n1"), "j", 1, 1234, story.now_ns, (70, 71))
+    again = events.Reported(
+        story.origin("n1"),
+        story.now_ns,
+        reports.GenerationStopped(1, 1234, abandoned=(70, 71)),
+        "j",
+    )
     story.tell(again)
     assert incident(story).left_behind == [sentence]
 

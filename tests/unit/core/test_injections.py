@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.reports import InjectionState
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import InjectionState, Origin
+from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes.injections import LISTED_NS, STALE_NS
@@ -51,7 +53,9 @@ class _Fleet:
         return Origin("n0", "box", self._sequence)
 
     def answer(self, state: InjectionState, message: str = "done") -> list[actions.Action]:
-        return self.tell(events.InjectionChanged(self.origin(), _ID, state, message))
+        return self.tell(
+            events.Reported(self.origin(), 0, reports.InjectionChanged(_ID, state, message))
+        )
 
     def orders(self) -> list[actions.Action]:
         """Return what a controller that was restarted would order."""
@@ -130,7 +134,7 @@ def test_a_record_that_comes_twice_is_taken_once() -> None:
     fleet = _Fleet()
     fleet.tell(_ORDER)
     origin = fleet.origin()
-    word = events.InjectionChanged(origin, _ID, InjectionState.ACTIVE, "done")
+    word = events.Reported(origin, 0, reports.InjectionChanged(_ID, InjectionState.ACTIVE, "done"))
     assert _said(fleet.tell(word))
     assert not fleet.tell(word)
 
@@ -141,7 +145,9 @@ def test_the_journal_keeps_everything_about_injections() -> None:
     told = (
         _ORDER,
         events.InjectionCleared("n0", _ID, "bob"),
-        events.InjectionChanged(fleet.origin(), _ID, InjectionState.ACTIVE, "done"),
+        events.Reported(
+            fleet.origin(), 0, reports.InjectionChanged(_ID, InjectionState.ACTIVE, "done")
+        ),
     )
     for event in told:
         assert decode_event(kind_of(event), encode(event)) == event
@@ -152,7 +158,9 @@ def test_the_journal_keeps_everything_about_injections() -> None:
 def test_what_an_injection_does_to_a_node_says_that_it_was_injected() -> None:
     fleet = _Fleet()
     (check,) = [one for one in fleet.core.due(0) if isinstance(one, actions.RunCheck)]
-    fleet.tell(events.CheckFinished(fleet.origin(), check.id, True, "all is well"))
+    fleet.tell(
+        events.Reported(fleet.origin(), 0, reports.CheckFinished(check.id, True, "all is well"))
+    )
     finding = Finding(
         component="gpu/0",
         condition="XidFatal",
@@ -160,11 +168,13 @@ def test_what_an_injection_does_to_a_node_says_that_it_was_injected() -> None:
         message="Xid 79",
         injected=True,
     )
-    done = fleet.tell(events.FindingRaised(fleet.origin(), finding, fleet.now_ns))
+    done = fleet.tell(events.Reported(fleet.origin(), fleet.now_ns, reports.FindingRaised(finding)))
     node = fleet.core.state.nodes["n0"]
     assert node.state is NodeState.REPAIRING
     assert node.reason == "Xid 79 [injected]"
     assert all("[injected]" in sentence for sentence in _said(done))
     real = replace(finding, injected=False)
-    told = _said(fleet.tell(events.FindingRaised(fleet.origin(), real, fleet.now_ns)))
+    told = _said(
+        fleet.tell(events.Reported(fleet.origin(), fleet.now_ns, reports.FindingRaised(real)))
+    )
     assert told[0] == "fatal on n0: Xid 79"

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, ShardSource, Storage, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, ShardSource
 from unit.core.test_decisions import Story
 
 STORAGE = Storage("/ckpt", every_steps=10)
@@ -21,19 +23,22 @@ class LongStory(Story):
     latest: StoredStep | None = None
 
     def join(self, node: str, *, token: str = "t", uid: int = 1) -> list[actions.Action]:
-        joined = events.LauncherJoined(
-            origin=self.origin(node),
-            job="j",
-            uid=uid,
-            token_sha256=token,
-            nodes_min=2,
-            nodes_max=2,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=9,
-            free_port=1234,
-            storage=self.storage,
-            latest=self.latest,
+        joined = events.Reported(
+            self.origin(node),
+            0,
+            reports.LauncherJoined(
+                uid=uid,
+                token_sha256=token,
+                nodes_min=2,
+                nodes_max=2,
+                processes_per_node=1,
+                reform=False,
+                restarts_max=9,
+                free_port=1234,
+                storage=self.storage,
+                latest=self.latest,
+            ),
+            "j",
         )
         return self.tell(joined)
 
@@ -69,7 +74,12 @@ class LongStory(Story):
 
     def leave(self, node: str) -> list[actions.Action]:
         return self.tell(
-            events.LauncherLeft(Origin(node, f"{node}-box", self.sequence + 1), "j", "", True, 0)
+            events.Reported(
+                Origin(node, f"{node}-box", self.sequence + 1),
+                0,
+                reports.LauncherLeft("", True),
+                "j",
+            )
         )
 
 
@@ -106,7 +116,11 @@ def test_what_a_node_or_an_operator_broke_says_nothing_about_the_state() -> None
         story.stop_all()
         story.tell(events.OperatorReleased("n0", "ops", "done"))
         for check in [a for a in story.core.due(0) if isinstance(a, actions.RunCheck)]:
-            story.tell(events.CheckFinished(story.origin("n0"), check.id, True, "good"))
+            story.tell(
+                events.Reported(
+                    story.origin("n0"), 0, reports.CheckFinished(check.id, True, "good")
+                )
+            )
         story.tell(events.TimerDue("retry/j"))
         assert story.job.state is JobState.REPLANNING
         story.restore(1, 3)

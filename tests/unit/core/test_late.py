@@ -2,6 +2,7 @@
 
 import pytest
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -13,19 +14,22 @@ class LateStory(NextStory):
 
     def rejoin(self, node: str, job_id: int, *, running: int = 0) -> list[actions.Action]:
         return self.tell(
-            events.LauncherJoined(
-                origin=self.origin(node),
-                job="j",
-                uid=1,
-                token_sha256="t",
-                nodes_min=2,
-                nodes_max=2,
-                processes_per_node=1,
-                reform=False,
-                restarts_max=9,
-                free_port=1234,
-                running_generation=running,
-                job_id=job_id,
+            events.Reported(
+                self.origin(node),
+                0,
+                reports.LauncherJoined(
+                    uid=1,
+                    token_sha256="t",
+                    nodes_min=2,
+                    nodes_max=2,
+                    processes_per_node=1,
+                    reform=False,
+                    restarts_max=9,
+                    free_port=1234,
+                    running_generation=running,
+                    job_id=job_id,
+                ),
+                "j",
             )
         )
 

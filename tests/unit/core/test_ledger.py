@@ -37,7 +37,7 @@ def test_time_above_the_reference_step_is_slow() -> None:
 def test_a_fault_is_charged_from_its_onset_not_from_its_report() -> None:
     ledger = _running()
     ledger.commit_step(0, 1 * S, 0)
-    ledger.fault(onset_ns=3 * S, alarm_ns=5 * S, incident="j-1", cause="process")
+    ledger.record_fault(onset_ns=3 * S, alarm_ns=5 * S, incident="j-1", cause="process")
     ledger.enter(5 * S, Category.DRAIN)
     assert ledger.totals(6 * S, "j-1") == {
         Category.LOST_IN_FLIGHT: 2 * S,
@@ -49,7 +49,7 @@ def test_a_fault_is_charged_from_its_onset_not_from_its_report() -> None:
 def test_a_step_that_is_reported_after_the_fault_still_counts() -> None:
     ledger = _running()
     ledger.commit_step(0, 1 * S, 0)
-    ledger.fault(onset_ns=3 * S, alarm_ns=3 * S, incident="j-1", cause="process")
+    ledger.record_fault(onset_ns=3 * S, alarm_ns=3 * S, incident="j-1", cause="process")
     ledger.enter(3 * S, Category.DRAIN)
     ledger.commit_step(1, 2 * S, 0)
     assert ledger.totals(4 * S) == {
@@ -63,8 +63,8 @@ def test_a_rollback_turns_steps_into_recompute() -> None:
     ledger = _running()
     for step in range(4):
         ledger.commit_step(step, (step + 1) * S, 0)
-    ledger.fault(4 * S, 4 * S, "j-1", "process")
-    assert ledger.rollback(last_good=1) == 2
+    ledger.record_fault(4 * S, 4 * S, "j-1", "process")
+    assert ledger.roll_back(last_good=1) == 2
     assert ledger.totals(5 * S) == {
         Category.PRODUCTIVE: 2 * S,
         Category.LOST_RECOMPUTE: 2 * S,
@@ -76,8 +76,8 @@ def test_a_rollback_reaches_what_was_folded_long_ago() -> None:
     ledger = _running()
     for step in range(400):
         ledger.commit_step(step, (step + 1) * S, 0)
-    ledger.fault(400 * S, 400 * S, "j-1", "process")
-    ledger.rollback(last_good=9)
+    ledger.record_fault(400 * S, 400 * S, "j-1", "process")
+    ledger.roll_back(last_good=9)
     totals = ledger.totals(400 * S)
     assert totals == {Category.PRODUCTIVE: 10 * S, Category.LOST_RECOMPUTE: 390 * S}
 
@@ -86,7 +86,7 @@ def test_the_excess_of_the_first_steps_after_a_restart_is_warm_up_of_the_inciden
     ledger = _running()
     for step in range(10):
         ledger.commit_step(step, (step + 1) * S, 0)
-    ledger.fault(10 * S, 10 * S, "j-1", "process")
+    ledger.record_fault(10 * S, 10 * S, "j-1", "process")
     ledger.begin_steps(12 * S, warmup=True)
     ledger.commit_step(10, 15 * S, 0)
     assert ledger.totals(15 * S, "j-1")[Category.WARMUP] == 2 * S
@@ -96,7 +96,7 @@ def test_the_excess_of_the_first_steps_after_planned_work_is_planned() -> None:
     ledger = _running()
     for step in range(10):
         ledger.commit_step(step, (step + 1) * S, 0)
-    ledger.fault(10 * S, 10 * S, "j-1", "operator")
+    ledger.record_fault(10 * S, 10 * S, "j-1", "operator")
     ledger.begin_steps(12 * S, warmup=True)
     ledger.commit_step(10, 15 * S, 0)
     totals = ledger.totals(15 * S, "j-1")
@@ -107,7 +107,7 @@ def test_the_excess_of_the_first_steps_after_planned_work_is_planned() -> None:
 def test_what_was_in_flight_when_a_job_ends_is_a_gap() -> None:
     ledger = _running()
     ledger.commit_step(0, 1 * S, 0)
-    ledger.end(2 * S)
+    ledger.close(2 * S)
     assert ledger.totals(99 * S) == {Category.PRODUCTIVE: S, Category.GAP: S}
     assert ledger.wall_ns(99 * S) == 2 * S
 
@@ -115,11 +115,11 @@ def test_what_was_in_flight_when_a_job_ends_is_a_gap() -> None:
 def test_what_happens_after_the_warm_up_is_not_charged_to_the_incident() -> None:
     ledger = _running()
     ledger.commit_step(0, 1 * S, 0)
-    ledger.fault(1 * S, 1 * S, "j-1", "process")
+    ledger.record_fault(1 * S, 1 * S, "j-1", "process")
     ledger.begin_steps(2 * S, warmup=True)
     for step in range(1, 5):
         ledger.commit_step(step, (step + 2) * S, 0)
-    ledger.end(20 * S)
+    ledger.close(20 * S)
     assert ledger.totals(20 * S, "j-1") == {Category.DIAGNOSE: S}
     assert ledger.totals(20 * S)[Category.GAP] == 14 * S
 
@@ -143,9 +143,9 @@ def test_categories_sum_to_the_wall_clock_whatever_happens(moments: list[tuple[s
         if what == "enter":
             ledger.enter(now_ns - length_ns // 2, Category.ENV)
         elif what == "fault":
-            ledger.fault(before_ns, now_ns, "j-1", "process")
+            ledger.record_fault(before_ns, now_ns, "j-1", "process")
         elif what == "rollback":
-            ledger.rollback(step - length_ns % 7)
+            ledger.roll_back(step - length_ns % 7)
         elif what == "restart":
             ledger.begin_steps(now_ns, warmup=True)
         else:

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import Storage, StoredStep
 from unit.core.test_continuing import NextStory
 from unit.core.test_job_endings import STORAGE
 
@@ -19,25 +20,30 @@ _BEGUN_AGAIN = "its launchers were gone when it was started"
 class Left(NextStory):
     """A job of n0 and n1 that nobody is left of, and launchers that come to it."""
 
-    def asked(self, node: str = "n0") -> events.LauncherJoined:
+    def asked(self, node: str = "n0") -> events.Reported[reports.LauncherJoined]:
         """What the launchers of the job ask for."""
-        return events.LauncherJoined(
-            origin=self.origin(node),
-            job="j",
-            uid=1,
-            token_sha256="t",
-            nodes_min=2,
-            nodes_max=2,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=9,
-            free_port=1234,
-            storage=self.storage,
+        return events.Reported(
+            self.origin(node),
+            0,
+            reports.LauncherJoined(
+                uid=1,
+                token_sha256="t",
+                nodes_min=2,
+                nodes_max=2,
+                processes_per_node=1,
+                reform=False,
+                restarts_max=9,
+                free_port=1234,
+                storage=self.storage,
+            ),
+            "j",
         )
 
     def come(self, node: str = "n0", **others: object) -> str:
         """Have a launcher come; return whether the job was begun again, in the words of people."""
-        asked = replace(self.asked(node), **others)  # type: ignore[arg-type]
+        asked = self.asked(node)
+        report = replace(asked.report, **others)  # type: ignore[arg-type]
+        asked = replace(asked, report=report)
         said = [one for one in self.tell(asked) if isinstance(one, actions.Announce)]
         return " ".join(one.message for one in said if _BEGUN_AGAIN in one.message)
 
@@ -176,7 +182,9 @@ def test_one_that_has_all_its_steps_ends_well_before_the_next_begins() -> None:
     story.run()
     story.train(1, 2)
     for node in ("n0", "n1"):
-        story.tell(events.GenerationFinished(story.origin(node), "j", 1, story.now_ns))
+        story.tell(
+            events.Reported(story.origin(node), story.now_ns, reports.GenerationFinished(1), "j")
+        )
     for node in ("n0", "n1"):
         story.vanish(node)
     before = story.job

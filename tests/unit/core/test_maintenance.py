@@ -2,6 +2,7 @@
 
 import pytest
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
@@ -59,7 +60,9 @@ class WindowStory(PlannedStory):
     def checked(self, node: str, done: list[actions.Action]) -> None:
         """Let a node pass the check that was ordered."""
         for check in [a for a in done if isinstance(a, actions.RunCheck) and a.node == node]:
-            self.tell(events.CheckFinished(self.origin(node), check.id, True, "good"))
+            self.tell(
+                events.Reported(self.origin(node), 0, reports.CheckFinished(check.id, True, "good"))
+            )
 
     def moved(self) -> None:
         """Carry out what is planned for the job."""
@@ -191,7 +194,9 @@ def test_a_stop_that_a_powered_off_node_does_not_confirm_is_not_waited_for() -> 
     window = story.planned("n1")
     story.run_until(window.span.begin_ns)
     story.tell(events.NodeDisconnected("n1"))
-    story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
+    story.tell(
+        events.Reported(story.origin("n0"), story.now_ns, reports.GenerationStopped(1, 1), "j")
+    )
     assert story.state_of_job() is JobState.STOPPING
     story.run_until(story.now_ns + _MINUTE_S * S)
     assert story.state_of_job() is JobState.WAITING_CAPACITY
@@ -201,8 +206,14 @@ def test_a_launcher_that_goes_down_with_its_node_does_not_end_the_job() -> None:
     story = WindowStory(nodes=2).begin(spare=False)
     window = story.planned("n1")
     story.run_until(window.span.begin_ns)
-    story.tell(events.LauncherLeft(story.origin("n1"), "j", "SIGTERM", True, story.now_ns))
-    story.tell(events.GenerationStopped(story.origin("n0"), "j", 1, 1, story.now_ns))
+    story.tell(
+        events.Reported(
+            story.origin("n1"), story.now_ns, reports.LauncherLeft("SIGTERM", True), "j"
+        )
+    )
+    story.tell(
+        events.Reported(story.origin("n0"), story.now_ns, reports.GenerationStopped(1, 1), "j")
+    )
     assert story.state_of_job() is JobState.WAITING_CAPACITY
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.lineage import BranchPoint
@@ -42,7 +43,9 @@ def _ended_well(missed: bool) -> LongStory:
     story.run()
     story.train(1, 2)
     for node in ("n0", "n1"):
-        story.tell(events.GenerationFinished(story.origin(node), "j", 1, story.now_ns))
+        story.tell(
+            events.Reported(story.origin(node), story.now_ns, reports.GenerationFinished(1), "j")
+        )
     story.tell(events.BreakpointReached("j", 1, "step 2 is not there", missed))
     assert story.ended()
     return story

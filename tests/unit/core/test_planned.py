@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
@@ -29,12 +30,22 @@ class PlannedStory(Story):
 
     def join(self, node: str, *, token: str = "t", uid: int = 1) -> list[actions.Action]:
         return self.tell(
-            events.LauncherJoined(
-                origin=self.origin(node), job="j", uid=uid, token_sha256=token, nodes_min=1,
-                nodes_max=2, processes_per_node=1, reform=self.reform, restarts_max=9,
-                free_port=1234,
+            events.Reported(
+                self.origin(node),
+                0,
+                reports.LauncherJoined(
+                    uid=uid,
+                    token_sha256=token,
+                    nodes_min=1,
+                    nodes_max=2,
+                    processes_per_node=1,
+                    reform=self.reform,
+                    restarts_max=9,
+                    free_port=1234,
+                ),
+                "j",
             )
-        )  # fmt: skip
+        )
 
     @property
     def job(self) -> JobRecord:
@@ -277,7 +288,9 @@ def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> N
         for a in story.tell(events.OperatorReleased("n1", "ops", ""))
         if isinstance(a, actions.RunCheck)
     ]:
-        story.tell(events.CheckFinished(story.origin("n1"), check.id, True, "good"))
+        story.tell(
+            events.Reported(story.origin("n1"), 0, reports.CheckFinished(check.id, True, "good"))
+        )
     assert story.core.state.nodes["n1"].usable
     assert not story.is_planned()
     story.tell(events.TimerDue("growth/j"), after_s=61)
@@ -294,7 +307,9 @@ def test_growth_is_not_more_often_than_the_setting_says() -> None:
     story.job.grown_ns = story.now_ns
     story.tell(events.OperatorReleased("n1", "ops", ""))
     for check in [a for a in story.core.due(0) if isinstance(a, actions.RunCheck)]:
-        story.tell(events.CheckFinished(story.origin("n1"), check.id, True, "good"))
+        story.tell(
+            events.Reported(story.origin("n1"), 0, reports.CheckFinished(check.id, True, "good"))
+        )
     due_ns = story.core.state.timers["growth/j"]
     assert due_ns == story.job.grown_ns + SETTINGS.growth_every_ns
 

@@ -1,9 +1,8 @@
 """Every event and every kind of timer is taken by exactly one package, or the core cannot start."""
 
-import typing
-
 import pytest
 
+from everstep_common import reports
 from everstep_controller.core import controller, events, registry
 from everstep_controller.core.fleet import handlers as fleet
 from everstep_controller.core.jobs import handlers as jobs
@@ -18,13 +17,13 @@ PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 
 def test_each_event_and_each_timer_is_taken_once() -> None:
     taken = registry.merge_handlers(package.HANDLERS for package in PACKAGES)
-    assert set(taken) == {*typing.get_args(events.Event)} - {events.TimerDue}
+    assert set(taken) == registry.kinds_of_events() - {events.TimerDue}
     assert set(registry.merge_timers(package.TIMERS for package in PACKAGES)) == set(TimerKind)
 
 
 def test_an_event_that_two_packages_take_is_refused() -> None:
     with pytest.raises(RegistrationError, match=r"taken by two packages: .*LauncherLeft"):
-        registry.merge_handlers([jobs.HANDLERS, {events.LauncherLeft: lambda turn, event: None}])
+        registry.merge_handlers([jobs.HANDLERS, {reports.LauncherLeft: lambda turn, event: None}])
 
 
 def test_an_event_that_no_package_takes_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Where the ranks of a generation meet: never on a suspect node, and at a port that is new."""
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import NodeState
@@ -89,8 +90,8 @@ def test_every_generation_meets_at_the_port_that_was_offered_after_the_one_befor
         story.exit_rank("n1")
         for node in ("n0", "n1"):
             generation = story.job.generation.number
-            stopped = events.GenerationStopped(
-                story.origin(node), "j", generation, port, story.now_ns
+            stopped = events.Reported(
+                story.origin(node), story.now_ns, reports.GenerationStopped(generation, port), "j"
             )
             story.tell(stopped)
         ports.append(_meeting(story, story.restore(1, 2))[1])

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.recovery.placement import Candidate, Seating, seat
@@ -72,12 +73,24 @@ class _Story(Story):
         self, node: str, *, token: str = "t", uid: int = 1, program: str = "train"
     ) -> list[actions.Action]:
         return self.tell(
-            events.LauncherJoined(
-                origin=self.origin(node), job="j", uid=uid, token_sha256=token, nodes_min=2,
-                nodes_max=4, processes_per_node=1, reform=True, restarts_max=9, free_port=1234,
-                replica_nodes=2, program=program,
+            events.Reported(
+                self.origin(node),
+                0,
+                reports.LauncherJoined(
+                    uid=uid,
+                    token_sha256=token,
+                    nodes_min=2,
+                    nodes_max=4,
+                    processes_per_node=1,
+                    reform=True,
+                    restarts_max=9,
+                    free_port=1234,
+                    replica_nodes=2,
+                    program=program,
+                ),
+                "j",
             )
-        )  # fmt: skip
+        )
 
     def train(self, step: int) -> None:
         """Let all ranks of the generation start, and make a step that is safe."""
@@ -86,7 +99,9 @@ class _Story(Story):
             for node in job.generation.members:
                 origin = self.origin(node)
                 self.tell(
-                    events.PhaseReached(origin, "j", job.generation.number, phase, self.now_ns)
+                    events.Reported(
+                        origin, self.now_ns, reports.PhaseReached(job.generation.number, phase), "j"
+                    )
                 )
         self.tell(
             events.JobProgressed(
@@ -99,7 +114,9 @@ class _Story(Story):
         generation = self.core.state.jobs["j"].generation.number
         for node in nodes:
             self.tell(
-                events.GenerationStopped(self.origin(node), "j", generation, 1234, self.now_ns)
+                events.Reported(
+                    self.origin(node), self.now_ns, reports.GenerationStopped(generation, 1234), "j"
+                )
             )
 
 
@@ -125,7 +142,11 @@ def test_a_job_goes_on_without_the_copy_that_lost_a_node_and_grows_by_a_whole_on
     assert "growth/j" not in story.core.state.timers
     for action in story.tell(events.OperatorReleased("n1", "ops", "")):
         if isinstance(action, actions.RunCheck):
-            story.tell(events.CheckFinished(story.origin("n1"), action.id, True, "good"))
+            story.tell(
+                events.Reported(
+                    story.origin("n1"), 0, reports.CheckFinished(action.id, True, "good")
+                )
+            )
     assert "growth/j" in story.core.state.timers
 
 

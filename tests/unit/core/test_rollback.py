@@ -1,5 +1,7 @@
 """Ranks that call a state bad: which steps are avoided then, and which data is left out."""
 
+from everstep_common import reports
+from everstep_common.reports import DataRange
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.rollback import merged
@@ -15,18 +17,20 @@ class BadSteps(Incidents):
             self.progress(step)
 
     def call_bad(
-        self, step: int, *, skip: tuple[int, int] | None = None, generation: int | None = None
+        self, step: int, *, skip: DataRange | None = None, generation: int | None = None
     ) -> list[actions.Action]:
         return self.tell(
-            events.RollbackAsked(
-                origin=self.origin("n0"),
-                job="j",
-                generation=generation or self.job.generation.number,
-                rank=0,
-                step=step,
-                reason=f"step {step}: the loss is nan",
-                at_ns=self.now_ns,
-                skip=skip,
+            events.Reported(
+                self.origin("n0"),
+                self.now_ns,
+                reports.RollbackAsked(
+                    generation=generation or self.job.generation.number,
+                    rank=0,
+                    step=step,
+                    reason=f"step {step}: the loss is nan",
+                    skip=skip,
+                ),
+                "j",
             )
         )
 
@@ -73,12 +77,12 @@ def test_what_the_rank_then_dies_of_is_not_the_cause() -> None:
 
 def test_data_that_is_left_out_is_told_to_the_next_generation() -> None:
     story = _at_step_16()
-    story.call_bad(17, skip=(17, 17))
-    story.call_bad(17, skip=(16, 17))
+    story.call_bad(17, skip=DataRange(17, 17))
+    story.call_bad(17, skip=DataRange(16, 17))
     story.stop_all()
     done = story.choose(15)
     started = [action for action in done if isinstance(action, actions.StartGeneration)]
-    assert [action.skipped for action in started] == [((16, 17),)] * 2
+    assert [action.skipped for action in started] == [(DataRange(16, 17),)] * 2
 
 
 def test_an_older_generation_cannot_send_a_newer_one_back() -> None:
@@ -101,5 +105,7 @@ def test_a_job_that_is_bad_again_and_again_ends() -> None:
 
 
 def test_ranges_of_data_are_kept_in_order_and_apart() -> None:
-    assert merged([(7, 9), (1, 2), (3, 3), (8, 12), (20, 20)]) == [(1, 3), (7, 12), (20, 20)]
+    told = [(7, 9), (1, 2), (3, 3), (8, 12), (20, 20)]
+    kept = [(1, 3), (7, 12), (20, 20)]
+    assert merged([DataRange(*one) for one in told]) == [DataRange(*one) for one in kept]
     assert merged([]) == []

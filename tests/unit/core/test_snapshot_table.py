@@ -2,9 +2,10 @@
 
 from collections import Counter
 
+from everstep_common.reports import Storage
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, StepKey, Storage
+from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persistence

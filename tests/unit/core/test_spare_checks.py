@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from everstep_common import reports
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -45,7 +46,9 @@ class Spares(Story):
         done: list[actions.Action] = []
         for check in checks(asked):
             message = trouble or "all is well"
-            result = events.CheckFinished(self.origin(check.node), check.id, not trouble, message)
+            result = events.Reported(
+                self.origin(check.node), 0, reports.CheckFinished(check.id, not trouble, message)
+            )
             done += self.tell(result)
         return done
 
@@ -200,17 +203,20 @@ def test_a_check_touches_nothing_that_runs_on_the_node() -> None:
     """Node n2 waits for one job, and runs ranks of another, which go on there and begin there."""
     story = Spares()
     story.tell(
-        events.LauncherJoined(
-            origin=story.origin("n2"),
-            job="other",
-            uid=1,
-            token_sha256="t",
-            nodes_min=1,
-            nodes_max=1,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=3,
-            free_port=5,
+        events.Reported(
+            story.origin("n2"),
+            0,
+            reports.LauncherJoined(
+                uid=1,
+                token_sha256="t",
+                nodes_min=1,
+                nodes_max=1,
+                processes_per_node=1,
+                reform=False,
+                restarts_max=3,
+                free_port=5,
+            ),
+            "other",
         )
     )
     story.tell(events.RecoveryStepChosen(job="other", generation=1, step=None, lost=""))
@@ -297,7 +303,9 @@ def test_a_controller_that_dies_anywhere_asks_again_for_what_is_not_answered(tro
     story.train(1, 2)
     asked = checks(story.join("n2")) or checks(_due(story, "spare/n2"))
     for check in asked:
-        result = events.CheckFinished(story.origin("n2"), check.id, not trouble, trouble)
+        result = events.Reported(
+            story.origin("n2"), 0, reports.CheckFinished(check.id, not trouble, trouble)
+        )
         story.tell(result)
     _due(story, "spare/n2")
     story.exit_rank("n1")

@@ -1,8 +1,9 @@
 """The stages of a start, as the ledger tells them."""
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.job import JobRecord, JobState
 from unit.core.test_decisions import S, Story
 
@@ -24,7 +25,9 @@ class _Start:
     def reach(self, node: str, phase: Phase, at_s: int) -> None:
         at_ns = self._ordered_ns + at_s * S
         origin = self.story.origin(node)
-        self.story.tell(events.PhaseReached(origin, "j", 1, phase, at_ns), after_s=0)
+        self.story.tell(
+            events.Reported(origin, at_ns, reports.PhaseReached(1, phase), "j"), after_s=0
+        )
 
     def step(self, number: int, *end_s: int) -> None:
         end_ns = tuple(self._ordered_ns + at_s * S for at_s in end_s)

@@ -2,6 +2,7 @@
 
 from typing import TypeVar
 
+from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -25,7 +26,9 @@ class Hanging(NextStory):
 
     def stops(self) -> list[actions.Action]:
         """The processes on n1 are gone at last."""
-        stopped = events.GenerationStopped(self.origin("n1"), "j", 1, 4321, self.now_ns)
+        stopped = events.Reported(
+            self.origin("n1"), self.now_ns, reports.GenerationStopped(1, 4321), "j"
+        )
         return self.tell(stopped)
 
 

@@ -4,25 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.jobs.autonomous_restart_policy import (
+from everstep_agent.jobs.state.autonomous_restart_policy import (
     Autonomy,
     HeldCopy,
-    RankFailure,
     Remedy,
     RestartDecision,
     decide_restart,
     newest_whole_step,
     plan_restart,
 )
-from everstep_agent.jobs.plan import Plan, StoredState
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_common.reports import RankExited
 
-KILLED = RankFailure(
+KILLED = RankExited(
     generation=4,
     rank=1,
     exit_code=0,
     signal=9,
     kind="killed",
     exception="",
+    last_line="",
     at_boot_ns=5,
     step=7,
 )
@@ -34,7 +36,7 @@ BOOM = replace(
 _PLAN = Plan(job="demo", generation=4, node_count=1, processes=2, world_size=2, own_restarts=2)
 
 
-def _decided(*failures: RankFailure, restorable: bool = True, spoiled: int = 0) -> RestartDecision:
+def _decided(*failures: RankExited, restorable: bool = True, spoiled: int = 0) -> RestartDecision:
     own = Autonomy(planned=3, failures=failures, spoiled=spoiled)
     decision = decide_restart(_PLAN, own, restorable=restorable)
     assert decision is not None
@@ -68,7 +70,7 @@ def test_without_a_failure_there_is_nothing_to_decide() -> None:
     ],
 )
 def test_what_is_not_the_agents_affair_waits(
-    failure: RankFailure, values: dict[str, object], why: str
+    failure: RankExited, values: dict[str, object], why: str
 ) -> None:
     own = Autonomy(planned=3, failures=(failure,))
     decision = decide_restart(replace(_PLAN, **values), own, restorable=True)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.jobs.autonomous_restart_policy import Autonomy
-from everstep_agent.jobs.facts import Ending, JobFacts
-from everstep_agent.jobs.job_record import JobRecord
-from everstep_agent.jobs.lifecycle import (
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.state.facts import Ending, JobFacts
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.lifecycle import (
     IGNORED,
     TRANSITIONS,
     Effect,
@@ -20,8 +20,9 @@ from everstep_agent.jobs.lifecycle import (
     JobState,
     step,
 )
-from everstep_agent.jobs.plan import Plan
-from everstep_agent.jobs.store import JobStore, open_database
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.store import JobStore, open_database
+from everstep_common.reports import Phase
 
 _RUNS = (JobState.RUNNING, JobState.RESTARTING)
 
@@ -78,7 +79,7 @@ def test_each_change_is_saved_when_it_is_made(store: JobStore) -> None:
 
 def test_nothing_is_left_over_from_the_generation_before(store: JobStore) -> None:
     record = _record(store)
-    record.reach_phase(1)
+    record.reach_phase(Phase.ATTACHED)
     record.abandon_processes((7,), ())
     record.end(Ending(succeeded=True, reason="done"), 4)
     record.begin(Plan(job="demo", generation=5), Autonomy(planned=5))

@@ -4,8 +4,8 @@ import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.jobs import WINDOW_NS, SkipWatch
-from everstep_agent.jobs.progress import Freshness
-from everstep_agent.jobs.slots import patience
+from everstep_agent.jobs.job.progress import Freshness
+from everstep_agent.jobs.sessions.slots import patience
 from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_agent.jobs.settings import JobsSettings, default_runtime_folder
+from everstep_agent.jobs.state.settings import JobsSettings, default_runtime_folder
 from everstep_common.config import document
 
 
@@ -15,7 +15,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     wrong = JobsSettings(
         slots_per_rank=1,
         bulk_port=99999,
-        begin_wait_s=0,
+        slot_wait_s=0,
         bulk_host="0.0.0.0",
         socket=Path("/" + "x" * 200),
     )

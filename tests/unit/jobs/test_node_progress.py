@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.jobs.progress import PhaseCount, ProgressCombiner, StepRun
+from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
+from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Progress
 
 
@@ -12,15 +13,15 @@ def test_a_step_counts_when_the_slowest_rank_completed_it() -> None:
     combiner.add(0, Progress(5, 100, 1))
     assert not combiner.waiting
     combiner.add(1, Progress(5, 130, 3))
-    assert combiner.take() == [StepRun(5, (130,), (3,))]
-    assert combiner.take() == []
+    assert combiner.take_runs() == [StepRun(5, (130,), (3,))]
+    assert combiner.take_runs() == []
 
 
 def test_consecutive_steps_come_in_one_run_and_a_gap_begins_another() -> None:
     combiner = ProgressCombiner(1)
     for step in (1, 2, 4):
         combiner.add(0, Progress(step, step * 10, 0))
-    assert combiner.take() == [StepRun(1, (10, 20), (0, 0)), StepRun(4, (40,), (0,))]
+    assert combiner.take_runs() == [StepRun(1, (10, 20), (0, 0)), StepRun(4, (40,), (0,))]
 
 
 def test_a_report_that_got_lost_does_not_hold_up_the_later_ones() -> None:
@@ -28,7 +29,7 @@ def test_a_report_that_got_lost_does_not_hold_up_the_later_ones() -> None:
     combiner.add(0, Progress(1, 10, 0))
     combiner.add(1, Progress(2, 21, 0))
     combiner.add(0, Progress(2, 20, 0))
-    assert combiner.take() == [StepRun(1, (10, 21), (0, 0))]
+    assert combiner.take_runs() == [StepRun(1, (10, 21), (0, 0))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=120))
@@ -41,7 +42,7 @@ def test_no_step_is_told_twice_and_none_before_all_ranks_passed_it(
     for rank, step in reports:
         combiner.add(rank, Progress(step, step, 0))
         last[rank] = max(last[rank], step)
-        for run in combiner.take():
+        for run in combiner.take_runs():
             told += range(run.first_step, run.first_step + len(run.end_boot_ns))
             assert told[-1] <= min(last.values())
     assert told == sorted(set(told))
@@ -49,11 +50,11 @@ def test_no_step_is_told_twice_and_none_before_all_ranks_passed_it(
 
 def test_a_phase_is_told_once_when_the_last_rank_reaches_it() -> None:
     count = PhaseCount(2)
-    assert count.reach(2, 0, 50) is None
-    assert count.reach(2, 0, 60) is None
-    assert count.reach(2, 1, 40) == 50
-    assert count.reach(2, 1, 70) is None
+    assert count.reach(Phase.ATTACHED, 0, 50) is None
+    assert count.reach(Phase.ATTACHED, 0, 60) is None
+    assert count.reach(Phase.ATTACHED, 1, 40) == 50
+    assert count.reach(Phase.ATTACHED, 1, 70) is None
 
 
 def test_a_phase_that_was_told_before_a_restart_is_not_told_again() -> None:
-    assert PhaseCount(1, {2}).reach(2, 0, 1) is None
+    assert PhaseCount(1, {Phase.ATTACHED}).reach(Phase.ATTACHED, 0, 1) is None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from everstep_agent.jobs.report import Reporter
+from everstep_agent.jobs.job.report import Reporter
 from everstep_proto.generated import fleet_pb2
 from fakes.jumping_loop import simulate
 

@@ -10,8 +10,10 @@ from everstep_controller.judging.sample_stream import SAMPLES_MISSING
 from unit.judging.virtual_fleet import LOOK_S, VirtualFleet
 
 SKEWED, MISSING = CLOCK_SKEWED.name, SAMPLES_MISSING.name
-HOUR = 720
-SIZES = (1, 2, 3, 4, 5, 40, 500)
+# Twenty minutes.
+LONG = 240
+# Sizes of fleets, and how often each is tried with other noise.
+NOISY = {1: 20, 2: 20, 3: 20, 4: 20, 5: 20, 40: 10, 500: 2}
 
 
 def quiet(size: int, seed: int = 1) -> VirtualFleet:
@@ -21,10 +23,10 @@ def quiet(size: int, seed: int = 1) -> VirtualFleet:
     return fleet
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("size", SIZES)
-def test_a_fleet_that_is_only_noisy_is_left_alone(size: int, seed: int) -> None:
-    assert VirtualFleet(size, seed).look(HOUR // 6) == []
+@pytest.mark.parametrize("size", NOISY)
+def test_a_fleet_that_is_only_noisy_is_left_alone(size: int) -> None:
+    for seed in range(NOISY[size]):
+        assert VirtualFleet(size, seed).look(LONG // 2) == [], f"seed {seed}"
 
 
 def test_samples_that_stop_are_found_soon_and_cleared_when_they_come_again() -> None:
@@ -39,7 +41,7 @@ def test_samples_that_stop_are_found_soon_and_cleared_when_they_come_again() -> 
     assert numbers["nodes"] == 8
     assert all(math.isfinite(value) for value in numbers.values())
 
-    assert fleet.look(HOUR) == [], "it is told once"
+    assert fleet.look(LONG) == [], "it is told once"
     fleet.nodes["n3"].mute_from_s = math.inf
     (cleared,) = fleet.look(SAMPLES_MISSING.clear_after)
     assert (cleared.node, cleared.key, cleared.finding) == ("n3", raised.key, None)
@@ -66,24 +68,24 @@ def test_with_fewer_than_four_nodes_nobody_is_the_odd_one(size: int) -> None:
     fleet = quiet(size)
     fleet.nodes["n0"].mute_from_s = fleet.now_s
     fleet.nodes["n0"].wall_offset_s += 3600
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
 
 
 def test_all_samples_late_at_once_are_nobodys_fault() -> None:
     fleet = quiet(40)
     for node in fleet.nodes.values():
         node.mute_from_s = fleet.now_s
-    assert fleet.look(HOUR) == [], "the controller or the network is at fault"
+    assert fleet.look(LONG) == [], "the controller or the network is at fault"
     for node in fleet.nodes.values():
         node.mute_from_s = math.inf
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
 
 
 def test_a_fleet_of_which_many_are_late_is_not_judged_node_by_node() -> None:
     fleet = quiet(40)
     for number in range(16):  # behind one leaf, say
         fleet.nodes[f"n{number}"].mute_from_s = fleet.now_s
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
 
 
 def test_what_is_open_is_held_while_the_fleet_as_a_whole_is_late() -> None:
@@ -93,7 +95,7 @@ def test_what_is_open_is_held_while_the_fleet_as_a_whole_is_late() -> None:
     for node in fleet.nodes.values():
         node.delay_s = 60.0
     fleet.nodes["n3"].mute_from_s = math.inf
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
     assert fleet.open == {("n3", MISSING)}
 
 
@@ -112,14 +114,14 @@ def test_the_controllers_own_clock_is_in_all_offsets_and_accuses_nobody() -> Non
     fleet = quiet(8)
     for node in fleet.nodes.values():
         node.wall_offset_s += 86_400.0
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
 
 
 def test_an_offset_that_is_not_known_well_enough_is_no_evidence() -> None:
     fleet = quiet(8)
     node = fleet.nodes["n5"]
     node.wall_offset_s, node.uncertainty_s = node.wall_offset_s + 0.5, 0.5
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
     node.uncertainty_s = 0.01
     assert {one.node for one in fleet.look(3)} == {"n5"}
 
@@ -128,7 +130,7 @@ def test_a_clock_that_wavers_about_the_limit_is_raised_once_and_held() -> None:
     fleet = quiet(8)
     node = fleet.nodes["n5"]
     node.uncertainty_s = 0.001
-    for offset_s in [0.054, 0.048] * HOUR:
+    for offset_s in [0.054, 0.048] * LONG:
         node.wall_offset_s = 7.0 + offset_s
         fleet.look()
     assert [one.finding is not None for one in fleet.told] == [True]
@@ -138,7 +140,7 @@ def test_clocks_that_spread_widely_have_no_odd_one_among_them() -> None:
     fleet = VirtualFleet(40)
     for number, node in enumerate(fleet.nodes.values()):
         node.wall_offset_s = number * 1.0
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -146,16 +148,16 @@ def test_how_far_clocks_spread_says_what_stands_out(seed: int) -> None:
     fleet, rng = VirtualFleet(40, seed), random.Random(seed)
     for node in fleet.nodes.values():
         node.wall_offset_s = rng.gauss(7.0, 0.025)
-    assert fleet.look(HOUR) == [], "many are above 50 ms, and none stands out"
+    assert fleet.look(LONG) == [], "many are above 50 ms, and none stands out"
 
 
 def test_a_clock_of_which_nothing_is_known_is_not_judged_and_hides_no_other() -> None:
     fleet = quiet(8)
     fleet.nodes["n5"].wall_offset_s = math.nan
     fleet.nodes["n5"].uncertainty_s = math.nan
-    assert fleet.look(HOUR) == []
+    assert fleet.look(LONG) == []
     fleet.nodes["n6"].wall_offset_s += 1.0
-    assert {one.node for one in fleet.look(HOUR)} == {"n6"}
+    assert {one.node for one in fleet.look(LONG)} == {"n6"}
 
 
 def test_a_pause_of_the_controller_is_no_silence_of_the_nodes() -> None:
@@ -166,5 +168,5 @@ def test_a_pause_of_the_controller_is_no_silence_of_the_nodes() -> None:
     fleet.look(2)
     for node in fleet.nodes.values():
         node.delay_s = 0.0
-    fleet.look(HOUR)
+    fleet.look(LONG)
     assert fleet.told == []

@@ -50,10 +50,10 @@ def test_folders_that_import_each_other_are_a_pair_also_when_one_is_inside_the_o
     tree = small_tree(
         tmp_path,
         {
-            f"{_AGENT}/main.py": "from everstep_agent.jobs.job import Job\n",
+            f"{_AGENT}/main.py": "from everstep_agent.jobs.job.node_job import Job\n",
             f"{_AGENT}/jobs/job.py": "from everstep_agent.clock import now\n",
             f"{_AGENT}/clock.py": "",
-            f"{_AGENT}/vault/slots.py": "from everstep_agent.jobs.job import Job\n",
+            f"{_AGENT}/vault/slots.py": "from everstep_agent.jobs.job.node_job import Job\n",
         },
     )
     assert counts.mutual_folders(tree) == [("everstep_agent", "everstep_agent.jobs")]

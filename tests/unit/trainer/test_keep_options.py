@@ -25,7 +25,7 @@ def test_a_folder_is_made_and_its_path_is_absolute(
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # all nodes of a job say it
         storage = _keep("--persist", "one").storage
-        assert storage == Storage(path=str(tmp_path / "one"), every_s=600.0, keep=2)
+        assert storage == Storage(path=str(tmp_path / "one"), every_ns=600_000_000_000, keep=2)
         assert (tmp_path / "one").is_dir()
 
 
@@ -41,26 +41,26 @@ def test_a_folder_whose_parent_is_missing_is_not_made_where_a_mount_should_be(
 def test_how_often_and_how_many(tmp_path: Path) -> None:
     options = ("--persist-every", "50", "--persist-seconds", "1.5", "--persist-keep", "3")
     storage = _keep("--persist", str(tmp_path), *options).storage
-    assert storage == Storage(path=str(tmp_path), every_steps=50, every_s=1.5, keep=3)
+    assert storage == Storage(path=str(tmp_path), every_steps=50, every_ns=1_500_000_000, keep=3)
 
 
 def test_steps_alone_are_not_joined_by_the_default_seconds(tmp_path: Path) -> None:
     storage = _keep("--persist", str(tmp_path), "--persist-every", "50").storage
     assert storage is not None
-    assert (storage.every_steps, storage.every_s) == (50, 0.0)
+    assert (storage.every_steps, storage.every_ns) == (50, 0)
 
 
 def test_a_bucket_takes_its_credentials_along() -> None:
-    storage = _keep("--persist", "s3://models/runs/", AWS_PROFILE="me", SECRET="no").storage
-    assert storage is not None
-    assert storage.path == "s3://models/runs"
-    assert storage.environment == {"AWS_PROFILE": "me"}
+    kept = _keep("--persist", "s3://models/runs/", AWS_PROFILE="me", SECRET="no")
+    assert kept.storage is not None
+    assert kept.storage.path == "s3://models/runs"
+    assert kept.environment == {"AWS_PROFILE": "me"}
 
 
 def test_a_folder_takes_no_credentials_along(tmp_path: Path) -> None:
-    storage = _keep("--persist", str(tmp_path), AWS_PROFILE="me").storage
-    assert storage is not None
-    assert storage.environment == {}
+    kept = _keep("--persist", str(tmp_path), AWS_PROFILE="me")
+    assert kept.storage is not None
+    assert kept.environment == {}
 
 
 @pytest.mark.parametrize(

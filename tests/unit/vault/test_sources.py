@@ -14,17 +14,17 @@ from everstep_agent.vault.restore.sources import (
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef, LayoutCache
 from everstep_agent.vault.snapshots.file_tier import FileCopy
 from everstep_agent.vault.snapshots.manifest import Layout, layout_of
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.long_frames import finish
 from everstep_common.trainer_messages import Entry
-from everstep_proto.generated import fleet_pb2
 
 
 def _wanted(rank: int, size: int = 10, root: bytes = b"r") -> CopyRef:
     return CopyRef(CopyKey(1, rank, 5), size, root)
 
 
-def _named(rank: int, node: str, **more: object) -> fleet_pb2.ShardSource:
-    return fleet_pb2.ShardSource(
+def _named(rank: int, node: str, *, on_disk: bool = False) -> PlannedSource:
+    return PlannedSource(
         node=node,
         bulk_address=f"{node}:1",
         generation=1,
@@ -32,7 +32,8 @@ def _named(rank: int, node: str, **more: object) -> fleet_pb2.ShardSource:
         step=5,
         root_hash=b"r",
         size_bytes=10,
-        **more,  # type: ignore[arg-type]
+        layout=b"",
+        on_disk=on_disk,
     )
 
 

@@ -13,12 +13,12 @@ from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
-    Exited,
-    Finished,
+    GenerationFinished,
+    GenerationStopped,
+    RankExited,
     RankProcess,
     Start,
     Started,
-    Stopped,
 )
 
 # Killed processes end within milliseconds, with large GPUs within seconds; one that waits for a
@@ -47,8 +47,8 @@ class LocalGeneration:
         self._monotonic = monotonic
         self._port = FreePort()
         self._memory_kills = MemoryKills()
-        self._exits: list[Exited] = []
-        self._finished: Finished | None = None
+        self._exits: list[RankExited] = []
+        self._finished: GenerationFinished | None = None
         self._abandoned: tuple[int, ...] = ()
         self._kill_at: float | None = None
         self._told_ns = 0  # when the ranks were told to end
@@ -116,7 +116,7 @@ class LocalGeneration:
 
     def tell_stopped(self) -> None:
         """Tell that no process is left that could be waited for."""
-        self._tell(Stopped(self.number, self.free_port, boot_ns(), self._abandoned))
+        self._tell(GenerationStopped(self.number, self.free_port, boot_ns(), self._abandoned))
 
     def rank_ended(self, end: RankEnd) -> None:
         """A rank ended."""
@@ -131,7 +131,7 @@ class LocalGeneration:
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
         self.steps.flush()
-        exited = Exited(
+        exited = RankExited(
             generation=self.number,
             rank=end.rank,
             exit_code=max(end.code, 0),
@@ -208,7 +208,7 @@ class LocalGeneration:
     def _maybe_finished(self) -> None:
         if not self._workers.running() and not self._exits:
             self.steps.flush()
-            self._finished = Finished(self.number, boot_ns())
+            self._finished = GenerationFinished(self.number, boot_ns())
             self._tell(self._finished)
 
     def _tell_started(self) -> None:

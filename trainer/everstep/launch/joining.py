@@ -23,6 +23,7 @@ def join_message(
         free_port=generation.free_port,
         running_generation=0 if generation.stopped else generation.number,
         storage=options.keep.storage,
+        environment=options.keep.environment,
         snapshot_bytes=options.keep.memory_bytes,
         snapshot_every_min=options.keep.every_min,
         snapshot_every_max=options.keep.every_max,

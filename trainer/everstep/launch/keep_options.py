@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everstep_common.trainer_messages import Storage
 
@@ -39,6 +39,8 @@ class KeepOptions:
     every_max: int = 0
     memory_bytes: int = 0
     fresh: bool = False
+    # What lets the user into a bucket (AWS_…).
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def add_keep_options(parser: argparse.ArgumentParser) -> None:
@@ -93,10 +95,13 @@ def keep_options(
     memory = (
         size_bytes("--snapshot-memory", values.snapshot_memory) if values.snapshot_memory else 0
     )
-    return KeepOptions(_storage(values, environ), *every, memory, values.fresh)
+    storage = _storage(values)
+    in_bucket = storage is not None and storage.path.startswith("s3://")
+    environment = _credentials(environ) if in_bucket else {}
+    return KeepOptions(storage, *every, memory, values.fresh, environment)
 
 
-def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage | None:
+def _storage(values: argparse.Namespace) -> Storage | None:
     if values.persist is None:
         for name in ("persist_every", "persist_seconds"):
             if getattr(values, name) is not None:
@@ -115,9 +120,8 @@ def _storage(values: argparse.Namespace, environ: Mapping[str, str]) -> Storage 
     return Storage(
         path=_bucket(values.persist) if bucket else _folder(values.persist),
         every_steps=every_steps or 0,
-        every_s=every_s or 0.0,
+        every_ns=round((every_s or 0.0) * 1e9),
         keep=min(values.persist_keep, _KEEP_MAX),
-        environment=_credentials(environ) if bucket else {},
     )
 
 

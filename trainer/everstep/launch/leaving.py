@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.link import LaunchLink
-from everstep_common.trainer_messages import Leave
+from everstep_common.trainer_messages import LauncherLeft
 
-# A little more than the agent itself takes at most (jobs.storage_end_s); a second signal ends it.
+# A little more than the agent itself takes at most (jobs.storage_drain_timeout_s); a second signal
+# ends it.
 _STORAGE_WAIT_S = 330.0
 
 
@@ -38,7 +39,7 @@ class Leaving:
             # Nothing is told: the agent sees this process end, and the job goes on without it.
             self._link.drop()
             return f"this node left job {self._options.job} on {number.name}"
-        self._link.send(Leave(f"interrupted by its user ({number.name})"))
+        self._link.send(LauncherLeft(f"interrupted by its user ({number.name})", by_user=True))
         if self._options.keep.storage:
             self._stored_by = self._monotonic() + _STORAGE_WAIT_S
             self._say("waiting for the newest step to be stored; Ctrl-C: do not wait")

@@ -1,4 +1,4 @@
-"""What a place to keep files must do: a folder and a bucket do it, each in its way."""
+"""Storage backend: what a folder and a bucket both do for the files of a job."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""A job's steps in an object store that speaks S3, through boto3 (``pip install everstep[s3]``).
+"""Bucket backend: steps in an object store that speaks S3, by boto3 (``pip install everstep[s3]``).
 
 An object is there whole or not at all, so nothing needs a second name; ``latest`` is written on the
 condition that it is still what was read.

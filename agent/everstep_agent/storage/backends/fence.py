@@ -1,4 +1,4 @@
-"""What keeps an older generation from changing a shared folder, however late it wakes up.
+"""Fence of a shared folder: an older generation changes nothing, however late it wakes up.
 
 A generation that begins makes its folder, then takes away what older ones have prepared: unnamed
 files that were to become ``latest``, and the bins into which they move what they remove. Who looked

@@ -1,4 +1,4 @@
-"""A job's steps in a folder, on a disk of the node or on a shared file system."""
+"""Folder backend: steps on a disk of the node or on a shared file system."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Who may move ``latest``, where to, and what may be removed. Pure."""
+"""Pointer ``latest``: who may move it, where to, and what may then be removed. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What lies in a job's folder besides data: descriptions, manifests, ``latest``. Pure.
+"""Records in a job's folder beside the data: descriptions, manifests, ``latest``. Pure.
 
 All are JSON objects of one dataclass. They are hostile input when they are read: sizes are bounded
 by who reads, shapes by the codec, names are numbers, and each carries or is named by a hash.

@@ -1,4 +1,4 @@
-"""The head of a safetensors file: where each shard of a copy lies in it. Pure.
+"""Header of a safetensors file: where each shard of a copy lies in it. Pure.
 
 A file is the header's length (8 bytes, little-endian), the header (JSON) and data without holes.
 """

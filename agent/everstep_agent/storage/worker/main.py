@@ -1,4 +1,4 @@
-"""The storage process: opens what a job names, with the job's rights and no others.
+"""Storage worker: opens what a job names, with the job's rights and no others.
 
 Started by its path, with a socket to the agent as standard input. Each request is answered; a
 request that never is costs this process and nothing else.
@@ -65,7 +65,7 @@ class StorageWorker:
                     rank_files.describe_file(self._open_backend(place), key, rank)
                 )
             case messages.MoveLatest():
-                return step_publication.move_latest(self._open_backend(request.place), request)
+                return step_publication.move_latest(self._open_backend(request.location), request)
             case messages.ListSteps(place, manifest_of):
                 return step_publication.list_steps(self._open_backend(place), manifest_of)
             case _:
@@ -78,7 +78,7 @@ class StorageWorker:
             return messages.RequestFailed("the memory of the copy is shorter than its manifest")
         # Unmapped with the last view of it: closing it under one would be an error of its own.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
-        backend = self._open_backend(request.place)
+        backend = self._open_backend(request.location)
         return messages.CopyWritten(
             rank_files.write_copy(backend, request, memory, self._report_progress)
         )
@@ -86,7 +86,7 @@ class StorageWorker:
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
         (fd,) = fds
         memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
-        backend = self._open_backend(request.place)
+        backend = self._open_backend(request.location)
         return messages.CopyFilled(
             rank_files.fill_copy(backend, request, memory, self._report_progress)
         )

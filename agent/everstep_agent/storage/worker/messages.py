@@ -1,4 +1,4 @@
-"""What the agent and its storage process say to each other, in the frames of ``everstep_common``.
+"""Messages between the agent and its storage worker, in the frames of ``everstep_common``.
 
 Agent:  AssumeUser → UserAssumed | RequestFailed; then one request at a time, each answered by its
         answer or RequestFailed.
@@ -49,7 +49,7 @@ class StorageLocation:
 class WriteCopy:
     """Write a rank's file from the read-only memory that comes along."""
 
-    place: StorageLocation
+    location: StorageLocation
     key: StepKey
     rank: int
     world_size: int
@@ -70,7 +70,7 @@ class CopyWritten:
 class DescribeFile:
     """Ask what a rank's file holds."""
 
-    place: StorageLocation
+    location: StorageLocation
     key: StepKey
     rank: int
 
@@ -86,7 +86,7 @@ class FileDescribed:
 class FillCopy:
     """Read a rank's file into the memory that comes along, as the copy was."""
 
-    place: StorageLocation
+    location: StorageLocation
     key: StepKey
     rank: int
     root_hash: bytes
@@ -103,7 +103,7 @@ class CopyFilled:
 class MoveLatest:
     """Write the step's manifest if it has none, then move ``latest``, then remove what may go."""
 
-    place: StorageLocation
+    location: StorageLocation
     generation: int
     target: StoredStep | None
     files: tuple[StoredFile, ...] = ()
@@ -124,7 +124,7 @@ class LatestMoved:
 class ListSteps:
     """Ask for the whole steps; ``files`` asks for one step's manifest besides."""
 
-    place: StorageLocation
+    location: StorageLocation
     manifest_of: StepKey | None = None
 
 

@@ -1,4 +1,4 @@
-"""A rank's copy as a file, and back: what is written is what was verified, or nothing is."""
+"""Rank files: a rank's copy as a file, and back; what is written is what was verified."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -44,7 +44,7 @@ def write_copy(
     known = describe_file(backend, wanted.key, wanted.rank)
     if known is not None and known.root_hash == wanted.root_hash:
         return 0
-    about = {"everstep": f"job {wanted.place.job}, {wanted.key}, rank {wanted.rank}"}
+    about = {"everstep": f"job {wanted.location.job}, {wanted.key}, rank {wanted.rank}"}
     layout = lay_out_file(wanted.entries, about)
     data_hash = xxhash.xxh3_128()
     pieces = _from_memory(layout, memory, data_hash, lambda: _verify(wanted, memory, on_progress))
@@ -52,7 +52,7 @@ def write_copy(
     backend.write_file(wanted.key, name, pieces, layout.size_bytes, on_progress)
     description = seal_description(
         FileDescription(
-            job=wanted.place.job,
+            job=wanted.location.job,
             key=wanted.key,
             rank=wanted.rank,
             world_size=wanted.world_size,

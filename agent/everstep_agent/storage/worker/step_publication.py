@@ -1,4 +1,4 @@
-"""Makes a step whole (its manifest), moves ``latest`` to it, and removes what nobody needs."""
+"""Step publication: writes the manifest, moves ``latest``, removes what nobody needs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -122,7 +122,7 @@ def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> S
     if found is None and wanted.files:
         files = tuple(_record(backend, target.key, file) for file in _by_rank(wanted.files))
         manifest = StepManifest(
-            job=wanted.place.job,
+            job=wanted.location.job,
             key=target.key,
             world_size=target.world_size,
             files=files,

@@ -1,4 +1,4 @@
-"""Becomes the user of a job, for good and with nothing else; in the storage process only."""
+"""User rights: the worker becomes the user of a job, for good and with nothing else."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Gives out snapshot memory within the budget, and says what would fit when it does not."""
+"""Allocator of snapshot memory: within the limits, or a sentence that says what would fit."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -71,7 +71,7 @@ class AllocationRequest:
 
     @property
     def requester(self) -> Requester:
-        """Return whose demand it is."""
+        """Return who asks for it."""
         return Requester(self.uid, self.job, self.after_promises or self.spare)
 
 
@@ -142,18 +142,18 @@ class Allocator:
         return region
 
     def mark_populated(self, region: Region) -> None:
-        """What came of such memory is there, or will never be: nothing of it is owed any more."""
+        """All pages of such memory that are needed are there: the kernel gives no more for it."""
         self._unfilled_bytes -= unpopulated_bytes(region)
 
-    async def duplicate(self, asker: Requester, source: Region, size_bytes: int) -> Region:
+    async def duplicate(self, requester: Requester, source: Region, size_bytes: int) -> Region:
         """Return a copy that nobody can change any more. Raises MemoryShortError."""
         async with self._one_at_a_time:
             size = round_to_pages(size_bytes)
             await self._check(
-                AllocationRequest(asker.uid, 1, size, "", asker.job), Capacity.without_pool
+                AllocationRequest(requester.uid, 1, size, "", requester.job), Capacity.without_pool
             )
             # Counted as the user's from now on: it is not there before it is whole.
-            self._accounting.add(asker.uid, asker.job, size)
+            self._accounting.add(requester.uid, requester.job, size)
             self._populator.expect(size)
         try:
             copied = await self._threads.run(
@@ -162,21 +162,21 @@ class Allocator:
         except OSError as error:
             raise _short(1, size_bytes, error) from error
         finally:
-            self._accounting.add(asker.uid, asker.job, -size)
+            self._accounting.add(requester.uid, requester.job, -size)
             self._populator.finish(size)
-        return self.account_region(asker, copied)
+        return self.account_region(requester, copied)
 
-    def account_region(self, asker: Requester, region: Region) -> Region:
-        """Count memory that exists already, until its last user drops it."""
-        add = partial(self._accounting.add, asker.uid, asker.job)
+    def account_region(self, requester: Requester, region: Region) -> Region:
+        """Count memory that exists already, until its last user releases it."""
+        add = partial(self._accounting.add, requester.uid, requester.job)
         add(region.size_bytes)
         region.on_close = partial(add, -region.size_bytes)
         return region
 
-    async def forecast_refusal(self, asker: Requester, forecast: MemoryForecast) -> str | None:
+    async def forecast_refusal(self, requester: Requester, forecast: MemoryForecast) -> str | None:
         """Return why a job would not fit, and what would; frees what is kept if that helps."""
         async with self._one_at_a_time:
-            return await self._evict_until_fits(asker, partial(forecast_refusal, forecast))
+            return await self._evict_until_fits(requester, partial(forecast_refusal, forecast))
 
     async def fits(self, request: AllocationRequest, freed: Iterable[Region] = ()) -> bool:
         """Return whether there is room as things are, or with this of the user's given back."""
@@ -214,26 +214,26 @@ class Allocator:
         )
 
     async def _capacity(
-        self, asker: Requester, freed: MemoryUse = NO_USE, pooled: int = 0
+        self, requester: Requester, freed: MemoryUse = NO_USE, pooled: int = 0
     ) -> Capacity:
         """Return what is left for who asks, or would be with so much freed, so much to the pool."""
         # Before the look at the node: what is taken meanwhile is then counted twice, never not.
-        owed_bytes = self._unfilled_bytes + self._populator.unpopulated_bytes
-        others = self._accounting.shares_of_others(asker.job, self.promises.standing())
-        theirs = promised_use(others, asker.uid) if asker.after_promises else NO_USE
+        unpopulated = self._unfilled_bytes + self._populator.unpopulated_bytes
+        others = self._accounting.shares_of_others(requester.job, self.promises.standing())
+        theirs = promised_use(others, requester.uid) if requester.after_promises else NO_USE
         found = await self._node_capacity()
-        back = freed.total_bytes - pooled - owed_bytes
+        back = freed.total_bytes - pooled - unpopulated
         node = NodeCapacity(found.ordinary_bytes + back, found.pool_bytes + pooled)
-        use = self._accounting.use_of(asker.uid).plus(theirs).minus(freed)
+        use = self._accounting.use_of(requester.uid).plus(theirs).minus(freed)
         return capacity_left(
             node.without(theirs.total_bytes), self._limits, use, describe_shares(others)
         )
 
-    def _spared(self, asker: Requester) -> frozenset[str]:
-        """Return whose memory helps nobody: what a job has ready of its promise is owed again."""
-        if not asker.after_promises:
+    def _spared(self, requester: Requester) -> frozenset[str]:
+        """Return whose memory helps nobody: what a job has ready of its promise is due again."""
+        if not requester.after_promises:
             return frozenset()
-        return frozenset(one.job for one in self.promises.standing() if one.job != asker.job)
+        return frozenset(one.job for one in self.promises.standing() if one.job != requester.job)
 
     async def _check(
         self, request: AllocationRequest, of: Callable[[Capacity], Capacity] = _all_of
@@ -252,12 +252,12 @@ class Allocator:
             raise MemoryShortError(said)
 
     async def _evict_until_fits(
-        self, asker: Requester, problem: Callable[[Capacity], str | None]
+        self, requester: Requester, problem: Callable[[Capacity], str | None]
     ) -> str | None:
         """Return what is still wrong. Kept memory goes only where its going helps."""
-        while said := problem(await self._capacity(asker)):
-            spared = self._spared(asker)
-            freed = await self._capacity(asker, self.evictable.evictable(asker.uid, spared))
+        while said := problem(await self._capacity(requester)):
+            spared = self._spared(requester)
+            freed = await self._capacity(requester, self.evictable.evictable(requester.uid, spared))
             if problem(freed) or not self.evictable.evict(spared):
                 return said
         return None

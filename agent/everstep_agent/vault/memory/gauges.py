@@ -1,4 +1,4 @@
-"""How much memory there is for snapshots: what node, cgroup and huge page pool still have."""
+"""Memory gauges: what the node, the cgroups above the agent and the huge page pool still have."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Puts pages behind memory that is promised already, for several askers side by side."""
+"""Page population: takes the pages of new memory from the kernel, for several requests at once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.vault.memory.pages import HugePages, pieces, populate
 from everstep_agent.vault.memory.region import Region
 
-# Of one asker at once: as many as there are threads by default. Others queue behind these few, and
-# not behind all that a huge request needs.
+# Pieces of one request at once: as many as there are threads by default. Other requests queue
+# behind these few, and not behind all that a huge one needs.
 _ABREAST = 4
 
 
@@ -23,7 +23,7 @@ def unpopulated_bytes(region: Region) -> int:
 
 
 class PagePopulator:
-    """What is promised and not taken from the kernel yet, exact to a piece."""
+    """Counts what is granted and not yet taken from the kernel, exact to a piece."""
 
     def __init__(self, threads: ThreadPool, pages: HugePages) -> None:
         self._threads = threads
@@ -34,11 +34,11 @@ class PagePopulator:
 
     @property
     def busy(self) -> bool:
-        """Return whether anything that is promised is being made."""
+        """Return whether anything is being populated."""
         return self._requests > 0
 
     async def wait_any(self) -> None:
-        """Return when some asker has all that it was promised, or has given up."""
+        """Return when some request has all that it was granted, or has failed."""
         await self._done.wait()
 
     def expect(self, size_bytes: int) -> None:
@@ -47,14 +47,14 @@ class PagePopulator:
         self._requests += 1
 
     async def populate(self, regions: Sequence[Region]) -> None:
-        """Fill in all pages of what was promised. Raises OSError; nothing is owed any more then."""
+        """Populate all pages of what was granted. Raises OSError; nothing is due any more then."""
         left = sum(map(unpopulated_bytes, regions))
         parts = [(one, part) for one in regions for part in pieces(one.size_bytes)]
-        turns = asyncio.Semaphore(_ABREAST)
+        slots = asyncio.Semaphore(_ABREAST)
 
         async def one_part(region: Region, start: int, end: int) -> None:
             nonlocal left
-            async with turns:
+            async with slots:
                 await self._threads.run(partial(populate, region.fd, start, end, self._pages))
             taken = 0 if region.pooled else end - start
             self.unpopulated_bytes -= taken
@@ -70,7 +70,7 @@ class PagePopulator:
             self.finish(left)
 
     def finish(self, size_bytes: int) -> None:
-        """A promise is over, and so much of it was not taken."""
+        """A request is over, and so much of it was not taken."""
         self.unpopulated_bytes -= size_bytes
         self._requests -= 1
         self._done.notify()

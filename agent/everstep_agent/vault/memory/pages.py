@@ -1,4 +1,4 @@
-"""Puts pages behind new memory: huge ones where the node allows it, piece by piece for threads."""
+"""Pages of snapshot memory: huge ones where the node allows it, populated piece by piece."""
 
 import ctypes
 import errno

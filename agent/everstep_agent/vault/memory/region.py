@@ -1,4 +1,4 @@
-"""Memory that can be handed to a process that is not trusted: sealed, pre-faulted memfds.
+"""Region: sealed, pre-faulted memory (a memfd) that a process may get that is not trusted.
 
 A region begins at a page (4 KiB; 2 MiB with explicit huge pages), wherever it is mapped, so offsets
 in it are as aligned as its manifest makes them. A memfd lives in the kernel's own tmpfs, which has
@@ -29,7 +29,7 @@ _COPIED_BYTES = 1024 * 1024
 
 
 class Region:
-    """One memfd, counted by those who use it; the last ``drop`` closes it.
+    """One memfd, counted by those who use it; the last ``release`` closes it.
 
     Memory that a process has seen is never used for a second role: a mapping cannot be revoked, and
     the process may have passed it on to a child that nobody knows. New roles get new memory, and
@@ -63,7 +63,7 @@ class Region:
         return cls(fd, os.fstat(fd).st_size)
 
     def retain(self) -> "Region":
-        """Keep the memory until the matching ``drop``."""
+        """Keep the memory until the matching ``release``."""
         self._users += 1
         return self
 
@@ -125,8 +125,8 @@ class Region:
     def lend_writable(self) -> int:
         """Return the descriptor for a process that may write; it stays the region's.
 
-        With the last ``drop`` the memory goes back to the kernel, whatever that process still has
-        mapped. What it writes there then is memory of its own, counted in its own cgroup.
+        With the last ``release`` the memory goes back to the kernel, whatever that process still
+        has mapped. What it writes there then is memory of its own, counted in its own cgroup.
         """
         self.lent = self.lent_writable = True
         return self.fd

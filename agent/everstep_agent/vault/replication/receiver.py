@@ -1,4 +1,4 @@
-"""Takes replicas from other agents."""
+"""Receiver of replicas from other agents."""
 
 import asyncio
 from collections import defaultdict

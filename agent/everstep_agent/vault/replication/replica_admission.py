@@ -1,4 +1,4 @@
-"""Whether a node has memory for the replicas of several members, beside what is its own.
+"""Replica admission: whether a node has memory for the replicas of several members beside its own.
 
 Where most members are in one failure domain, those outside it keep several ones' replicas. What a
 job was promised counts one member's: the others' are taken only while the slots of the next

@@ -1,4 +1,4 @@
-"""Brings every committed step of a job's local ranks to the node that the controller named.
+"""Replicator: sends every committed step of the local ranks to the node that is named for it.
 
 Before those of a new generation travels what it began from, where this node has the only copy.
 """

@@ -1,4 +1,4 @@
-"""Gives copies, and what is known of them, to other agents."""
+"""Sender of copies and of their manifests to agents that ask."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The bulk listener: lets agents that have a job's key in, and hands each to its service."""
+"""Bulk server: admits agents that have a job's key, and hands each request to its service."""
 
 import asyncio
 import logging

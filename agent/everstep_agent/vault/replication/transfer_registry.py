@@ -1,4 +1,4 @@
-"""Transfers that are open on the serving side: where further connections find theirs, once each."""
+"""Transfer registry of the serving side: further connections join the transfer they belong to."""
 
 import asyncio
 import hmac

@@ -1,4 +1,4 @@
-"""Brings one copy into this node's memory: verified, and so that nobody can change it any more."""
+"""Copy fetcher: one copy into this node's memory, verified, and immutable from then on."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ class CopyFetcher:
     async def fetch(
         self, source: CopySource, *, patient: bool = False
     ) -> tuple[CopyManifest, Region]:
-        """Return the copy; the caller drops the region. Raises OSError and MemoryShortError.
+        """Return the copy; the caller releases the region. Raises OSError and MemoryShortError.
 
         SlowSourceError for a source that brings too little, unless ``patient``.
         """

@@ -1,4 +1,4 @@
-"""What is in the copies that a plan names; of equal copies, one is asked."""
+"""Contents of the copies that a plan names; of equal copies, one is asked."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Gets a rank its state back: each shard from the best source that proves to be good."""
+"""Restorer: gets a rank its state back, each shard from the best source that proves to be good."""
 
 import asyncio
 import logging
@@ -20,7 +20,9 @@ from everstep_agent.vault.restore.sources import (
 )
 from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
 from everstep_agent.vault.snapshots.manifest import chosen_in_parts
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan
 from everstep_agent.vault.transfer.min_rate import SlowSourceError
+from everstep_agent.vault.wire import sources_from_wire
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 
@@ -45,7 +47,7 @@ class Restorer:
         self._contents = PlanContents(vault)
         self._fetcher = CopyFetcher(vault)
 
-    def prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
+    def prefetch(self, plan: RestorePlan) -> None:
         """Begin to fetch and verify what the ranks of this node snapshotted themselves.
 
         What other ranks did, a new world size may need; nobody knows before the ranks ask. Then
@@ -53,7 +55,7 @@ class Restorer:
         """
         self._contents.reset()
         self._fetcher.reset()
-        if plan.restore:
+        if plan.restores:
             self._vault.tasks.start_ahead(self._do_ahead(plan), plan.generation)
         else:
             self._vault.release_idle_memory()
@@ -61,7 +63,7 @@ class Restorer:
     async def prefetch_for_spare(self, wanted: fleet_pb2.SpareMemory) -> None:
         """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
         ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
-        plan = fleet_pb2.StartGeneration(job=wanted.job, sources=wanted.ahead)
+        plan = RestorePlan(sources=sources_from_wire(wanted.ahead))
         sources = SourceSearch(self._vault, self._contents, plan).sources
         await asyncio.gather(*map(self._prefetch_one_early, best_for_ranks(ranks, sources)))
 
@@ -72,7 +74,7 @@ class Restorer:
             counts.early_bytes += source.copy.size_bytes
 
     async def restore(
-        self, plan: fleet_pb2.StartGeneration, names: Iterable[str], rank: int
+        self, plan: RestorePlan, names: Iterable[str], rank: int
     ) -> list[RestoredPart]:
         """Return to a rank every shard that it named, or all of the plan. Raises RestoreError."""
         search = SourceSearch(self._vault, self._contents, plan, rank)
@@ -97,9 +99,7 @@ class Restorer:
             raise
         return parts
 
-    async def describe(
-        self, plan: fleet_pb2.StartGeneration, rank: int | None
-    ) -> tuple[Entry, ...]:
+    async def describe(self, plan: RestorePlan, rank: int | None) -> tuple[Entry, ...]:
         """Return what the plan's step has: of one rank's copy, or (None) each shard once.
 
         Raises RestoreError. A rank that has no copy of its own, the world being another one now,
@@ -108,7 +108,7 @@ class Restorer:
         search = SourceSearch(self._vault, self._contents, plan)
         return await search.entries(rank)
 
-    async def _do_ahead(self, plan: fleet_pb2.StartGeneration) -> None:
+    async def _do_ahead(self, plan: RestorePlan) -> None:
         await self._prefetch(plan)
         vault = self._vault
         sizes = slot_sizes_of_plan(plan, vault.holdings.ranks)
@@ -116,14 +116,13 @@ class Restorer:
         await vault.preallocated_slots.allocate_for(plan.generation, wanted)
         vault.receive_buffers.expire_spares()
 
-    async def _prefetch(self, plan: fleet_pb2.StartGeneration) -> None:
-        ranks = range(plan.first_rank, plan.first_rank + plan.processes)
+    async def _prefetch(self, plan: RestorePlan) -> None:
         search = SourceSearch(self._vault, self._contents, plan)
         try:
             await search.search_storage_if_alone()
         except OSError as error:
             logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
-        await asyncio.gather(*map(self._prepare, best_for_ranks(ranks, search.sources)))
+        await asyncio.gather(*map(self._prepare, best_for_ranks(plan.ranks, search.sources)))
 
     async def _prepare(self, source: CopySource) -> bool:
         """Do ahead what a restore would do; return whether a copy was brought here."""

@@ -1,4 +1,4 @@
-"""One look for good sources of a state: which there are, what is in them, and which have failed."""
+"""Source search: which sources a state has, what is in them, and which have failed."""
 
 import logging
 from collections.abc import Iterable, Sequence, Set
@@ -17,9 +17,9 @@ from everstep_agent.vault.restore.sources import (
 )
 from everstep_agent.vault.snapshots.file_tier import BadFileError
 from everstep_agent.vault.snapshots.manifest import names_in_parts
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan
 from everstep_common.long_frames import Parts
 from everstep_common.trainer_messages import Entry
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class SourceSearch:
         self,
         vault: JobVault,
         contents: PlanContents,
-        plan: fleet_pb2.StartGeneration,
+        plan: RestorePlan,
         rank: int | None = None,
     ) -> None:
         self._vault = vault
@@ -123,8 +123,7 @@ class SourceSearch:
             await self._search_storage()
 
     async def _learn_local_ranks(self) -> None:
-        plan = self._plan
-        ranks = range(plan.first_rank, plan.first_rank + plan.processes)
+        ranks = self._plan.ranks
         await self._learn([one for one in self.sources if one.copy.key.rank in ranks])
 
     async def _learn_all(self) -> None:
@@ -135,13 +134,14 @@ class SourceSearch:
 
     async def _search_storage(self) -> None:
         files = self._vault.files
-        if self._storage_asked or files is None or not self._plan.HasField("stored"):
+        step = self._plan.stored
+        if self._storage_asked or files is None or step is None:
             return
         self._storage_asked = True
         try:
             self.sources = [
                 *self.sources,
-                *sources_in_storage(await files.stored(self._plan.stored)),
+                *sources_in_storage(await files.stored(step)),
             ]
         except OSError as error:
             self._problems.append(f"shared storage: {error or 'no answer in time'}")

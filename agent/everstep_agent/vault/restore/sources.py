@@ -1,14 +1,14 @@
-"""Where a state can be had from, and which sources to take it from. Pure."""
+"""Sources of a state, and which of them to take it from. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.snapshots.copies import CopyRef
 from everstep_agent.vault.snapshots.file_tier import FileCopy
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.long_frames import Parts
-from everstep_proto.generated import fleet_pb2
 
 # Names of shards that are looked up at once: half a millisecond.
 _NAMES = 4096
@@ -46,14 +46,13 @@ class CopySource:
 
 
 def sources_of_plan(
-    named: Iterable[fleet_pb2.ShardSource], held: Iterable[CopyRef], here: str
+    named: Iterable[PlannedSource], held: Iterable[CopyRef], here: str
 ) -> list[CopySource]:
     """Return the sources of a plan as this node sees them; what it holds itself is one, too."""
     known = set(held)
     sources: dict[CopySource, None] = {}
     for one in named:
-        key = CopyKey(one.generation, one.rank, one.step)
-        wanted = CopyRef(key, one.size_bytes, one.root_hash)
+        wanted = one.copy
         if wanted in known:
             sources[CopySource(SourceTier.OWN_MEMORY, wanted, one.layout)] = None
         source = _named(one, wanted, here)
@@ -62,7 +61,7 @@ def sources_of_plan(
     return sorted(sources, key=lambda source: _ORDER[source.tier])
 
 
-def _named(one: fleet_pb2.ShardSource, wanted: CopyRef, here: str) -> CopySource | None:
+def _named(one: PlannedSource, wanted: CopyRef, here: str) -> CopySource | None:
     tier = SourceTier.LOCAL_DISK if one.on_disk else SourceTier.PEER_MEMORY
     if one.node != here:
         return CopySource(tier, wanted, one.layout, one.node, one.bulk_address)

@@ -1,4 +1,4 @@
-"""What a node that waits as a spare makes meanwhile: memory for a copy and the slots of each rank.
+"""Spare memory: what a waiting spare allocates ahead, for a copy and the slots of each rank.
 
 New memory takes longer to come than the bytes that a peer sends into it. It is made of what nobody
 else needs, counted like all snapshot memory, and the first that goes when somebody does.

@@ -1,4 +1,4 @@
-"""Which steps are snapshotted: the controller's word, which changes ahead of all ranks. Pure."""
+"""Snapshot cadence: which steps are snapshotted, by rules that all ranks know ahead. Pure."""
 
 from dataclasses import dataclass
 

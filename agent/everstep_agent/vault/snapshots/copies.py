@@ -1,4 +1,4 @@
-"""What is known of a copy, and which copies the job no longer needs. Pure."""
+"""Copies of ranks: what is known of each, and which the job no longer needs. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

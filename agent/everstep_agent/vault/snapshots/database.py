@@ -1,4 +1,4 @@
-"""Writes what the next agent process must know; what cannot be written stops nobody's training."""
+"""Rows for the next agent process in SQLite; one that cannot be written stops nobody's training."""
 
 import logging
 import sqlite3

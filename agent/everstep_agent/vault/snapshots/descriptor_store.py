@@ -1,4 +1,4 @@
-"""Keeps memory over a restart of the agent: the descriptors, and in SQLite what they are."""
+"""Descriptor store: keeps memory over a restart of the agent, with what it is in SQLite."""
 
 import json
 import secrets
@@ -16,7 +16,7 @@ from everstep_common.trainer_messages import Entry
 
 
 class DescriptorStore(Protocol):
-    """Whoever keeps descriptors while the agent is down."""
+    """A process that keeps descriptors while the agent is down."""
 
     def store(self, name: str, fd: int) -> bool:
         """Keep a duplicate under a name; False when nobody does."""
@@ -57,7 +57,7 @@ class StoredRegion:
     replica: bool = False
     # Process that may write it; 0 for a replica.
     writer_pid: int = 0
-    # How many slots were made together with it; 0 from an agent that did not write it down.
+    # How many slots were made together with it.
     slots_made: int = 0
     # The same for all slots that were made together, higher for later ones.
     allocation: int = 0
@@ -66,22 +66,22 @@ class StoredRegion:
 
 
 class RegionStore:
-    """What was put here is there for the next agent process of this boot."""
+    """Regions that the next agent process of this boot finds again."""
 
     _SCHEMA = "CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT"
 
-    def __init__(self, database: sqlite3.Connection, keeper: DescriptorStore) -> None:
+    def __init__(self, database: sqlite3.Connection, descriptors: DescriptorStore) -> None:
         self._db = database
         self._db.execute(self._SCHEMA)
         self._manifests = ManifestStore(database)
-        self._descriptors = keeper
+        self._descriptors = descriptors
 
     async def save_manifest(self, entries: tuple[Entry, ...]) -> None:
-        """Write a manifest down before memory that has it is shelved or changed."""
+        """Write a manifest down before memory that has it is stored or changed."""
         await run_in_slices(self._manifests.save(entries))
 
     async def add(self, fd: int, memory: StoredRegion, threads: ThreadPool) -> str:
-        """Shelve new memory; return the name to change or remove it by."""
+        """Store new memory; return the name to change or remove it by."""
         name = f"vault-{secrets.token_hex(8)}"
         await threads.run(lambda: self._descriptors.store(name, fd))
         self.update(name, memory)
@@ -101,7 +101,7 @@ class RegionStore:
         self._descriptors.remove(name)
 
     def load(self) -> dict[str, StoredRegion]:
-        """Return everything that is shelved; rows that cannot be read are dropped."""
+        """Return everything that is stored; rows that cannot be read are dropped."""
         known: dict[str, StoredRegion] = {}
         for name, body in self._db.execute("SELECT name, body FROM memory").fetchall():
             try:

@@ -1,11 +1,11 @@
-"""What the vault asks of files: copies on this node's disk, and whole steps in shared storage."""
+"""File tier: what the vault asks of files on a node's disk and of whole steps in shared storage."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyManifest, CopyRef
-from everstep_proto.generated import fleet_pb2
+from everstep_agent.vault.snapshots.restore_plan import StoredState
 
 
 class BadFileError(OSError):
@@ -27,7 +27,7 @@ class FileTier(Protocol):
     the tier's own deadline: TimeoutError, an OSError. A method may be cancelled at any await.
     """
 
-    async def stored(self, step: fleet_pb2.StoredStep) -> tuple[FileCopy, ...]:
+    async def stored(self, step: StoredState) -> tuple[FileCopy, ...]:
         """Return every rank's file of a whole step in shared storage.
 
         The manifest of the step has been read and has ``step.manifest_hash``.

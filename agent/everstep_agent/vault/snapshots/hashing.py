@@ -1,4 +1,4 @@
-"""The hash that says whether a copy is the copy: xxh3-128 over the hashes of its chunks."""
+"""Root hash of a copy: xxh3-128 over the hashes of its chunks."""
 
 from collections.abc import Iterable
 

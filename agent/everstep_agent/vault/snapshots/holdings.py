@@ -1,4 +1,4 @@
-"""Copies that this node holds: what was committed here, and what came from elsewhere."""
+"""Holdings: the copies of a job on this node, committed here or come from elsewhere."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class RankMemory:
         )
 
     def save_slot(self, slot: SnapshotSlot, region_store: RegionStore) -> None:
-        """Bring what is shelved up to date; memory that was given back stays forgotten."""
+        """Bring what is stored of a slot up to date; memory that was given back stays forgotten."""
         if slot in self.table.slots:
             region_store.update(self.names[slot.index], self.stored_region(slot))
 

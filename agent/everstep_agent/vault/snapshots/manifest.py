@@ -1,4 +1,4 @@
-"""What is worked out of a manifest: whether it is sound, where it ends, which part it is. Pure.
+"""Manifest of a copy: whether it is sound, where it ends, which part of the state it is. Pure.
 
 A manifest may have hundreds of thousands of shards. Generators yield after every few, for `slowly`.
 """

@@ -1,4 +1,4 @@
-"""Long manifests in SQLite, in parts, each once: the slots of a rank have the same one."""
+"""Manifest store: long manifests in SQLite, in parts, each once for all slots that have it."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""The slots of one rank in one generation: who may write which, and when one is free. Pure."""
+"""Slots of one rank in one generation: who may write which, and when one is free. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

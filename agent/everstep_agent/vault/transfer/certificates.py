@@ -1,4 +1,4 @@
-"""The certificates with which this agent speaks TLS to other agents: those in the files now."""
+"""TLS certificates between agents: those in this node's files now."""
 
 import logging
 import os

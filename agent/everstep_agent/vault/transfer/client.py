@@ -1,4 +1,4 @@
-"""Stores replicas on other agents, and fetches copies and their manifests from them."""
+"""Client of other agents: stores replicas there, fetches copies and their manifests from there."""
 
 import asyncio
 import logging
@@ -140,8 +140,8 @@ async def get_copy(
 ) -> tuple[CopyManifest, Region]:
     """Fetch a copy, verified and frozen. Raises OSError, and MemoryShortError.
 
-    MismatchError for one whose bytes are wrong, SlowSourceError below the mover's floor. What a cut
-    attempt has brought is not fetched again by the next one, from whomever.
+    MismatchError for one whose bytes are wrong, SlowSourceError below the engine's minimum rate.
+    What a cut attempt has brought is not fetched again by the next one, from whomever.
     """
     connection = await connect(remote, engine.timeout_s)
     try:

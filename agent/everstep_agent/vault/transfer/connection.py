@@ -1,4 +1,4 @@
-"""The language of the bulk connections between agents: authenticated control frames.
+"""Bulk connections between agents: authenticated control frames.
 
 Client: Hello → Challenge → Proof; both ends then know that the other has the job's transfer key.
 Every later frame carries a code over a key of this connection, its direction and its number.

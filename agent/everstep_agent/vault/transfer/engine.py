@@ -1,4 +1,4 @@
-"""Moves the stripes of a copy over bulk connections; blocking, for worker threads.
+"""Transfer engine: moves the stripes of a copy over bulk connections; blocking, for threads.
 
 On a connection each stripe follows its number; the last number is that of no stripe.
 """

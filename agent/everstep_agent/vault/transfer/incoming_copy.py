@@ -1,4 +1,4 @@
-"""A copy on its way into memory: which stripes of it have come, and what they hash to."""
+"""Incoming copy: which stripes of it have come, and what they hash to."""
 
 from collections.abc import Callable
 from threading import Lock

@@ -1,4 +1,4 @@
-"""What agents ask of each other over a bulk connection; one request for each connection.
+"""Messages between agents over a bulk connection; one request for each connection.
 
 Put:       PutCopy → SendStripes → stripes, over this connection and others →
            CopyStored | HashMismatch.

@@ -1,4 +1,4 @@
-"""The rate below which a source is not waited for any longer while there may be another one."""
+"""Minimum rate: below it a source is not waited for while there may be another one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class SlowSourceError(ConnectionError):
     """A source brings so little that another one should be asked first."""
 
 
-class RateWindow:
+class MinRateWindow:
     """Counts what comes, window after window. Pure: the time is an argument."""
 
     def __init__(self, bytes_per_s_min: int, window_ns: int, now_ns: int) -> None:
@@ -34,9 +34,11 @@ class RateWindow:
 class RateWatch:
     """One transfer's, for the threads of all its streams together."""
 
-    def __init__(self, floor: "MinRate") -> None:
-        self._min_rate = floor
-        self._window = RateWindow(floor.bytes_per_s_min, floor.window_ns, floor.now_ns())
+    def __init__(self, min_rate: "MinRate") -> None:
+        self._min_rate = min_rate
+        self._window = MinRateWindow(
+            min_rate.bytes_per_s_min, min_rate.window_ns, min_rate.now_ns()
+        )
         self._lock = Lock()
 
     def count_bytes(self, count: int) -> None:

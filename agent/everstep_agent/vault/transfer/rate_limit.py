@@ -1,4 +1,4 @@
-"""Keeps all transfers of a node together below one rate."""
+"""Rate limit: keeps all transfers of a node together below one rate."""
 
 from collections.abc import Callable
 from threading import Event, Lock

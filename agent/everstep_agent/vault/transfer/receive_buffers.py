@@ -1,4 +1,4 @@
-"""Memory that copies arrive in: new, used before by a replica, or half filled before a cut."""
+"""Receive buffers: memory that copies arrive in, new, recycled or half filled before a cut."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
 
 # Regions that wait for the next replica; a rank's replicas take turns in two or three. When a step
 # is recoverable those of all ranks wait at once: of eight ranks of each of up to four members.
-_SPARES_MAX = 32
+_RECYCLED_MAX = 32
 # Behind a replica in memory of an earlier one; cleared in a fifth of a millisecond.
 _REST_BYTES_MAX = HUGE_PAGE_BYTES
 
 
 class ReceiveBuffers:
-    """One job's. Pages are dear (a fault costs more than the copy), so replicas pass them on.
+    """One job's. Pages are expensive (a fault costs more than the copy), so replicas pass them on.
 
     Only memory that no other process has ever seen goes from one replica to the next: see Region.
     """
@@ -86,7 +86,7 @@ class ReceiveBuffers:
         return incoming
 
     def take_region(self, incoming: IncomingCopy) -> Region:
-        """Return the memory of an arrival that is over; the caller drops it."""
+        """Return the memory of a copy that has come, or failed; the caller releases it."""
         if incoming.pages is not None:
             incoming.pages = None
             self._allocator.mark_populated(incoming.region)
@@ -157,7 +157,7 @@ class ReceiveBuffers:
         return region
 
     def _recycle(self, region: Region) -> bool:
-        if self._closed or len(self._recycled) >= _SPARES_MAX:
+        if self._closed or len(self._recycled) >= _RECYCLED_MAX:
             return False
         region.verified_hash = b""
         self._recycled.append(region)

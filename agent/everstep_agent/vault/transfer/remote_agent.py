@@ -1,4 +1,4 @@
-"""Connects to another agent's bulk listener, and hears its answers."""
+"""Remote agent: connects to another agent's bulk listener, and hears its answers."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""A copy cut into stripes, which the streams of a transfer share out among them. Pure."""
+"""Stripes of a copy, which the streams of a transfer share out among them. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES
 # One stripe is one chunk of the root hash: whoever receives it hashes it alone.
 STRIPE_BYTES = CHUNK_BYTES
 # Two fill 25 Gbit/s. What a recovery fetches always has as many: one can take new memory, which is
-# dear, while the other receives.
+# expensive, while the other receives.
 STREAMS_DEFAULT = 2
 # Two at each end, and as many left to training.
 _PROCESSORS_FOR_STREAMS = 8

@@ -1,4 +1,4 @@
-"""A bulk connection inside TLS 1.3, in which both ends show a certificate of the cluster."""
+"""TLS transport: a bulk connection inside TLS 1.3, in which both ends show a certificate."""
 
 import asyncio
 import socket

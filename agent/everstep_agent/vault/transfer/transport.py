@@ -1,4 +1,4 @@
-"""How bytes cross a bulk connection: frames by the event loop, copies by a thread. Here: plain."""
+"""Transport of a bulk connection: frames by the event loop, copies by a thread; here in plain."""
 
 import asyncio
 import errno

@@ -7,7 +7,7 @@ step that a rollback takes back becomes lost.recompute.
 """
 
 from collections.abc import Mapping
-from enum import Enum, StrEnum
+from enum import Enum, StrEnum, unique
 from types import MappingProxyType
 
 
@@ -26,6 +26,7 @@ class Group(Enum):
     INCIDENT = "incident"
 
 
+@unique
 class Category(StrEnum):
     """Where time goes; every nanosecond of a job is in exactly one."""
 

@@ -84,7 +84,7 @@ class Ledger(Timeline):
             self.incident = ""
             self.segments[-1].incident = ""
 
-    def rollback(self, last_good: int) -> int:
+    def roll_back(self, last_good: int) -> int:
         """Turn every committed step after ``last_good`` into lost.recompute; return how many."""
         lost = [record for record in self.steps if record.step > last_good]
         self.steps = [record for record in self.steps if record.step <= last_good]
@@ -96,7 +96,7 @@ class Ledger(Timeline):
         self.step_count -= len(lost)
         return len(lost)
 
-    def fault(self, onset_ns: int, alarm_ns: int, incident: str, cause: str) -> None:
+    def record_fault(self, onset_ns: int, alarm_ns: int, incident: str, cause: str) -> None:
         """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or planned work began."""
         self.warmup = category_of(Category.WARMUP, cause)
         open_segment = self.segments[-1]
@@ -109,7 +109,7 @@ class Ledger(Timeline):
         if cause not in PLANNED_WORK:
             self.enter(max(alarm_ns, onset_ns), Category.DIAGNOSE, incident)
 
-    def interrupted(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
+    def record_interruption(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
         """A fault befell what was planned, while nothing ran: from its onset on the time is its."""
         begun_ns = self.segments[-1].start_ns
         for segment in reversed(self.segments):
@@ -120,7 +120,7 @@ class Ledger(Timeline):
         self.enter(max(onset_ns, begun_ns), Category.DETECT, incident)
         self.enter(max(alarm_ns, onset_ns, begun_ns), Category.DIAGNOSE, incident)
 
-    def end(self, at_ns: int) -> None:
+    def close(self, at_ns: int) -> None:
         """Close the timeline."""
         if self.ended_ns is None:
             self.ended_ns = max(at_ns, self.segments[-1].start_ns)

@@ -15,22 +15,10 @@ from everstep_controller.core.events.controller import (
     VerdictChanged,
 )
 from everstep_controller.core.events.jobs import (
-    GenerationFinished,
-    GenerationStopped,
     JobProgressed,
-    LauncherEvent,
-    LauncherLeft,
-    PhaseReached,
-    RankExited,
-    RestartedHere,
-    RollbackAsked,
 )
 from everstep_controller.core.events.nodes import (
     AgentEvent,
-    CheckFinished,
-    FindingCleared,
-    FindingRaised,
-    InjectionChanged,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
@@ -51,6 +39,7 @@ from everstep_controller.core.events.operators import (
     RestartCancelled,
     RestartOrdered,
 )
+from everstep_controller.core.events.reported import Reported, ReportedEvent
 from everstep_controller.core.events.vault import (
     BreakpointReached,
     CadenceChosen,
@@ -60,28 +49,19 @@ from everstep_controller.core.events.vault import (
     StepRecoverable,
     VaultEvent,
 )
-from everstep_controller.core.model.join import LauncherJoined
 
 __all__ = [
     "AutomationPaused",
     "AutomationResumed",
     "BreakpointReached",
     "CadenceChosen",
-    "CheckFinished",
     "ControllerStarted",
     "Event",
     "EventRejected",
-    "FindingCleared",
-    "FindingRaised",
-    "GenerationFinished",
-    "GenerationStopped",
-    "InjectionChanged",
     "InjectionCleared",
     "InjectionOrdered",
     "JobProgressed",
     "KeeperChosen",
-    "LauncherJoined",
-    "LauncherLeft",
     "LayoutLearned",
     "MaintenanceCancelled",
     "MaintenanceOrdered",
@@ -93,19 +73,21 @@ __all__ = [
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
-    "PhaseReached",
-    "RankExited",
     "RecordRejected",
     "RecoveryBegun",
     "RecoveryStepChosen",
+    "Reported",
     "RestartCancelled",
     "RestartOrdered",
-    "RestartedHere",
-    "RollbackAsked",
     "SettingsApplied",
     "StepRecoverable",
     "TimerDue",
     "VerdictChanged",
 ]
 
-Event = ControllerEvent | AgentEvent | OperatorEvent | LauncherEvent | VaultEvent
+Event = ControllerEvent | AgentEvent | OperatorEvent | ReportedEvent | JobProgressed | VaultEvent
+
+
+def kind_of(event: Event) -> type:
+    """Return what decides who handles an event: its type, or that of the report that it carries."""
+    return type(event.report) if isinstance(event, Reported) else type(event)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from everstep_common.judging.findings import Finding, FindingKey
-from everstep_controller.core.model.facts import InjectionState, JobOnNode, Origin
+from everstep_common.judging.findings import Finding
+from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.inventory import Inventory
 
 
@@ -51,52 +51,4 @@ class PeerJudged:
     alive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FindingRaised:
-    """A node reports a finding."""
-
-    origin: Origin
-    finding: Finding
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class FindingCleared:
-    """A node reports the healthy counterpart of a finding."""
-
-    origin: Origin
-    key: FindingKey
-    evidence: str
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckFinished:
-    """A node answers a RunCheck order."""
-
-    origin: Origin
-    order_id: str
-    passed: bool
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class InjectionChanged:
-    """A node says what became of an injection."""
-
-    origin: Origin
-    injection: str
-    state: InjectionState
-    message: str
-
-
-AgentEvent = (
-    NodeConnected
-    | NodeDisconnected
-    | PeerReported
-    | PeerJudged
-    | FindingRaised
-    | FindingCleared
-    | CheckFinished
-    | InjectionChanged
-)
+AgentEvent = NodeConnected | NodeDisconnected | PeerReported | PeerJudged

@@ -1,8 +1,9 @@
 """Admission: which launchers take part in a job, and what a new job begins with."""
 
+from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.events import LauncherJoined
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity, incidents, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
@@ -22,12 +23,13 @@ from everstep_controller.core.turn import Turn
 _REPLACEABLE = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
 
 
-def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
+def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     """Let a launcher take part in a job, or refuse it."""
+    report = event.report
     state, node = turn.state, event.origin.node
     job = state.jobs.get(event.job)
-    if job is not None and identity.is_over(job, event.job_id):
-        identity.tell_late_launcher(turn, job, node, event.job_id)
+    if job is not None and identity.is_over(job, report.job_id):
+        identity.tell_late_launcher(turn, job, node, report.job_id)
         return
     if job is not None and _left_behind(job, event):
         ending.end_replaced(turn, job)
@@ -45,10 +47,10 @@ def launcher_joined(turn: Turn, event: LauncherJoined) -> None:
         return
     if job.state is JobState.FORMING and not job.generation.members:
         _begin_from(turn, job, event)
-    current = node in job.generation.members and event.running_generation == job.generation.number
-    stale_generation = 0 if current else event.running_generation
+    current = node in job.generation.members and report.running_generation == job.generation.number
+    stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
-    job.launchers[node] = Launcher(event.free_port, turn.now_ns, stale_generation, kept)
+    job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
     node_jobs.note_offer(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
@@ -77,20 +79,22 @@ def _counts_on(job: JobRecord, node: str) -> bool:
     )
 
 
-def _left_behind(job: JobRecord, event: LauncherJoined) -> bool:
+def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether all launchers of a job are gone, and its user begins it anew in some way."""
-    if job.launchers or event.running_generation or not identity.same_owner(job, event):
+    report = event.report
+    if job.launchers or report.running_generation or not identity.same_owner(job, event):
         return False
     if job.state is JobState.CLOSING and not job.ending.done:
         return True  # or it would end with the other one, whose last step memory has anyway
     if job.state not in _REPLACEABLE:
         return False
     # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
-    fresh = event.fresh or (job.lineage.fresh and not job.lineage.started)
+    fresh = report.fresh or (job.lineage.fresh and not job.lineage.started)
     return fresh or _spec_of(event) != job.spec
 
 
-def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobRecord:
+def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | None) -> JobRecord:
+    report = event.report
     job = JobRecord(
         name=event.job,
         spec=_spec_of(event),
@@ -102,43 +106,45 @@ def _new_job(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> JobR
         # Generations of a name never repeat, so what an old job left behind stays fenced off.
         generation=Generation(ended.generation.number if ended else 0),
     )
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {event.uid}")
+    turn.announce(job.name, "JobForming", f"{job.name} was started by user {report.uid}")
     # The name is in use again: what was to be forgotten under it is forgotten now.
     turn.drop_timer(f"{TimerKind.FORGET}/{job.name}")
     if ended is not None:
         identity.take_over_state(turn, job, ended)
-    membership.adopt_generation(turn, job, event.running_generation)
-    if event.running_generation:  # it runs on, and this controller has not heard of it
-        job.lineage.skipped = list(event.skipped)
+    membership.adopt_generation(turn, job, report.running_generation)
+    if report.running_generation:  # it runs on, and this controller has not heard of it
+        job.lineage.skipped = list(report.skipped)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     turn.state.jobs[event.job] = job
     return job
 
 
-def _begin_from(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
+def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
     """Find out what a job that has not started yet begins with."""
-    if event.fresh and not event.running_generation and not job.lineage.fresh:
+    report = event.report
+    if report.fresh and not report.running_generation and not job.lineage.fresh:
         identity.begin_anew(turn, job)
-    identity.storage_seen(job, event.latest)
-    job.generation.number = max(job.generation.number, event.stored_generation)
+    identity.storage_seen(job, report.latest)
+    job.generation.number = max(job.generation.number, report.stored_generation)
 
 
-def _refusal(job: JobRecord, event: LauncherJoined) -> str:
-    if event.uid != job.spec.uid:
+def _refusal(job: JobRecord, event: Reported[LauncherJoined]) -> str:
+    report = event.report
+    if report.uid != job.spec.uid:
         return f"job {job.name} belongs to another user; choose another --job name"
-    if event.token_sha256 != job.spec.token_sha256:
+    if report.token_sha256 != job.spec.token_sha256:
         return (
             f"wrong token for job {job.name}: start every launcher with the same "
             "EVERSTEP_JOB_TOKEN or --token-file, or choose another --job name"
         )
-    if event.storage != job.spec.storage:
+    if report.storage != job.spec.storage:
         return (
             f"job {job.name} is brought to storage otherwise: start every launcher with the same "
             "--persist options"
         )
-    if event.program and job.spec.program and event.program != job.spec.program:
+    if report.program and job.spec.program and report.program != job.spec.program:
         return (
-            f"job {job.name} runs {job.spec.program}, and this is {event.program}: choose another "
+            f"job {job.name} runs {job.spec.program}, and this is {report.program}: choose another "
             "--job name for another job"
         )
     if _shape(_spec_of(event)) != _shape(job.spec):
@@ -160,18 +166,19 @@ def _shape(spec: JobSpec) -> tuple[int, int, int, bool, int]:
     return (*nodes, spec.processes_per_node, spec.reform, spec.replica_nodes)
 
 
-def _spec_of(event: LauncherJoined) -> JobSpec:
+def _spec_of(event: Reported[LauncherJoined]) -> JobSpec:
+    report = event.report
     return JobSpec(
-        uid=event.uid,
-        token_sha256=event.token_sha256,
-        nodes_min=event.nodes_min,
-        nodes_max=event.nodes_max,
-        processes_per_node=event.processes_per_node,
-        reform=event.reform,
-        restarts_max=event.restarts_max,
-        replica_nodes=event.replica_nodes,
-        program=event.program,
-        storage=event.storage,
-        snapshot_every_min=event.snapshot_every_min,
-        snapshot_every_max=event.snapshot_every_max,
+        uid=report.uid,
+        token_sha256=report.token_sha256,
+        nodes_min=report.nodes_min,
+        nodes_max=report.nodes_max,
+        processes_per_node=report.processes_per_node,
+        reform=report.reform,
+        restarts_max=report.restarts_max,
+        replica_nodes=report.replica_nodes,
+        program=report.program,
+        storage=report.storage,
+        snapshot_every_min=report.snapshot_every_min,
+        snapshot_every_max=report.snapshot_every_max,
     )

@@ -1,5 +1,6 @@
 """Jobs: who takes their events and timers."""
 
+from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.jobs import (
     admission,
@@ -16,13 +17,13 @@ from everstep_controller.core.timers import TimerKind
 
 HANDLERS: Handlers = {
     events.NodeConnected: reconnection.node_connected,
-    events.LauncherJoined: admission.launcher_joined,
-    events.LauncherLeft: membership.launcher_left,
-    events.PhaseReached: progress.phase_reached,
-    events.RankExited: membership.rank_exited,
-    events.RollbackAsked: rollback.rollback_asked,
-    events.GenerationStopped: membership.generation_stopped,
-    events.GenerationFinished: progress.generation_finished,
+    reports.LauncherJoined: admission.launcher_joined,
+    reports.LauncherLeft: membership.launcher_left,
+    reports.PhaseReached: progress.phase_reached,
+    reports.RankExited: membership.rank_exited,
+    reports.RollbackAsked: rollback.rollback_asked,
+    reports.GenerationStopped: membership.generation_stopped,
+    reports.GenerationFinished: progress.generation_finished,
     events.JobProgressed: progress.progressed,
     events.StepRecoverable: progress.step_recoverable,
     events.KeeperChosen: progress.keeper_chosen,

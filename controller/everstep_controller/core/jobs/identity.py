@@ -9,11 +9,12 @@ the one before it, or nothing.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from everstep_controller.core.events import LauncherJoined, RecoveryStepChosen
+from everstep_common.reports import LauncherJoined, StoredStep
+from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, Past, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, Past
 from everstep_controller.core.model.state import State
 from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
@@ -31,10 +32,10 @@ _NAMED_MAX = 3
 _S = 1_000_000_000
 
 
-def number_for(turn: Turn, event: LauncherJoined, ended: JobRecord | None) -> int:
+def number_for(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | None) -> int:
     """Return the number of a new job; one that runs already, and is not known here, has its own."""
-    if 0 < event.job_id <= turn.now_ns:
-        return event.job_id
+    if 0 < event.report.job_id <= turn.now_ns:
+        return event.report.job_id
     return max(turn.now_ns, ended.job_id + 1 if ended is not None else 0)
 
 
@@ -73,11 +74,13 @@ def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> 
             tell_late_launcher(turn, job, node, on_node.job_id)
 
 
-def is_next(job: JobRecord, event: LauncherJoined) -> bool:
+def is_next(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    if not is_ending(job) or event.job_id == job.job_id or not same_owner(job, event):
+    if not is_ending(job) or event.report.job_id == job.job_id:
         return False
-    return event.origin.node not in job.launchers and not event.running_generation
+    if not same_owner(job, event):
+        return False
+    return event.origin.node not in job.launchers and not event.report.running_generation
 
 
 def is_ending(job: JobRecord) -> bool:
@@ -86,7 +89,7 @@ def is_ending(job: JobRecord) -> bool:
     return wanted or job.state is JobState.CLOSING
 
 
-def wait_for_end(turn: Turn, job: JobRecord, event: LauncherJoined) -> None:
+def wait_for_end(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
     """Have a launcher wait for the end of the job before its own."""
     node = event.origin.node
     if not job.successors:
@@ -239,9 +242,7 @@ def continues_sentence(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -
 
 def without_data(job: JobRecord) -> str:
     """Return which data it goes on without; empty where nothing is left out."""
-    ranges = [
-        f"{first} to {last}" if first < last else f"{first}" for first, last in job.lineage.skipped
-    ]
+    ranges = [str(one) for one in job.lineage.skipped]
     return f" without data {_names(ranges)}" if ranges else ""
 
 
@@ -254,9 +255,9 @@ def ago(time_ns: int) -> str:
     return f"{minutes} min ago" if minutes < 100 else f"{round(minutes / 60)} h ago"
 
 
-def same_owner(job: JobRecord, event: LauncherJoined) -> bool:
+def same_owner(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether a launcher is of a job's user and has its token."""
-    return _owner(job) == (event.uid, event.token_sha256)
+    return _owner(job) == (event.report.uid, event.report.token_sha256)
 
 
 def _owner(job: JobRecord) -> tuple[int, str]:

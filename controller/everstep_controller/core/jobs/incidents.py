@@ -3,12 +3,14 @@
 from bisect import insort
 from dataclasses import replace
 
+from everstep_common.reports import GenerationStopped
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.events import GenerationStopped
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobState
+from everstep_controller.core.model.incident import IncidentKind, IncidentPart
+from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.turn import Turn
 
@@ -39,6 +41,9 @@ DEATHS_MAX = 8
 
 _NODES_MAX = 8
 
+# The faults that come later are what the first ones led to.
+_PARTS_MAX = 16
+
 # Of what a rank said, so many characters are enough to find it in its output again.
 _SAID_MAX = 200
 
@@ -52,24 +57,47 @@ def record_fault(
     turn: Turn, job: JobRecord, at_ns: int, cause: Cause, node: str, message: str
 ) -> None:
     """Something broke a running generation, or says more about what broke it."""
+    turn.mark_job(job.name)
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
     runs = job.state in ACTIVE
     known = job.incident
-    number = f"{job.name}-{len(job.recovery.incidents) + 1}"
-    news = Incident(number, at_ns, cause, node, message, job.lineage.last_step)
+    part = IncidentPart(at_ns, cause, node, message)
     if known is None and runs:
-        _open(job, news)
+        _open(job, _new_incident(job, part, cause))
     elif known is not None and not _is_part(turn, job, known, cause, node):
-        _interrupt(turn, job, known, news)
-    elif known is not None and _explains_more(known, cause, at_ns):
-        known.cause, known.node, known.message = cause, node, message
-        known.onset_ns = min(known.onset_ns, at_ns)
+        _interrupt(turn, job, known, _new_incident(job, part, cause))
+    elif known is not None:
+        _add_part(known, part, cause)
     if runs:
         _stop_generation(turn, job, at_ns, message)
 
 
-def _is_part(turn: Turn, job: JobRecord, incident: Incident, cause: Cause, node: str) -> bool:
+def _new_incident(job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
+    return JobIncident(
+        id=f"{job.name}-{len(job.recovery.incidents) + 1}",
+        kind=IncidentKind.JOB,
+        subjects=[job.name],
+        onset_ns=first.at_ns,
+        cause=cause,
+        node=first.node,
+        message=first.message,
+        parts=[first],
+        step_before=job.lineage.last_step,
+    )
+
+
+def _add_part(incident: JobIncident, part: IncidentPart, cause: Cause) -> None:
+    """Take a fault for one of an incident's, and for its cause if it explains more."""
+    if _explains_more(incident, cause, part.at_ns):
+        incident.cause, incident.node, incident.message = cause, part.node, part.message
+        incident.onset_ns = min(incident.onset_ns, part.at_ns)
+    # An agent that comes back says again what it has said.
+    if len(incident.parts) < _PARTS_MAX and part not in incident.parts:
+        incident.parts.append(part)
+
+
+def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, cause: Cause, node: str) -> bool:
     """Return whether a cause belongs to an incident that is open, whichever came first."""
     if (cause in _WANTED) == (incident.cause in _WANTED) or Cause.USER in (cause, incident.cause):
         return True
@@ -88,7 +116,7 @@ def _expected(turn: Turn, name: str, cause: Cause) -> bool:
     return kept and (away or cause is Cause.LAUNCHER)
 
 
-def _explains_more(incident: Incident, cause: Cause, at_ns: int) -> bool:
+def _explains_more(incident: JobIncident, cause: Cause, at_ns: int) -> bool:
     """Return whether a report tells more of the cause: a stronger one, or who went first.
 
     When one process dies, the collectives of all others fail: theirs is the consequence.
@@ -99,12 +127,12 @@ def _explains_more(incident: Incident, cause: Cause, at_ns: int) -> bool:
     return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
 
 
-def _open(job: JobRecord, incident: Incident) -> None:
+def _open(job: JobRecord, incident: JobIncident) -> None:
     job.recovery.incidents.append(incident)
     job.recovery.judgements.clear()
 
 
-def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> None:
+def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident) -> None:
     """Have an incident end where another one begins, and the time be the newer one's from there."""
     known.over_ns = max(news.onset_ns, known.onset_ns, 1)
     made = [step for step in (known.step_before, news.step_before) if step is not None]
@@ -113,7 +141,7 @@ def _interrupt(turn: Turn, job: JobRecord, known: Incident, news: Incident) -> N
     if job.state in _PHASES:
         message = f"{news.message}, while {job.name} is {job.state.value} as planned"
         turn.announce(job.name, "JobFault", message)
-        job.ledger.interrupted(news.onset_ns, turn.now_ns, news.id)
+        job.ledger.record_interruption(news.onset_ns, turn.now_ns, news.id)
         job.ledger.enter(turn.now_ns, _PHASES[job.state])
 
 
@@ -123,7 +151,7 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     turn.announce(
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
-    job.ledger.fault(at_ns, turn.now_ns, incident.id, incident.cause)
+    job.ledger.record_fault(at_ns, turn.now_ns, incident.id, incident.cause)
     transition.move_job(turn, job, JobEvent.FAULT, message)
 
 
@@ -139,15 +167,16 @@ def keep_death(job: JobRecord, death: Death) -> None:
     del incident.deaths[DEATHS_MAX:]
     for old in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
         old.deaths.clear()
+        old.parts.clear()
 
 
-def keep_left_behind(turn: Turn, job: JobRecord, event: GenerationStopped) -> None:
+def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopped]) -> None:
     """Keep which processes of a generation the kernel holds on a node, which nobody waits for."""
-    turn.mark_job(job.name)
+    report = event.report
     launcher = job.launchers.get(event.origin.node)
-    if not event.abandoned or launcher is None or launcher.holds_generation >= event.generation:
+    if not report.abandoned or launcher is None or launcher.holds_generation >= report.generation:
         return
-    launcher.holds_generation = event.generation
+    launcher.holds_generation = report.generation
     sentence = _left_behind(event)
     turn.announce(job.name, "ProcessesLeftBehind", f"{job.name}: {sentence}")
     known = job.incident.left_behind if job.incident else []
@@ -156,11 +185,12 @@ def keep_left_behind(turn: Turn, job: JobRecord, event: GenerationStopped) -> No
         known.append(sentence)
 
 
-def _left_behind(event: GenerationStopped) -> str:
-    listed = ", ".join(map(str, event.abandoned[:_NAMED_MAX]))
-    more = " …" if len(event.abandoned) > _NAMED_MAX else ""
+def _left_behind(event: Reported[GenerationStopped]) -> str:
+    report = event.report
+    listed = ", ".join(map(str, report.abandoned[:_NAMED_MAX]))
+    more = " …" if len(report.abandoned) > _NAMED_MAX else ""
     return (
-        f"generation {event.generation} on {event.origin.node} was left with processes that were "
+        f"generation {report.generation} on {event.origin.node} was left with processes that were "
         f"killed, but that the kernel holds for a device or a file system: {listed}{more}"
     )
 

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from everstep_common.endings import by_user_on
-from everstep_controller.core.events import GenerationStopped, LauncherLeft, RankExited
+from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import identity, incidents
+from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.deaths import Death, add_death
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
@@ -14,7 +16,7 @@ from everstep_controller.core.model.node_jobs import jobs_of_node
 from everstep_controller.core.turn import Turn
 
 
-def launcher_left(turn: Turn, event: LauncherLeft) -> None:
+def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     """A launcher and its processes are gone."""
     node = event.origin.node
     turn.state.refusals.pop(f"{event.job}@{node}", None)
@@ -25,14 +27,14 @@ def launcher_left(turn: Turn, event: LauncherLeft) -> None:
     if job.state is JobState.ENDED:
         return
     # Who shuts a node down for maintenance ends its launcher, and means no job by that.
-    meant = event.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
+    meant = event.report.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
     if meant and (node in job.generation.members or job.state is JobState.FORMING):
         job.ending.wanted = job.ending.wanted or by_user_on(node)
     if node in job.generation.phases:
         _processes_gone(job, node)
     # Else its agent may hear of this generation only now, and settles it when it is to stop it.
     if node in job.generation.members:
-        message = f"the launcher on {node} is gone: {event.reason}"
+        message = f"the launcher on {node} is gone: {event.report.reason}"
         incidents.record_fault(
             turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
         )
@@ -46,24 +48,25 @@ def _processes_gone(job: JobRecord, node: str) -> None:
         job.generation.stopped.append(node)
 
 
-def rank_exited(turn: Turn, event: RankExited) -> None:
+def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     """A training process ended before its generation did."""
+    report = event.report
     job = turn.state.jobs.get(event.job)
-    if job is None or event.generation != job.generation.number:
+    if job is None or report.generation != job.generation.number:
         return
     death = Death(
-        generation=event.generation,
-        rank=event.rank,
+        generation=report.generation,
+        rank=report.rank,
         node=event.origin.node,
         at_ns=event.at_ns,
-        exit_code=event.exit_code,
-        signal=event.signal,
-        kind=event.kind,
-        exception=event.exception,
-        last_line=event.last_line,
-        core_dumped=event.core_dumped,
-        step=job.lineage.last_step if event.step is None else event.step,
-        core_file=event.core_file,
+        exit_code=report.exit_code,
+        signal=report.signal,
+        kind=report.kind,
+        exception=report.exception,
+        last_line=report.last_line,
+        core_dumped=report.core_dumped,
+        step=job.lineage.last_step if report.step is None else report.step,
+        core_file=report.core_file,
     )
     add_death(job.recovery.deaths, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
@@ -71,19 +74,20 @@ def rank_exited(turn: Turn, event: RankExited) -> None:
     incidents.keep_death(job, death)
 
 
-def generation_stopped(turn: Turn, event: GenerationStopped) -> None:
+def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
     """No process of a generation is left on a node."""
+    report = event.report
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if job is None:
         return
     launcher = job.launchers.get(node)
     if launcher is not None:
-        launcher.free_port = event.free_port or launcher.free_port
-        if event.generation >= launcher.stale_generation:
+        launcher.free_port = report.free_port or launcher.free_port
+        if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
     incidents.keep_left_behind(turn, job, event)
-    if event.generation == job.generation.number:
+    if report.generation == job.generation.number:
         _processes_gone(job, node)
         if job.generation.members == [node]:
             # Stopped is stopped: its agent begins nothing after that on its own.
@@ -99,9 +103,19 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
             continue
         if node.gone:
             _fence(job, node.name)
-        if node.name in job.generation.members:
+        if node.name in job.generation.members and not _is_told(job, node):
             onset_ns = node.silent_since_ns or turn.now_ns
             incidents.record_fault(turn, job, onset_ns, *_why_unusable(node))
+
+
+def _is_told(job: JobRecord, node: NodeRecord) -> bool:
+    """Return whether the generation ends already, and its incident says this of the node."""
+    if job.state in ACTIVE or job.generation.cause is None:
+        return False
+    # A fault may have interrupted the incident of what was planned: both are of this generation.
+    newest = job.recovery.incidents[-2:]
+    told = ((part.cause, part.node, part.message) for one in newest for part in one.parts)
+    return _why_unusable(node) in told
 
 
 def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:

@@ -5,20 +5,19 @@ from dataclasses import replace
 from statistics import median_low
 from types import MappingProxyType
 
+from everstep_common.reports import GenerationFinished, Phase, PhaseReached
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import (
     CadenceChosen,
-    GenerationFinished,
     JobProgressed,
     KeeperChosen,
     LayoutLearned,
-    PhaseReached,
+    Reported,
     StepRecoverable,
 )
 from everstep_controller.core.jobs import ending, restore_point, stalling, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
-from everstep_controller.core.model.facts import Phase
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.turn import Turn
 
@@ -41,24 +40,24 @@ _LATE: Mapping[Phase, Mapping[Category, Category]] = MappingProxyType(
 )
 
 
-def phase_reached(turn: Turn, event: PhaseReached) -> None:
+def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     """A node's ranks reached a phase; when all nodes have, so has the job."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if (
         job is None
-        or event.generation != job.generation.number
+        or event.report.generation != job.generation.number
         or node not in job.generation.members
     ):
         return
     if job.state not in ACTIVE:
         return
     known = job.generation.phases.get(node)
-    note_phase(job, event.phase, event.at_ns)
-    if known is not None and ORDER[event.phase] <= ORDER[known]:
-        restate_overtaken(job, event.phase)
+    note_phase(job, event.report.phase, event.at_ns)
+    if known is not None and ORDER[event.report.phase] <= ORDER[known]:
+        restate_overtaken(job, event.report.phase)
         return
-    job.generation.phases[node] = event.phase
+    job.generation.phases[node] = event.report.phase
     if len(job.generation.phases) == len(job.generation.members) and not _held_back(job, known):
         _enter_phase(turn, job, min(job.generation.phases.values(), key=lambda phase: ORDER[phase]))
 
@@ -164,11 +163,11 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
         ]
 
 
-def generation_finished(turn: Turn, event: GenerationFinished) -> None:
+def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
     """All ranks of a node ended well; when those of all nodes have, the job is over."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
-    if job is None or event.generation != job.generation.number or job.state not in ACTIVE:
+    if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
     if node in job.generation.members and node not in job.generation.finished:
         job.generation.finished.append(node)

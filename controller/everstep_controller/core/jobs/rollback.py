@@ -1,10 +1,12 @@
 """Rollback: a job goes back before a state that its ranks call bad, and may leave out data."""
 
-from everstep_controller.core.events import RollbackAsked
+from everstep_common.reports import DataRange, RollbackAsked
+from everstep_common.reports.quantities import RANGES_MAX
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
-from everstep_controller.core.model.lineage import DataRange, StepKey
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.turn import Turn
 
 # More bad states than memory and storage keep of one generation.
@@ -13,31 +15,32 @@ _STEPS_MAX = 1000
 # A rank may be a step ahead of what all ranks have completed, and have committed it.
 _AHEAD = 2
 
-_RANGES_MAX = 1000
 
-
-def rollback_asked(turn: Turn, event: RollbackAsked) -> None:
+def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     """Stop a generation whose state a rank calls bad, and choose none of the bad states again.
 
     They are only avoided, not cut off: when nothing else is left, the job is still told from where
     it goes on, and ends after the restarts that it may make without progress.
     """
+    report = event.report
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if (
         job is None
-        or event.generation != job.generation.number
+        or report.generation != job.generation.number
         or node not in job.generation.members
     ):
         return
     if job.state not in ACTIVE and job.state is not JobState.STOPPING:
         return
-    _spoil(turn, job, event.step)
-    if event.skip is not None:
-        job.lineage.skipped = merged([*job.lineage.skipped, event.skip])[-_RANGES_MAX:]
-    left_out = f"; data {event.skip[0]} to {event.skip[1]} is left out" if event.skip else ""
-    message = f"rank {event.rank} on {node} asks to go back before step {event.step}"
-    told = f"{message}: {event.reason}{left_out}"
+    _spoil(turn, job, report.step)
+    if report.skip is not None:
+        job.lineage.skipped = merged([*job.lineage.skipped, report.skip])[-RANGES_MAX:]
+    left_out = (
+        f"; data {report.skip.first} to {report.skip.last} is left out" if report.skip else ""
+    )
+    message = f"rank {report.rank} on {node} asks to go back before step {report.step}"
+    told = f"{message}: {report.reason}{left_out}"
     incidents.record_fault(turn, job, event.at_ns, Cause.ROLLBACK, node, told)
 
 
@@ -66,9 +69,9 @@ def _restored_lately(turn: Turn, job: JobRecord, step: int) -> StepKey | None:
 def merged(ranges: list[DataRange]) -> list[DataRange]:
     """Return the same data in as few ranges as possible, in order."""
     found: list[DataRange] = []
-    for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+    for one in sorted(ranges):
+        if found and one.first <= found[-1].last + 1:
+            found[-1] = DataRange(found[-1].first, max(found[-1].last, one.last))
         else:
-            found.append((first, last))
+            found.append(one)
     return found

@@ -68,7 +68,7 @@ def _hold_spares(turn: Turn, job: JobRecord) -> None:
 
 
 def _close_ledger(turn: Turn, job: JobRecord) -> None:
-    job.ledger.end(turn.now_ns)
+    job.ledger.close(turn.now_ns)
 
 
 def _tell_end(turn: Turn, job: JobRecord) -> None:

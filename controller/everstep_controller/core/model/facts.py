@@ -1,7 +1,9 @@
 """Small facts that events carry and the state keeps."""
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import Generic, TypeVar
+
+from everstep_common.reports import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +28,16 @@ class JobOnNode:
     job_id: int = 0
 
 
-class Phase(Enum):
-    """How far the processes of a generation have come on one node, in this order."""
-
-    STARTED = "started"
-    ATTACHED = "attached"
-    RESTORED = "restored"
+R_co = TypeVar("R_co", bound=Report, covariant=True)
 
 
-class InjectionState(Enum):
-    """Where a fault is that was ordered on purpose."""
+@dataclass(frozen=True, slots=True)
+class Reported(Generic[R_co]):
+    """An agent reports something; who handles it follows from the type of the report."""
 
-    ORDERED = "ordered"
-    ACTIVE = "active"
-    REFUSED = "refused"
-    ENDED = "ended"
+    origin: Origin
+    # When it happened.
+    at_ns: int
+    report: R_co
+    # Name of the job that it is about; "": it is about the node.
+    job: str = ""

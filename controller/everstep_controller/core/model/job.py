@@ -3,19 +3,12 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from everstep_common.reports import DataRange, LauncherJoined, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.deaths import Death, Judgement
-from everstep_controller.core.model.facts import Phase
-from everstep_controller.core.model.join import LauncherJoined
-from everstep_controller.core.model.lineage import (
-    BranchPoint,
-    DataRange,
-    Past,
-    ShardSource,
-    StepKey,
-    Storage,
-    StoredStep,
-)
+from everstep_controller.core.model.facts import Reported
+from everstep_controller.core.model.incident import Incident
+from everstep_controller.core.model.lineage import BranchPoint, Past, ShardSource, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
 
@@ -92,17 +85,12 @@ class Launcher:
     holds_generation: int = 0
 
 
-@dataclass(slots=True)
-class Incident:
-    """Failures of a job that have one cause, and what was done."""
+@dataclass(slots=True, kw_only=True)
+class JobIncident(Incident):
+    """Faults of a job that have one cause, and what was done."""
 
-    id: str
-    onset_ns: int
     cause: Cause
-    node: str
-    message: str
     step_before: int | None
-    over_ns: int = 0
     plan: PlanKind | None = None
     step_restored: int | None = None
     # What was made of how its newest generation ended.
@@ -235,7 +223,7 @@ class Lineage:
 class Recovery:
     """What has befallen a job, and what was done about it."""
 
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[JobIncident] = field(default_factory=list)
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
     # What was made of the ends of generations in the newest incident.
@@ -246,7 +234,7 @@ class Recovery:
     restarts_without_progress: int = 0
 
     @property
-    def incident(self) -> Incident | None:
+    def incident(self) -> JobIncident | None:
         """Return the incident that is not over yet."""
         last = self.incidents[-1] if self.incidents else None
         return last if last is not None and not last.over_ns else None
@@ -294,7 +282,7 @@ class JobRecord:
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
     # By their nodes, launchers that have come while it ends, and begin the next job of the name.
-    successors: dict[str, LauncherJoined] = field(default_factory=dict)
+    successors: dict[str, Reported[LauncherJoined]] = field(default_factory=dict)
     # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
     cadence: Cadence = field(default_factory=Cadence)
     snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)
@@ -305,7 +293,7 @@ class JobRecord:
     grown_ns: int = 0
 
     @property
-    def incident(self) -> Incident | None:
+    def incident(self) -> JobIncident | None:
         """Return the incident that is not over yet."""
         return self.recovery.incident
 

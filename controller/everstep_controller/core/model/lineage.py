@@ -38,39 +38,8 @@ class BranchPoint:
         return generation == self.generation and within
 
 
-# First and last number of batches of a job's data.
-DataRange = tuple[int, int]
-
 # Generation and step: what a state is called.
 StepKey = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """Where and how often a job's state is brought to storage; 0 means not by that."""
-
-    path: str
-    every_steps: int = 0
-    every_ns: int = 0
-    keep: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class StoredStep:
-    """A whole step in a job's storage folder."""
-
-    generation: int
-    step: int
-    world_size: int
-    manifest_hash: str
-    size_bytes: int
-    # Data that the job had left out by then.
-    skipped: tuple[DataRange, ...] = ()
-
-    @property
-    def key(self) -> StepKey:
-        """Return what the state is called."""
-        return (self.generation, self.step)
 
 
 @dataclass(frozen=True, slots=True)

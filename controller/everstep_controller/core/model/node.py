@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from everstep_common.judging.findings import Finding
+from everstep_common.reports import InjectionState
 from everstep_controller.core.model.deaths import Strike
-from everstep_controller.core.model.facts import InjectionState
 from everstep_controller.core.model.inventory import Inventory
 
 # Who may claim a node.

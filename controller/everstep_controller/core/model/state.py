@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from everstep_controller.core.model.job import (
     EndedJob,
-    Incident,
+    JobIncident,
     JobRecord,
     JobState,
     Launcher,
@@ -35,8 +35,8 @@ __all__ = [
     "Claim",
     "Confirmation",
     "EndedJob",
-    "Incident",
     "Injection",
+    "JobIncident",
     "JobRecord",
     "JobState",
     "Launcher",

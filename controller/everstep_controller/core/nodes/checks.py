@@ -1,9 +1,8 @@
 """Checks of nodes in their own life: their results, and when one is asked again."""
 
 from everstep_common.judging.findings import Severity
-from everstep_controller.core.events import (
-    CheckFinished,
-)
+from everstep_common.reports import CheckFinished
+from everstep_controller.core.events import Reported
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.nodes import claims, orders
 from everstep_controller.core.nodes.health import (
@@ -18,12 +17,13 @@ from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 
-def record_check(turn: Turn, event: CheckFinished) -> None:
+def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of the newest check of a node."""
+    report = event.report
     node = turn.state.nodes[event.origin.node]
-    if node.state is not NodeState.VALIDATING or event.order_id != orders.check(node).id:
+    if node.state is not NodeState.VALIDATING or report.order_id != orders.check(node).id:
         return
-    problem = _fatal_finding(turn, node) if event.passed else event.message
+    problem = _fatal_finding(turn, node) if report.passed else report.message
     if problem and claims.forbidden(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode):
         # Automation may not isolate it, but need not use it either: it is asked again.
         node.reason = f"its check failed: {problem}"
@@ -34,7 +34,7 @@ def record_check(turn: Turn, event: CheckFinished) -> None:
         node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
         again = node.claim_of(AUTOMATION) is not None or was_maintained(node)
         word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
-        move_node(turn, node, word, event.message)
+        move_node(turn, node, word, report.message)
     judge_node(turn, node)
 
 

@@ -3,22 +3,23 @@
 from collections.abc import Iterable
 
 from everstep_common.judging.findings import Finding, FindingKey
-from everstep_controller.core.events import FindingCleared, FindingRaised, VerdictChanged
+from everstep_common.reports import FindingCleared, FindingRaised
+from everstep_controller.core.events import Reported, VerdictChanged
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, OpenFinding
 from everstep_controller.core.nodes.health import judge_node, said
 from everstep_controller.core.turn import Turn
 
 
-def finding_raised(turn: Turn, event: FindingRaised) -> None:
+def finding_raised(turn: Turn, event: Reported[FindingRaised]) -> None:
     """Take a finding of an agent and judge what it means for its node."""
     node = turn.state.nodes[event.origin.node]
-    _raise(turn, node, OpenFinding(event.finding, event.at_ns, FindingOwner.AGENT))
+    _raise(turn, node, OpenFinding(event.report.finding, event.at_ns, FindingOwner.AGENT))
 
 
-def finding_cleared(turn: Turn, event: FindingCleared) -> None:
+def finding_cleared(turn: Turn, event: Reported[FindingCleared]) -> None:
     """Close a finding of an agent on the evidence of its node."""
     node = turn.state.nodes[event.origin.node]
-    _clear(turn, node, _name(FindingOwner.AGENT, event.key), event)
+    _clear(turn, node, _name(FindingOwner.AGENT, event.report.key), event.report)
 
 
 def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
@@ -64,13 +65,15 @@ def _raise(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
     turn.mark_node(node.name)
 
 
-def _clear(turn: Turn, node: NodeRecord, name: str, event: FindingCleared | VerdictChanged) -> None:
+def _clear(
+    turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged
+) -> None:
     if node.findings.pop(name, None) is None:
         return
-    condition = event.key.condition
+    condition = cleared.key.condition
     turn.announce(
         node.name,
         f"{condition}Cleared",
-        f"{condition} is over on {node.name}: {event.evidence}",
+        f"{condition} is over on {node.name}: {cleared.evidence}",
     )
-    judge_node(turn, node, f"{condition} of {event.key.component} is over: ")
+    judge_node(turn, node, f"{condition} of {cleared.key.component} is over: ")

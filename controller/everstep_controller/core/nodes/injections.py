@@ -1,7 +1,7 @@
 """Injections: faults on purpose, ordered by operators, answered by nodes, and forgotten later."""
 
-from everstep_controller.core.events import InjectionChanged, InjectionCleared, InjectionOrdered
-from everstep_controller.core.model.facts import InjectionState
+from everstep_common.reports import InjectionChanged, InjectionState
+from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
 from everstep_controller.core.model.node import Injection, NodeRecord
 from everstep_controller.core.nodes import orders
 from everstep_controller.core.timers import TimerKind
@@ -48,14 +48,15 @@ def injection_cleared(turn: Turn, event: InjectionCleared) -> None:
             turn.actions.extend(orders.for_injection(node.name, injection))
 
 
-def injection_changed(turn: Turn, event: InjectionChanged) -> None:
+def injection_changed(turn: Turn, event: Reported[InjectionChanged]) -> None:
     """Take a node's answer."""
+    report = event.report
     node = turn.state.nodes[event.origin.node]
-    injection = node.injections.get(event.injection)
+    injection = node.injections.get(report.injection)
     if injection is None or injection.over:
         return
-    if event.state is not InjectionState.ORDERED:
-        _move(turn, node, injection, event.state, event.message)
+    if report.state is not InjectionState.ORDERED:
+        _move(turn, node, injection, report.state, report.message)
 
 
 def expire_orders(turn: Turn, node: NodeRecord) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from everstep_common.reports import InjectionState
 from everstep_controller.core.actions import (
     Action,
     ClearInjection,
@@ -11,7 +12,6 @@ from everstep_controller.core.actions import (
     Release,
     RunCheck,
 )
-from everstep_controller.core.model.facts import InjectionState
 from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,

@@ -7,7 +7,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model import deaths, node_jobs
 from everstep_controller.core.model.deaths import Judgement, Remedy, Strike
-from everstep_controller.core.model.job import Cause, Incident, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.nodes import claims, transition
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -53,7 +53,7 @@ def judge_end(turn: Turn, job: JobRecord) -> None:
     _act(turn, job, incident, judgement)
 
 
-def _act(turn: Turn, job: JobRecord, incident: Incident, judgement: Judgement) -> None:
+def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
     incident.verdict = judgement.sentence
     turn.announce(job.name, "CauseJudged", f"{job.name}: {judgement.sentence}")
     if judgement.remedy is Remedy.STOP:
@@ -79,7 +79,7 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
             _judge_again(turn, job, incident, newest)
 
 
-def _judge_again(turn: Turn, job: JobRecord, incident: Incident, newest: Judgement) -> None:
+def _judge_again(turn: Turn, job: JobRecord, incident: JobIncident, newest: Judgement) -> None:
     evidence = _evidence(turn, job, incident, newest.generation)
     # What has happened since must not be taken for history.
     strikes = {
@@ -91,7 +91,9 @@ def _judge_again(turn: Turn, job: JobRecord, incident: Incident, newest: Judgeme
         _act(turn, job, incident, again)
 
 
-def _evidence(turn: Turn, job: JobRecord, incident: Incident, generation: int) -> causes.Evidence:
+def _evidence(
+    turn: Turn, job: JobRecord, incident: JobIncident, generation: int
+) -> causes.Evidence:
     return causes.Evidence(
         generation=generation,
         now_ns=turn.now_ns,
@@ -108,7 +110,7 @@ def _evidence(turn: Turn, job: JobRecord, incident: Incident, generation: int) -
     )
 
 
-def _outside(job: JobRecord, incident: Incident) -> str:
+def _outside(job: JobRecord, incident: JobIncident) -> str:
     """Return what ended the generation, if it was not the death of a rank."""
     if not job.generation.cause or job.generation.cause in _FROM_RANKS:
         return ""
@@ -120,7 +122,7 @@ def _outside(job: JobRecord, incident: Incident) -> str:
     )
 
 
-def _faults(turn: Turn, job: JobRecord, incident: Incident) -> list[causes.NodeFault]:
+def _faults(turn: Turn, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
     window_ns = turn.state.settings.evidence_ns
     return [
         causes.NodeFault(name, held.finding.message)

@@ -1,13 +1,14 @@
 """Recovery: who takes its events and timers."""
 
+from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.recovery import adoption, planning, spares, start
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.timers import TimerKind
 
 HANDLERS: Handlers = {
-    events.CheckFinished: spares.check_finished,
-    events.RestartedHere: adoption.restarted_here,
+    reports.CheckFinished: spares.check_finished,
+    reports.RestartedHere: adoption.restarted_here,
     events.RecoveryStepChosen: start.step_chosen,
 }
 TIMERS: Timers = {

@@ -6,7 +6,8 @@ any more, and is asked again. One that does not answer counts as if nobody had a
 
 from collections.abc import Set
 
-from everstep_controller.core.events import CheckFinished
+from everstep_common.reports import CheckFinished
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -38,7 +39,7 @@ def reconcile_spares(turn: Turn, names: Set[str]) -> None:
         _look_at(turn, turn.state.nodes[name])
 
 
-def check_finished(turn: Turn, event: CheckFinished) -> None:
+def check_finished(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of a check, of a spare or of a node in its own life."""
     if not _record_spare_check(turn, turn.state.nodes[event.origin.node], event):
         checks.record_check(turn, event)
@@ -60,17 +61,17 @@ def spare_check_due(turn: Turn, name: str) -> None:
         _ask(turn, node)
 
 
-def _record_spare_check(turn: Turn, node: NodeRecord, event: CheckFinished) -> bool:
+def _record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinished]) -> bool:
     """Take the answer to the newest check of a spare; return whether it was that."""
     check = node.spare_check
-    if not check.number or event.order_id != orders.spare_check(node).id:
+    if not check.number or event.report.order_id != orders.spare_check(node).id:
         return False
     check.asked = False
-    if event.passed:
+    if event.report.passed:
         check.passed_ns = turn.now_ns
         _shows_good(turn, node)
     else:
-        _fail(turn, node, event.message)
+        _fail(turn, node, event.report.message)
     _ask_later(turn, node)
     return True
 

@@ -81,7 +81,7 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
         if point.generation == origin
     ]
     job.lineage.branch = [*kept, BranchPoint(job.generation.number, None, job.world_size)]
-    job.ledger.rollback(last_good)
+    job.ledger.roll_back(last_good)
     generation = job.generation
     generation.restore_step, generation.sources = event.step, event.sources
     generation.restore_stored = event.stored

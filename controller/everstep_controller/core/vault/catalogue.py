@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from everstep_controller.core.model.lineage import StepKey, StoredStep
+from everstep_common.reports import StoredStep
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts, StepCopies, Tier
 
 

@@ -15,7 +15,7 @@ from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
-from everstep_controller.core.vault.messages import Directive, Standbys, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeStandbys, VaultReport
 from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
@@ -42,7 +42,7 @@ class Holdings:
     holders: set[str] = field(default_factory=set)
     # Nodes with memory for the replicas of one member only.
     short: set[str] = field(default_factory=set)
-    standbys: dict[str, Standbys] = field(default_factory=dict)
+    standbys: dict[str, NodeStandbys] = field(default_factory=dict)
     # Copies that turned out bad since this controller began.
     bad_copies: int = 0
 

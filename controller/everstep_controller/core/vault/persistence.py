@@ -6,9 +6,10 @@ Nothing here is journaled: what lies in storage, agents can tell again.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from everstep_common.reports import DataRange, Storage, StoredStep
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import DataRange, StepKey, Storage, StoredStep
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
@@ -71,12 +72,6 @@ class Persistence:
     # The newest step that was seen whole in storage, and when that was first known.
     newest: StoredStep | None = None
     newest_ns: int = 0
-
-    def failed(self, key: StepKey, reason: str) -> bool:
-        """Note that a step cannot be brought to storage; return whether that is news."""
-        news = key not in self.failures
-        self.failures[key] = reason
-        return news
 
     def decide(self, inputs: PersistenceInput) -> Publish | None:
         """Name the next step if one is due; return what the publisher shall do."""

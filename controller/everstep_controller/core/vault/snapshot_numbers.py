@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from everstep_common.reports import StoredStep
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, StepKey, StoredStep
+from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persistence

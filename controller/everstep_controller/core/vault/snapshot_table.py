@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from everstep_controller.core.model.lineage import StepKey, StoredStep
+from everstep_common.reports import StoredStep
+from everstep_controller.core.model.lineage import StepKey
 from everstep_controller.core.vault.copies import Copy, StepCopies, Tier
 from everstep_controller.core.vault.recovery_step import (
     PickedStep,

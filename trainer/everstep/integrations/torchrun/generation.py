@@ -8,12 +8,12 @@ from everstep.launch.free_port import FreePort
 from everstep.launch.rank_failure import Failure, RankEnd
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
-    Exited,
-    Finished,
+    GenerationFinished,
+    GenerationStopped,
+    RankExited,
     RankProcess,
     Start,
     Started,
-    Stopped,
 )
 
 _LAST_LINE_MAX = 1000
@@ -57,11 +57,11 @@ class WatchedGeneration:
         self._workers = workers
         self._tell = tell
         self._started: Started | None = None
-        self._exits: list[Exited] = []
+        self._exits: list[RankExited] = []
         self._ended: set[int] = set()
         # Ends of which only torchrun's next word tells whether they are failures.
         self._unsure: list[RankEnd] = []
-        self._finished: Finished | None = None
+        self._finished: GenerationFinished | None = None
         self._abandoned: tuple[int, ...] = ()
         self._ranks = range(0)
         self.port = port or FreePort()
@@ -139,11 +139,11 @@ class WatchedGeneration:
 
     def tell_stopped(self) -> None:
         """Tell that no process is left that could be waited for."""
-        self._tell(Stopped(self.number, self.port.number, boot_ns(), self._abandoned))
+        self._tell(GenerationStopped(self.number, self.port.number, boot_ns(), self._abandoned))
 
     def _fail(self, failure: Failure) -> None:
         end = failure.end
-        exited = Exited(
+        exited = RankExited(
             generation=self.number,
             rank=end.rank,
             exit_code=max(end.code, 0),
@@ -165,7 +165,7 @@ class WatchedGeneration:
 
     def _maybe_finished(self) -> None:
         if self._ended >= set(self._ranks) and not self._exits and self._finished is None:
-            self._finished = Finished(self.number, boot_ns())
+            self._finished = GenerationFinished(self.number, boot_ns())
             self._tell(self._finished)
 
 

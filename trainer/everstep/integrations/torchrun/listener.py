@@ -21,7 +21,7 @@ from everstep_common.trainer_messages import (
     End,
     Join,
     Joined,
-    Leave,
+    LauncherLeft,
     Notice,
     Refused,
     Start,
@@ -108,7 +108,7 @@ class AgentListener:
             generation.gone(told=asked.ends_ranks, succeeded=asked.succeeded)
             self._grace_runs, self._kill_at = False, None
         if asked.leaving:
-            self._link.send(Leave(asked.leaving))
+            self._link.send(LauncherLeft(asked.leaving, by_user=True))
             generation.tell_stopped()
             self._exchange.answered.left = True
             return
@@ -171,6 +171,7 @@ class AgentListener:
             free_port=generation.port.number,
             running_generation=0 if generation.stopped else generation.number,
             storage=given.keep.storage,
+            environment=given.keep.environment,
             snapshot_bytes=given.keep.memory_bytes,
             snapshot_every_min=given.keep.every_min,
             snapshot_every_max=given.keep.every_max,

@@ -1,0 +1,1 @@
+"""One job on a node: what acts for it, and what of it runs."""

@@ -1,0 +1,177 @@
+"""Job context: what every job on the node needs of the agent and of the world around it."""
+
+import itertools
+import os
+import random
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.concurrency.thread_pool import ThreadPool
+from everstep_agent.detectors.jobs import SkipWatch
+from everstep_agent.ipc.message_memory import message_memories
+from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_agent.jobs.state.store import JobStore
+from everstep_agent.vault.memory.allocator import Allocator
+from everstep_agent.vault.memory.capacity import MemoryLimits
+from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory
+from everstep_agent.vault.memory.quota import EvictableMemory, Promises
+from everstep_agent.vault.snapshots.descriptor_store import (
+    DescriptorStore,
+    RegionStore,
+    SystemdDescriptorStore,
+)
+from everstep_agent.vault.transfer.certificates import TlsCertificates
+from everstep_agent.vault.transfer.engine import TransferEngine
+from everstep_agent.vault.transfer.min_rate import MinRate
+from everstep_agent.vault.transfer.rate_limit import RateLimiter
+from everstep_agent.vault.transfer.stripes import STREAMS_DEFAULT, streams_for
+from everstep_agent.vault.vault_context import VaultContext
+from everstep_common import clock
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.tls import TlsSettings
+
+
+class Outlet(Protocol):
+    """What a part of the agent may say to the controller. Only to be called on the event loop."""
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        """Have this journaled by the controller; sequence and stamp are filled in."""
+        ...
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        """Tell the copies of one job; the newest report of a job replaces the ones before it."""
+        ...
+
+
+def _at_hand() -> str:
+    return ""
+
+
+def _not_away() -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What of the world the jobs of a node touch; the defaults are the real one."""
+
+    # Descriptors that outlived the agent's restart; None asks the service manager.
+    stored_fds: Mapping[str, int] | None = None
+    keeper: DescriptorStore = field(default_factory=SystemdDescriptorStore)
+    gauge: MemoryGauge = field(default_factory=NodeMemory)
+    pool: MemoryGauge = field(default_factory=HugePagePool)
+    boot_ns: Callable[[], int] = clock.boot_ns
+    jitter: random.Random | None = None
+    # What this node shows to others, and expects of them.
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    # Why the controller is not there, and what happens then; "" while it is.
+    controller_away: Callable[[], str] = _at_hand
+    # For how many seconds that has been so; 0 while it is there.
+    controller_away_s: Callable[[], float] = _not_away
+
+
+@dataclass(slots=True)
+class StopCounts:
+    """Counters since the agent started."""
+
+    launchers_overruled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The agent, as a job sees it. ``boot_ns`` is CLOCK_BOOTTIME."""
+
+    settings: JobsSettings
+    outlet: Outlet
+    vault_context: VaultContext
+    store: JobStore
+    spawn: Spawn
+    boot_ns: Callable[[], int]
+    jitter: random.Random
+    stop_counts: StopCounts
+    skips: SkipWatch
+    # For how many seconds the controller has been away; 0 while it is there.
+    away_s: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextParts:
+    """The agent around the context. ``stack`` ends what the context begins."""
+
+    settings: JobsSettings
+    outlet: Outlet
+    node: str
+    world: Environment
+    spawn: Spawn
+    kept: EvictableMemory
+    promises: Promises
+    stack: ExitStack
+
+
+def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContext:
+    """Return a context with threads and an allocator of its own."""
+    settings, world = parts.settings, parts.world
+    store = JobStore(database)
+    vault_context = _make_vault_context(parts, database, store.next_incarnation())
+    return JobContext(
+        settings,
+        parts.outlet,
+        vault_context,
+        store,
+        parts.spawn,
+        world.boot_ns,
+        world.jitter or random.Random(),
+        StopCounts(),
+        SkipWatch(),
+        world.controller_away_s,
+    )
+
+
+def _make_vault_context(
+    parts: ContextParts, database: sqlite3.Connection, incarnation: int
+) -> VaultContext:
+    settings, world, stack = parts.settings, parts.world, parts.stack
+    workers = _pool("vault-work", settings.worker_threads, stack)
+    outgoing = _pool("vault-out", settings.transfers_max, stack)
+    incoming = _pool("vault-in", settings.transfers_max, stack)
+    limits = MemoryLimits(
+        settings.memory_reserve_bytes,
+        settings.memory_bytes_max,
+        settings.memory_per_user_bytes_max,
+    )
+    allocator = Allocator(workers, world.gauge, limits, settings.huge_pages, world.pool)
+    allocator.evictable, allocator.promises = parts.kept, parts.promises
+    timeout_s = settings.transfer_timeout_s
+    asked = settings.transfer_streams
+    for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
+    least = settings.restore_bytes_per_s_min
+    min_rate = MinRate(least, int(timeout_s * 1e9), world.boot_ns) if least else None
+    rate_limiter = RateLimiter(settings.replication_bytes_per_s_max, world.boot_ns)
+    return VaultContext(
+        node=parts.node,
+        slots_per_rank=settings.slots_per_rank,
+        threads=workers,
+        outgoing=TransferEngine(outgoing, timeout_s, rate_limiter, for_replicas),
+        incoming=TransferEngine(
+            incoming, timeout_s, RateLimiter(0, world.boot_ns), asked or STREAMS_DEFAULT, min_rate
+        ),
+        allocator=allocator,
+        region_store=RegionStore(database, world.keeper),
+        # Epochs of an earlier agent process never come again.
+        next_epoch=itertools.count(incarnation << 32).__next__,
+        message_memories=message_memories(
+            settings.message_memory_bytes, settings.message_timeout_s
+        ),
+        partial_kept_s=settings.partial_transfer_kept_s,
+        certificates=TlsCertificates(world.tls, parts.node) if settings.bulk_tls else None,
+    )
+
+
+def _pool(name: str, threads: int, stack: ExitStack) -> ThreadPool:
+    workers = ThreadPool(name, threads)
+    stack.callback(workers.close)
+    return workers

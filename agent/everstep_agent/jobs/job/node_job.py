@@ -1,0 +1,263 @@
+"""One job on this node: follows the controller's orders, and reports what becomes of them."""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from everstep_agent.jobs.job.autonomous_restart import AutonomousRestart, JobControl
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.local_processes import LocalProcesses
+from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
+from everstep_agent.jobs.job.progress import Freshness
+from everstep_agent.jobs.job.progress_flow import ProgressFlow
+from everstep_agent.jobs.job.report import Reporter, vault_report
+from everstep_agent.jobs.job.spare import LessonRelay, SpareDuty
+from everstep_agent.jobs.job.stopping import GenerationStopper, RunningParts
+from everstep_agent.jobs.job.storage_lifecycle import StorageLifecycle
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.state.facts import Ending, JobFacts
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.lifecycle import Effect
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import start_messages
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.replicator import Replicator
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.snapshots.copies import InitialCopies, initial_copies
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource
+from everstep_agent.vault.wire import (
+    cadence_from_wire,
+    hold_from_wire,
+    recoverable_from_wire,
+    sources_from_wire,
+    target_from_wire,
+)
+from everstep_common import trainer_messages as messages
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class NodeJob:
+    """What holds a job together here: its record, vault, launcher and processes."""
+
+    def __init__(self, facts: JobFacts, context: JobContext) -> None:
+        self.context = context
+        self.record = record = JobRecord(facts, context.store)
+        self.link = link = LauncherLink()
+        self.ranks = ConnectedRanks()
+        self.freshness = Freshness()
+        # Which job of this name the connected processes are of.
+        self.life = 0
+        self.reporter = Reporter(
+            context.outlet, context.settings.report_delay_s, self._vault_report
+        )
+        self.lessons = LessonRelay(record, link, self.reporter.report_soon)
+        self.vault = vault = JobVault(
+            context.vault_context, facts.job, context.spawn, self._on_vault_change
+        )
+        control = JobControl(self._stop_processes, self._begin_own)
+        self.restart = AutonomousRestart(record, link, vault, context, control)
+        self.restorer = Restorer(vault)
+        self.spare = SpareDuty(record, link, vault, self.restorer)
+        self.processes = LocalProcesses(record, context)
+        self.progress = ProgressFlow(context.outlet, self._on_first_step)
+        parts = RunningParts(record, link, self.ranks, self.processes, self.progress, vault)
+        self.stopper = GenerationStopper(parts, context, self.report, self.restart.restart_in_place)
+        self.storage = StorageLifecycle(record, link, vault, context)
+        self._adopt(facts)
+        replicator = Replicator(vault, context.spawn, context.jitter)
+        self._replication = context.spawn(replicator.run(), f"replicator {facts.job}")
+
+    @property
+    def facts(self) -> JobFacts:
+        """Return what is known of the job at this moment."""
+        return self.record.facts
+
+    def _adopt(self, facts: JobFacts) -> None:
+        vault, plan = self.vault, facts.plan
+        vault.uid, vault.transfer_key = facts.owner.uid, facts.owner.transfer_key
+        # Settled again only when all that outlived the restart has been hashed: see settle().
+        vault.stopped = facts.stops.completed
+        if plan.generation:
+            self._expect(plan)
+            vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
+        if facts.directive:
+            self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
+
+    def _initial_copies(self, sources: Iterable[PlannedSource]) -> InitialCopies:
+        holders = ((one.copy.key, one.node) for one in sources)
+        return initial_copies(holders, self.context.vault_context.node)
+
+    def _expect(self, plan: Plan) -> None:
+        self.processes.expect(plan)
+        self.storage.files.world_size = self.reporter.ranks = plan.world_size
+        self.progress.begin(plan)
+
+    # --- what the controller orders ------------------------------------------------------------
+
+    def start(self, plan: Plan, reason: str) -> None:
+        """Start a generation; one that is not newer than what was started or stopped is ignored."""
+        facts = self.facts
+        over = facts.ended or facts.superseded
+        if over and plan.generation <= facts.plan.generation:
+            self.forget_previous()
+            facts = self.facts
+        if plan.generation > max(facts.plan.generation, facts.stops.completed):
+            self._begin(plan, reason, Autonomy(planned=plan.generation))
+
+    def _begin_own(self, plan: Plan, reason: str) -> None:
+        self._begin(plan, reason, self.facts.autonomy)
+
+    def _begin(self, plan: Plan, reason: str, autonomy: Autonomy) -> None:
+        continues = self.facts.continues
+        effects = self.record.begin(plan, autonomy)
+        if Effect.FREE_OLD_SNAPSHOTS in effects and not plan.restore:
+            self.vault.close()
+        if Effect.BEGIN_GENERATION not in effects:
+            return
+        facts = self.facts
+        self.vault.after_promises = not continues and facts.promised is None
+        self.vault.transfer_key = facts.owner.transfer_key
+        self._expect(plan)
+        self.vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
+        self.spare.end()
+        self.restorer.prefetch(plan.restore_plan)
+        logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
+        for message in start_messages(plan, reason, self.link.request):
+            self.link.send(message)
+        if Effect.STOP_PROCESSES in effects:
+            self._stop_processes(facts.stop_due, "its stop was ordered before it came")
+
+    def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
+        """The job is over here: free its memory, or keep it for a while when it failed."""
+        ending = Ending(succeeded=order.succeeded, unsaved=order.unsaved, reason=reason)
+        effects = self.record.end(ending, self.vault.fence)
+        self.vault.stopped = self.facts.stops.completed
+        if Effect.CONCLUDE in effects:
+            self.storage.when_done(partial(self._conclude, ending))
+
+    def _conclude(self, ending: Ending) -> None:
+        if self.facts.active:  # the next job of the name has begun meanwhile
+            return
+        self.link.send(messages.End(ending.succeeded, ending.reason))
+        if not ending.leaves_state:
+            self.vault.close()
+
+    def direct(self, directive: fleet_pb2.VaultDirective) -> None:
+        """Do as the directive says; one of an older generation is ignored."""
+        if directive.generation < self.vault.fence:
+            return
+        self.spare.stop_fetching()
+        self.record.direct(
+            directive.SerializeToString(),
+            directive.generation,
+            cadence_from_wire(directive),
+            directive.transfer_key,
+        )
+        self._direct(directive)
+
+    def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
+        vault = self.vault
+        vault.transfer_key = self.facts.owner.transfer_key
+        recoverable = self.storage.files.apply_directive(
+            directive, recoverable_from_wire(directive)
+        )
+        vault.cadence, vault.step_hold = self.facts.cadence, hold_from_wire(directive)
+        vault.apply_directive(recoverable, target_from_wire(directive))
+        if directive.sources:
+            vault.begin_generation(
+                directive.generation, self._initial_copies(sources_from_wire(directive.sources))
+            )
+        self.freshness.record_recoverable(recoverable, self.context.boot_ns())
+
+    def identify(self, job_id: int) -> None:
+        """Take the controller's word for which job of its name it is, and tell the launcher."""
+        if job_id:
+            self.record.identify(job_id)
+        self.tell_identity()
+
+    # --- its launcher ----------------------------------------------------------------------------
+
+    def notify(self, sentence: str) -> None:
+        """Tell the launcher's user a sentence."""
+        self.link.send(messages.Notice(sentence))
+
+    def tell_identity(self) -> None:
+        """Tell the launcher which job it is of, if that is known and it understands it."""
+        request, job_id = self.link.request, self.facts.job_id
+        if request is not None and job_id:
+            self.link.send(messages.Identified(job_id))
+
+    def record_standbys(self, standbys: messages.Standbys | None) -> None:
+        """The launcher has these waiting here; None: nothing is known to."""
+        if standbys != self.link.standbys:
+            self.link.standbys = standbys
+            self.reporter.report_soon()
+
+    def dismiss_launcher(self) -> None:
+        """The launcher went as it was told: whoever comes next may be another user."""
+        self.link.peer = None
+        self.record.dismiss_launcher()
+        self.record_standbys(None)
+        if self.facts.idle:
+            self.vacate_place()
+
+    def vacate_place(self) -> None:
+        """Launcher and ranks are gone: the next launcher is checked by the controller alone."""
+        self.record.vacate_place()
+        self.spare.end()
+        self.record_standbys(None)
+        self.vault.release_idle_memory()
+
+    def forget_previous(self) -> None:
+        """The name is used again for another job, whose generations count from the start."""
+        self.vault.reset()
+        self.storage.files.persist_state.reset()
+        self.lessons.forget()
+        # A process of the one before, perhaps another user's, knows a generation of this one.
+        self.life += 1
+        self.ranks.hang_up()
+        self.record.forget_previous()
+        self.vault.transfer_key = b""
+
+    # --- what is reported ------------------------------------------------------------------------
+
+    def report(self) -> None:
+        """Report all copies now."""
+        self.reporter.report()
+
+    def on_node(self) -> fleet_pb2.JobOnNode:
+        """Return what Hello tells: how far the job is here, and whether its launcher is."""
+        facts, here = self.facts, self.link.connected
+        return fleet_pb2.JobOnNode(
+            job=facts.job,
+            generation=max(self.vault.fence, facts.stops.completed),
+            launcher=here,
+            planned_generation=facts.autonomy.planned,
+            job_id=facts.job_id if here else 0,
+        )
+
+    def _vault_report(self) -> fleet_pb2.VaultReport:
+        persisted = self.storage.files.persist_state
+        return vault_report(self.vault, persisted, self.link.standbys, self.lessons.reported())
+
+    def _on_vault_change(self) -> None:
+        self.restart.free_soon()
+        self.reporter.report_soon()
+
+    def _on_first_step(self, generation: int) -> None:
+        self.link.send(messages.Settled(generation))
+
+    def _stop_processes(self, generation: int, reason: str) -> None:
+        self.stopper.stop_processes(generation, 0.0, reason)
+
+    def close(self) -> None:
+        """Forget the job."""
+        self._replication.cancel()
+        self.restart.close()
+        self.storage.close()
+        self.progress.flush()
+        self.vault.close()
+        self.report()
+        self.context.store.forget(self.facts.job)

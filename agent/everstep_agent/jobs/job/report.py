@@ -1,0 +1,144 @@
+"""Vault report: what the controller is told of a job's copies."""
+
+import asyncio
+from collections.abc import Callable
+
+from everstep_agent.jobs.job.context import Outlet
+from everstep_agent.storage.persist_state import PersistState
+from everstep_agent.storage.wire import stored_to_wire
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.snapshots.copies import CopyManifest
+from everstep_agent.vault.snapshots.manifest import Layout
+from everstep_common.trainer_messages import Standbys
+from everstep_proto.generated import fleet_pb2
+
+# The controller looks at a job of 16,384 ranks, or more, four times a second; then so do agents.
+_GATHER_S_PER_RANK = 15e-6
+_GATHER_S_MAX = 0.25
+# Nobody waits to hear that a copy was freed: that can wait for the next news, or so long.
+_FREED_S = 1.0
+# A launcher may say anything: as many processes as Linux has, and a sentence.
+_PROCESSES_MAX = 2**22
+_WHY_MAX = 500
+
+
+def vault_report(
+    vault: JobVault,
+    persisted: PersistState,
+    standbys: Standbys | None = None,
+    lesson: fleet_pb2.Lesson | None = None,
+) -> fleet_pb2.VaultReport:
+    """Return everything verified that is here, and the bad copies since the last report."""
+    bad, vault.bad_copies = vault.bad_copies, []
+    copies = copies_of(vault)
+    copies += [
+        _copy(manifest, vault.layouts.layout_of(manifest), on_disk=True)
+        for manifest in persisted.on_disk.values()
+    ]
+    return fleet_pb2.VaultReport(
+        job=vault.job,
+        settled_generation=vault.settled,
+        bad_copies=bad,
+        copies=copies,
+        stored=[stored_to_wire(stored) for stored in persisted.stored],
+        persist_failures=[
+            fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
+            for key, reason in persisted.failures.items()
+        ],
+        standbys=None if standbys is None else _standbys(standbys),
+        lesson=lesson,
+        replicas_short=vault.replicas_short,
+    )
+
+
+def _standbys(standbys: Standbys) -> fleet_pb2.Standbys:
+    return fleet_pb2.Standbys(
+        ready=min(standbys.ready, _PROCESSES_MAX),
+        making=min(standbys.making, _PROCESSES_MAX),
+        memory_bytes=standbys.memory_bytes,
+        ended=standbys.ended[:_WHY_MAX],
+    )
+
+
+def copies_of(vault: JobVault) -> list[fleet_pb2.Copy]:
+    """Return everything verified that is here in memory."""
+    return [
+        _copy(facts, vault.layouts.layout_of(facts), replica=replica)
+        for facts, replica in vault.holdings.manifests()
+    ]
+
+
+def _copy(
+    facts: CopyManifest, layout: Layout, *, replica: bool = False, on_disk: bool = False
+) -> fleet_pb2.Copy:
+    return fleet_pb2.Copy(
+        generation=facts.key.generation,
+        rank=facts.key.rank,
+        step=facts.key.step,
+        replica=replica,
+        root_hash=facts.root_hash,
+        size_bytes=facts.size_bytes,
+        layout=layout.whole,
+        on_disk=on_disk,
+        needed_layout=layout.needed,
+    )
+
+
+class Reporter:
+    """Reports a job's copies: news together with what comes a moment later, the rest with it."""
+
+    def __init__(
+        self, outlet: Outlet, gather_s: float, held: Callable[[], fleet_pb2.VaultReport]
+    ) -> None:
+        self._outlet = outlet
+        self._gather_s = gather_s
+        # Makes a report, which then has to be told: it takes over the news of bad copies.
+        self._held = held
+        # Of the whole job.
+        self.ranks = 0
+        self._last = fleet_pb2.VaultReport()
+        self._gathering: asyncio.TimerHandle | None = None
+        self._freed: asyncio.TimerHandle | None = None
+
+    def report(self) -> None:
+        """Tell all copies now, news or not."""
+        self._tell(self._held())
+
+    def report_soon(self) -> None:
+        """Tell them in a moment, if there is news by then."""
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            delay_s = max(self._gather_s, min(self.ranks * _GATHER_S_PER_RANK, _GATHER_S_MAX))
+            self._gathering = loop.call_later(delay_s, self._if_news)
+
+    def _if_news(self) -> None:
+        self._gathering = None
+        report = self._held()
+        if report == self._last:
+            return
+        if not _only_frees(self._last, report):
+            self._tell(report)
+        elif self._freed is None:
+            self._freed = asyncio.get_running_loop().call_later(_FREED_S, self.report)
+
+    def _tell(self, report: fleet_pb2.VaultReport) -> None:
+        for timer in (self._gathering, self._freed):
+            if timer is not None:
+                timer.cancel()
+        self._gathering = self._freed = None
+        self._last = report
+        self._outlet.vault_report(report)
+
+
+def _only_frees(before: fleet_pb2.VaultReport, report: fleet_pb2.VaultReport) -> bool:
+    """Return whether nothing happened but that some copies, not all, are gone for good reason."""
+    if report.bad_copies or not report.copies:
+        return False
+    rest = fleet_pb2.VaultReport()
+    rest.CopyFrom(before)
+    del rest.bad_copies[:]
+    held = {copy.SerializeToString() for copy in report.copies}
+    kept = [copy for copy in rest.copies if copy.SerializeToString() in held]
+    del rest.copies[:]
+    rest.copies.extend(kept)
+    return rest == report

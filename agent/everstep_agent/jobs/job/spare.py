@@ -1,0 +1,104 @@
+"""Spare duty: what a node does for a job whose launcher waits for a place there."""
+
+import logging
+from collections.abc import Callable
+
+from everstep_agent.jobs.job.peers import LauncherLink
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.restore.restorer import Restorer
+from everstep_agent.vault.restore.spare_memory import prepare_spare
+from everstep_common.lessons import Lesson, is_sound
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class SpareDuty:
+    """The memory that the controller wants ready here, as long as its order counts."""
+
+    def __init__(
+        self, record: JobRecord, link: LauncherLink, vault: JobVault, restorer: Restorer
+    ) -> None:
+        self._record = record
+        self._link = link
+        self._vault = vault
+        self._restorer = restorer
+        self._wanted: fleet_pb2.SpareMemory | None = None
+
+    def order(self, wanted: fleet_pb2.SpareMemory) -> None:
+        """Have memory ready for the place of a member that fails; none where one is held here."""
+        if not wanted.ahead:
+            self.stop_fetching()
+        elif wanted.transfer_key:
+            self._record.share_key(wanted.transfer_key)
+            self._vault.transfer_key = wanted.transfer_key
+        # It may be said before the launcher is back at an agent that has started again.
+        self._wanted = wanted
+        self.resume()
+
+    def resume(self) -> None:
+        """Begin with what is wanted, if there is a launcher to wait."""
+        facts = self._record.facts
+        if self._wanted is None or facts.active or facts.ended:
+            return
+        if self._link.connected:
+            prepare_spare(self._vault, self._restorer, self._wanted)
+
+    def stop_fetching(self) -> None:
+        """The member is there whose copies were fetched: they go when they are not needed."""
+        if self._wanted is not None and self._wanted.ahead:
+            self._vault.context.counters.early_discarded += 1
+            self._vault.tasks.cancel_ahead(self._vault.fence)
+            del self._wanted.ahead[:]
+
+    def end(self) -> None:
+        """The launcher has its place, or has gone."""
+        self._wanted = None
+
+
+class LessonRelay:
+    """What ranks of a job have loaded, from a launcher that runs to launchers that wait."""
+
+    def __init__(
+        self, record: JobRecord, link: LauncherLink, on_change: Callable[[], None]
+    ) -> None:
+        """``on_change`` has what is new reported to the controller."""
+        self._record = record
+        self._link = link
+        self._on_change = on_change
+        self._here: fleet_pb2.Lesson | None = None
+        self._elsewhere: Lesson | None = None
+
+    def record_local(self, lesson: Lesson) -> None:
+        """The launcher says what its ranks have loaded; it may say anything."""
+        if not is_sound(lesson):
+            logger.warning("job %s: ignored: a lesson that is none", self._record.facts.job)
+            return
+        self._here = fleet_pb2.Lesson(modules=lesson.modules, variables=lesson.variables)
+        self._on_change()
+
+    def reported(self) -> fleet_pb2.Lesson | None:
+        """Return what the controller is told; one node of a job is enough."""
+        plan = self._record.plan
+        tells = plan.generation and plan.node_rank == 0 and not self._record.facts.ended
+        return self._here if tells else None
+
+    def receive(self, wire: fleet_pb2.Lesson) -> None:
+        """The controller says what ranks on other nodes have loaded."""
+        lesson = Lesson(tuple(wire.modules), dict(wire.variables))
+        if is_sound(lesson):
+            self._elsewhere = lesson
+            self.send_to_launcher()
+
+    def send_to_launcher(self) -> None:
+        """Tell a launcher that waits, and understands it."""
+        request = self._link.request
+        if request is None or not request.learns or self._record.facts.active:
+            return
+        if self._elsewhere is not None:
+            self._link.send(self._elsewhere)
+
+    def forget(self) -> None:
+        """Whoever comes next may be another job of the name, and of another user."""
+        self._here = self._elsewhere = None

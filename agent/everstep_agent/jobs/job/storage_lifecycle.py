@@ -1,0 +1,131 @@
+"""Storage lifecycle: a job's storage is opened when its launcher joins, awaited at its end."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import umask_of
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.peers import LauncherLink
+from everstep_agent.jobs.state.facts import NOBODY, StorageAccess
+from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.records import joined_record
+from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
+from everstep_agent.storage.worker_process import JobUser
+from everstep_agent.vault.job_vault import JobVault
+from everstep_common.trainer_messages import Join, Notice, Storage
+
+# A user's credentials for a bucket are many short variables; a hostile list of them ends here.
+_ENVIRONMENT_MAX = 64
+_LOOK_AGAIN_S = 2.0
+
+
+class StorageLifecycle:
+    """The storage of one job, in the life of the job. Event loop only."""
+
+    def __init__(
+        self, record: JobRecord, link: LauncherLink, vault: JobVault, context: JobContext
+    ) -> None:
+        settings = context.settings
+        patience = StorageDeadlines(
+            settings.storage_stall_timeout_s,
+            settings.storage_list_timeout_s,
+            settings.storage_workers,
+        )
+        self.files = JobStorage(vault, context.spawn, context.jitter, patience)
+        # The job has ended, and its newest step is still on its way.
+        self.ending = False
+        self._record = record
+        self._link = link
+        self._context = context
+        self._job = record.facts.job
+        if storage := record.facts.storage.storage:
+            self._open(storage, {})
+        self._task = context.spawn(self.files.run(), f"storage {self._job}")
+        self._looking: asyncio.Task[None] | None = None
+
+    def join(self, request: Join, peer: Peer) -> None:
+        """The launcher joined: report it, and what its storage has, unless it is gone by then."""
+        storage = request.storage
+        # The credentials are not kept: whoever can read the agent's files need not learn them.
+        self._record.use_storage(StorageAccess(storage, peer.gid, peer.groups, umask_of(peer.pid)))
+        if storage is None:
+            self._report(request)
+            return
+        self._open(storage, request.environment)
+        if request.running_generation:  # it runs: nobody waits to hear where it could go on from
+            self._report(request)
+        waits = None if request.running_generation else request
+        if self._looking is not None:
+            self._looking.cancel()
+        self._looking = self._context.spawn(self._look(waits), f"look {self._job}")
+
+    def when_done(self, then: Callable[[], None]) -> None:
+        """Go on when everything has reached storage, or has had its time."""
+        if not self.files.pending:
+            self._context.spawn(self.files.release_workers(), f"end storage of {self._job}")
+            then()
+        elif not self.ending:
+            self.ending = True
+            self._context.spawn(self._finish(then), f"store the end of {self._job}")
+
+    def busy_for_another(self, uid: int) -> str | None:
+        """Return why a user has to wait for what is still done for the one before, or None."""
+        if not self.ending or self._record.facts.owner.uid in (NOBODY, uid):
+            return None
+        return (
+            f"job {self._job} of another user is being brought to storage here; "
+            "choose another name with --job"
+        )
+
+    def forget(self) -> None:
+        """Another user's job has the same name."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self._record.use_storage(StorageAccess())
+        self.files.close()
+
+    def close(self) -> None:
+        """Forget it."""
+        for task in (self._task, self._looking):
+            if task is not None:
+                task.cancel()
+
+    async def _finish(self, then: Callable[[], None]) -> None:
+        await self.files.drain(self._context.settings.storage_drain_timeout_s, self._notify)
+        self.ending = False
+        await self.files.release_workers()
+        then()
+
+    async def _look(self, waits: Join | None) -> None:
+        """Look what is there; ``waits``: the join that is reported only once that is known."""
+        launcher = self._link.peer
+
+        def still() -> bool:
+            return self._link.peer is launcher
+
+        await self.files.refresh_steps()
+        # A job that began without knowing what it has stored would begin from the beginning.
+        while waits is not None and self.files.unseen_reason and still():
+            self._notify(
+                f"waiting for storage to say what this job has there: {self.files.unseen_reason}"
+            )
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            await self.files.refresh_steps()
+        if waits is not None and still():
+            self._report(waits, seen=True)
+        await self.files.poll_steps(lambda: still() and not self._record.facts.active)
+
+    def _report(self, request: Join, *, seen: bool = False) -> None:
+        what = self.files.listing if seen else None
+        self._context.outlet.record(joined_record(request, self._record.facts, what))
+
+    def _notify(self, sentence: str) -> None:
+        self._link.send(Notice(sentence))
+
+    def _open(self, storage: Storage, environment: Mapping[str, str]) -> None:
+        facts = self._record.facts
+        known = dict(list(environment.items())[:_ENVIRONMENT_MAX])
+        access = facts.storage
+        user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, known)
+        self.files.open(storage, user)

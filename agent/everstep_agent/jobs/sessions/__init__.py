@@ -1,0 +1,1 @@
+"""Sessions of launchers and training processes on the agent's Unix socket."""

@@ -1,0 +1,146 @@
+"""Admission: who may join or attach to a job on this node, and whether its snapshots will fit."""
+
+import hmac
+
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
+from everstep_agent.vault.memory.allocator import Requester
+from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_common.trainer_messages import Attach, Join
+from everstep_common.version import TRAINER_PROTOCOL
+from everstep_proto.generated import fleet_pb2
+
+
+def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
+    """Return why a launcher may not join, or None; without facts the job is not known here."""
+    problem = _protocol_problem(request.protocol, request.version)
+    if problem:
+        return problem
+    if not request.token:
+        return "a job needs a name and a token; see everstep run --help"
+    return _owner_refusal(facts, request, uid) if facts and not facts.ended else None
+
+
+def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
+    place, owner = facts.place, facts.place.uid
+    if owner == NOBODY and not facts.idle:
+        # Its launcher is gone from here, its snapshots are not.
+        owner = facts.owner.uid
+    if owner not in (NOBODY, uid):
+        return (
+            f"job {request.job} on this node belongs to another user; "
+            "choose another name with --job"
+        )
+    if place.uid == NOBODY or hmac.compare_digest(place.token_sha256, token_hash(request.token)):
+        return None
+    return (
+        f"job {request.job} on this node was begun with another token; give every launcher "
+        "of the job the same token, or choose another name with --job"
+    )
+
+
+def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
+    """Return whether a launcher's job may go on from what is kept here of the one before it."""
+    ours = hmac.compare_digest(facts.owner.token_sha256, token_hash(request.token))
+    kept = facts.ended and facts.ending.leaves_state and facts.owner.uid == uid
+    return kept and ours and not request.fresh
+
+
+def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
+    """Return why a process may not attach, or None."""
+    problem = _protocol_problem(request.protocol, request.version)
+    if problem:
+        return problem
+    if facts is None or facts.ended or not facts.place.token_sha256:
+        return f"job {request.job} is not known on this node; start it with everstep run"
+    token = hmac.compare_digest(facts.place.token_sha256, token_hash(request.token))
+    if facts.place.uid != uid or not token:
+        return (
+            f"this process does not belong to job {request.job}: user or token differ; "
+            "start it with everstep run"
+        )
+    return _plan_refusal(facts, request)
+
+
+def _plan_refusal(facts: JobFacts, request: Attach) -> str | None:
+    plan = facts.plan
+    if request.generation != plan.generation or not facts.active:
+        return (
+            f"generation {request.generation} of job {request.job} is over here (newest: "
+            f"{max(plan.generation, facts.stops.completed)}); this process should exit"
+        )
+    if request.rank not in plan.ranks:
+        return (
+            f"rank {request.rank} is not planned on this node in generation {plan.generation}; "
+            "take RANK from the environment that everstep run sets"
+        )
+    return None
+
+
+def _protocol_problem(protocol: int, version: str) -> str | None:
+    if protocol == TRAINER_PROTOCOL:
+        return None
+    return (
+        f"everstep {version:.40} speaks protocol {protocol}, this agent "
+        f"{TRAINER_PROTOCOL}; install a matching everstep in the job's environment"
+    )
+
+
+def has_memory(known: NodeJob | None, join: Join, uid: int) -> bool:
+    """Return whether a launcher's job has its memory here already, or gets on without.
+
+    What is kept of the job that a new one goes on from must not be freed to make room for that one.
+    """
+    if join.running_generation:
+        return True
+    return known is not None and (not known.facts.idle or goes_on(known.facts, join, uid))
+
+
+def forecast_of(context: JobContext, join: Join) -> MemoryForecast | None:
+    """Return what a job will need on this node, if it said how large its state is."""
+    if join.snapshot_bytes <= 0:
+        return None
+    return MemoryForecast(
+        processes=join.processes_per_node,
+        snapshot_bytes=join.snapshot_bytes,
+        slots=context.vault_context.slots_per_rank + int(join.storage is not None),
+        replicas=join.nodes_max > 1,
+    )
+
+
+async def memory_refusal(
+    context: JobContext, known: NodeJob | None, join: Join, uid: int
+) -> str | None:
+    """Return why the snapshots would not fit beside what others were promised, and what would.
+
+    A launcher that comes back has that word already.
+    """
+    forecast = forecast_of(context, join)
+    if forecast is None or (known is not None and known.facts.promised == forecast):
+        return None
+    asker = Requester(uid, join.job, after_promises=True)
+    return await context.vault_context.allocator.forecast_refusal(asker, forecast)
+
+
+def late_refusal(facts: JobFacts, request: Join) -> str | None:
+    """Return why a launcher comes too late to a node where the next job of its name has been."""
+    if not request.job_id or request.job_id >= facts.job_id:
+        return None
+    return (
+        "its job ended while this launcher was away, and another job has the name "
+        f"{facts.job} since; see 'everstep job {facts.job}'"
+    )
+
+
+def comes_back(facts: JobFacts, request: Join, peer: Peer) -> bool:
+    """Return whether a launcher is of the job that the facts are about, and not of the next one."""
+    before = facts.place.process
+    same = bool(request.job_id) and request.job_id == facts.job_id
+    return same or (before is not None and before.pid == peer.pid)
+
+
+def is_meant(facts: JobFacts, end: fleet_pb2.EndJob) -> bool:
+    """Return whether an end is that of the job that is here, not of one of its name before."""
+    return not end.job_id or end.job_id == facts.job_id

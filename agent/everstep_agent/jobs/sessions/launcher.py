@@ -1,0 +1,208 @@
+"""Launcher session: one launcher from its Join to the end of its connection."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.peer import Peer
+from everstep_agent.ipc.processes import identify
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.job.peers import LauncherPeer
+from everstep_agent.jobs.sessions.admission import comes_back
+from everstep_agent.jobs.state.facts import NOBODY
+from everstep_agent.jobs.state.records import (
+    joined_again_record,
+    start_messages,
+)
+from everstep_common import trainer_messages as messages
+from everstep_common.reports import LauncherLeft
+from everstep_common.trainer_messages import Progress, StepSeen
+from everstep_proto.reports import record_of
+
+logger = logging.getLogger(__name__)
+
+
+class LauncherSession:
+    """One launcher, from its Join to the end of its connection."""
+
+    def __init__(self, connection: Connection, job: NodeJob) -> None:
+        self._connection = connection
+        self._job = job
+        self._outgoing: asyncio.Queue[object] = asyncio.Queue()
+        # It was told to go, and its place is free.
+        self.dismissed = False
+        self.leaving = False
+
+    def send(self, message: object) -> None:
+        """See LauncherPeer."""
+        self._outgoing.put_nowait(message)
+
+    def hang_up(self) -> None:
+        """See LauncherPeer."""
+        self._connection.hang_up()
+
+    async def run(self) -> None:
+        """Serve until the connection ends. Raises OSError then."""
+        sender = asyncio.create_task(self._send_all(), name="launcher sender")
+        try:
+            while True:
+                known = messages.FROM_LAUNCHER
+                message = await self._connection.receive(known, SMALL_BYTES_MAX)
+                await self._handle(message)
+        finally:
+            sender.cancel()
+            await asyncio.wait([sender])
+
+    async def _send_all(self) -> None:
+        try:
+            while True:
+                message = await self._outgoing.get()
+                await self._connection.send(message)
+                if isinstance(message, messages.Refused | messages.End):
+                    self._dismiss()
+                if isinstance(message, messages.End) and not self.leaving:
+                    # Its next launcher begins another job; the controller cannot tell them apart.
+                    over = record_of(
+                        LauncherLeft("its job is over", by_user=False), self._job.facts.job
+                    )
+                    self._job.context.outlet.record(over)
+        except OSError as error:  # the receiving side sees the end as well
+            logger.info("launcher of job %s: %s", self._job.facts.job, error)
+
+    def _dismiss(self) -> None:
+        self.dismissed = True
+        if self._job.link.peer is self:
+            self._job.dismiss_launcher()
+
+    async def _handle(self, message: object) -> None:
+        job = self._job
+        match message:
+            case messages.Started():
+                job.processes.record_started(message)
+            case messages.RankExited():
+                # Its last steps come before its end.
+                await job.stopper.drain(message.generation, message.rank)
+                step = job.progress.last_step(message.generation, message.rank)
+                exit = replace(message, step=step)
+                job.context.outlet.record(record_of(exit, job.facts.job))
+                job.restart.record_failure(exit)
+            case messages.StepSeen():
+                _count_seen_step(job, message)
+            case messages.GenerationStopped():
+                self._abandon(message.abandoned)
+                job.record.note_free_port(message.free_port)
+                job.context.spawn(self._stopped(message), f"stopped {job.facts.job}")
+            case messages.Standbys() | messages.Lesson():
+                self._record_standbys(message)
+            case messages.GenerationFinished():
+                job.context.spawn(self._finished(message), f"finished {job.facts.job}")
+            case messages.LauncherLeft():
+                self.leaving = True
+                job.record.leave()
+                left = replace(message, by_user=True)
+                job.context.outlet.record(record_of(left, job.facts.job))
+            case _:
+                logger.info("job %s: a second Join on one connection", job.facts.job)
+
+    def _record_standbys(self, message: messages.Standbys | messages.Lesson) -> None:
+        if isinstance(message, messages.Lesson):
+            self._job.lessons.record_local(message)
+        else:
+            self._job.record_standbys(message)
+
+    async def _finished(self, message: messages.GenerationFinished) -> None:
+        job = self._job
+        # The last steps come before the end, or the job ends without them.
+        await job.stopper.drain(message.generation)
+        if job.facts.storage.storage is not None:
+            # The last one goes to storage: once this is told, no newer one is still verified.
+            await job.stopper.settle(min(message.generation, job.facts.plan.generation))
+        job.context.outlet.record(record_of(message, job.facts.job))
+
+    def _abandon(self, pids: tuple[int, ...]) -> None:
+        """Wait no longer for processes that SIGKILL does not end; the fence keeps them out."""
+        self._job.processes.abandon(pids)
+        if not pids:
+            return
+        logger.warning(
+            "job %s: killed, but held in the kernel by a device or a file system: processes %s",
+            self._job.facts.job,
+            ", ".join(map(str, pids)),
+        )
+
+    async def _stopped(self, message: messages.GenerationStopped) -> None:
+        facts = self._job.facts
+        # What it says of one that nobody ordered would fence off those that are still to come.
+        generation = min(message.generation, facts.newest_generation)
+        if facts.plan.generation <= generation:
+            # The order may have been about a generation that this node never started.
+            generation = max(generation, facts.stops.ordered)
+        await self._job.stopper.complete(generation, message.at_boot_ns)
+
+
+def admit_launcher(
+    job: NodeJob, request: messages.Join, peer: Peer, launcher: LauncherPeer
+) -> None:
+    """Have a launcher that may for the job's, and tell it what it has missed."""
+    _record_joining(job, request, peer)
+    job.link.connect(launcher, request)
+    launcher.send(messages.Joined(job.context.vault_context.node))
+    facts = job.facts
+    if facts.ended:
+        reason = facts.ending.reason or "no reason was told"
+        sentence = f"it ended while this launcher was away ({reason})"
+        launcher.send(messages.End(facts.ending.succeeded, sentence))
+        return
+    job.tell_identity()
+    job.storage.join(request, peer)
+    job.spare.resume()
+    job.lessons.send_to_launcher()
+    _tell_missed(job, request, launcher)
+
+
+def _record_joining(job: NodeJob, request: messages.Join, peer: Peer) -> None:
+    record = job.record
+    if not comes_back(record.facts, request, peer):
+        record.expect_next_job(request.job_id)
+        if record.facts.superseded:
+            job.lessons.forget()  # the next job of the name may run another script
+    if record.facts.owner.uid not in (NOBODY, peer.uid):
+        # Nothing of one user's job may reach the next one's, whatever its generations are.
+        job.forget_previous()
+        job.storage.forget()
+    record.admit_launcher(request, peer, identify(peer.pid))
+    job.vault.uid = peer.uid
+    job.vault.spare_slots = int(request.storage is not None)
+
+
+def _tell_missed(job: NodeJob, request: messages.Join, launcher: LauncherPeer) -> None:
+    facts, plan = job.facts, job.facts.plan
+    if facts.stops.ordered > facts.stops.completed:
+        launcher.send(messages.Stop(facts.stops.ordered, 0.0, "ordered while it was away"))
+    elif plan.generation > max(request.running_generation, facts.stops.completed):
+        for message in start_messages(plan, "ordered while the launcher was away", request):
+            launcher.send(message)
+    elif facts.stop_due:
+        launcher.send(messages.Stop(facts.stop_due, 0.0, "stopped while it was away"))
+
+
+def report_joining_again(job: NodeJob) -> None:
+    """Say once more that the launcher takes part: the controller has forgotten it."""
+    request = job.link.request
+    if job.link.connected and request is not None and not job.facts.ended:
+        record = joined_again_record(request, job.facts, job.storage.files.listing)
+        job.context.outlet.record(record)
+
+
+def _count_seen_step(job: NodeJob, message: StepSeen) -> None:
+    """Count a step of the whole job; ranks that have called in tell their steps themselves."""
+    generation = message.generation
+    if generation != job.facts.plan.generation or not job.facts.active:
+        return
+    if job.ranks.has(generation):
+        return
+    at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
+    job.progress.add_seen_step(Progress(message.step, at_boot_ns, stall_ns=0))
+    job.freshness.record_step(message.step)

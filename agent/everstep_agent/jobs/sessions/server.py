@@ -1,0 +1,208 @@
+"""Job server: the Unix socket that lets launchers and trainers in, or says why not."""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from typing import Protocol
+
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.peer import peer_of
+from everstep_agent.ipc.processes import alive
+from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.admission import (
+    attach_refusal,
+    forecast_of,
+    has_memory,
+    join_refusal,
+    late_refusal,
+    memory_refusal,
+)
+from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
+from everstep_agent.jobs.sessions.trainer import TrainerSession
+from everstep_common import trainer_messages as messages
+from everstep_common.frames import FrameError, MessageError
+from everstep_common.reports import LauncherLeft
+from everstep_proto.reports import record_of
+
+logger = logging.getLogger(__name__)
+# A connection says who it is at once, or it only holds a descriptor.
+_FIRST_MESSAGE_S = 10.0
+_UNSEEN = (
+    "this node's agent runs in a PID namespace of its own and cannot see this process, so it could "
+    "not tell when it dies; run the agent on the host, or in a pod with hostPID: true"
+)
+
+
+class JobRegistry(Protocol):
+    """The jobs of this node, by name."""
+
+    def known(self, job: str) -> NodeJob | None:
+        """Return a job, if there is one of that name."""
+        ...
+
+    def known_or_new(self, job: str) -> NodeJob:
+        """Return a job; a new one when there is none."""
+        ...
+
+    def watch_absent(self, job: NodeJob, *, told: bool) -> None:
+        """Find out what becomes of a launcher that is away; ``told``: the controller knows."""
+        ...
+
+    def forget_if_over(self, job: NodeJob) -> None:
+        """Forget a job that has ended and keeps nothing."""
+        ...
+
+    def controller_away(self) -> str:
+        """Return why the controller is not there; "" while it is."""
+        ...
+
+
+class JobServer:
+    """Accepts connections; what they mean is in the sessions."""
+
+    def __init__(self, context: JobContext, jobs: JobRegistry) -> None:
+        self._context = context
+        self._jobs = jobs
+        self.connections: Counter[int] = Counter()
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError as error:  # out of descriptors: the backlog waits
+                logger.warning("job socket: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            try:
+                connection = Connection(accepted, peer_of(accepted))
+            except OSError:  # it is gone already
+                accepted.close()
+                continue
+            self._context.spawn(self._serve(connection), "job connection")
+
+    async def _serve(self, connection: Connection) -> None:
+        uid = connection.peer.uid
+        self.connections[uid] += 1
+        try:
+            if self.connections[uid] > self._context.settings.connections_per_user_max:
+                reason = "this user has too many connections to the agent; end some processes"
+                await connection.send(messages.Refused(reason))
+                return
+            if connection.peer.pid == 0:  # pid_namespaces(7): it has no number here
+                await connection.send(messages.Refused(_UNSEEN))
+                return
+            first = await _first_message(connection)
+            if isinstance(first, messages.Join):
+                await self._launcher(connection, first)
+            elif isinstance(first, messages.Attach):
+                await self._trainer(connection, first)
+        except FrameError as error:
+            logger.warning("process %d of user %d: %s", connection.peer.pid, uid, error)
+        except OSError as error:
+            logger.debug("process %d of user %d: %s", connection.peer.pid, uid, error)
+        finally:
+            self.connections[uid] -= 1
+            connection.close()
+
+    async def _trainer(self, connection: Connection, attach: messages.Attach) -> None:
+        job = self._jobs.known(attach.job)
+        facts = job.facts if job else None
+        reason = attach_refusal(facts, attach, connection.peer.uid)
+        if job is None or reason:
+            await connection.send(messages.Refused(reason or "this job is not known"))
+            return
+        # A stopped process of an older generation may still be connected: it is in nobody's way.
+        holder = job.ranks.holder(attach.generation, attach.rank)
+        if holder is not None:
+            reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
+            await connection.send(messages.Refused(reason))
+            return
+        job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
+        connection.use_memory(self._context.vault_context.message_memories, attach.job)
+        try:
+            await TrainerSession(connection, job, attach).run()
+        finally:
+            job.ranks.detach(attach.generation, attach.rank)
+
+    async def _launcher(self, connection: Connection, join: messages.Join) -> None:
+        known = self._jobs.known(join.job)
+        peer = connection.peer
+        reason = join_refusal(known.facts if known else None, join, peer.uid)
+        if known is not None and not reason:
+            reason = late_refusal(known.facts, join)
+            reason = reason or known.storage.busy_for_another(peer.uid)
+            reason = reason or await _other_launcher(known, peer.pid)
+        begins = not has_memory(known, join, peer.uid)
+        if begins:
+            reason = reason or await memory_refusal(self._context, known, join, peer.uid)
+        if reason:
+            await connection.send(messages.Refused(reason))
+            return
+        job = self._jobs.known_or_new(join.job)
+        if begins:
+            # With no turn of the loop since it was found to fit, so nobody can come between.
+            job.record.promise_memory(forecast_of(self._context, join))
+        session = LauncherSession(connection, job)
+        admit_launcher(job, join, peer, session)
+        if away := self._jobs.controller_away():
+            session.send(messages.Notice(away))
+        try:
+            await session.run()
+        except OSError:  # not when the agent itself ends: its successor will see who is there
+            self._after(job, session)
+            raise
+
+    def _after(self, job: NodeJob, session: LauncherSession) -> None:
+        if session.dismissed:
+            self._jobs.forget_if_over(job)
+            return
+        job.link.peer = None
+        if job.facts.ended:
+            if not session.leaving:
+                self._context.outlet.record(
+                    record_of(LauncherLeft("its job is over", by_user=False), job.facts.job)
+                )
+            job.dismiss_launcher()
+            self._jobs.forget_if_over(job)
+            return
+        self._jobs.watch_absent(job, told=session.leaving)
+
+
+async def _first_message(connection: Connection) -> object:
+    """Return who is there; one whose words cannot be used is told why. Raises FrameError."""
+    async with asyncio.timeout(_FIRST_MESSAGE_S):
+        try:
+            return await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
+        except MessageError as error:
+            await connection.send(messages.Refused(str(error)))
+            raise
+
+
+async def _other_launcher(job: NodeJob, pid: int) -> str | None:
+    """Return why another launcher stands in the way, after waiting for one that just died."""
+    before = job.facts.place.process
+    if job.link.connected and before is not None:
+        return (
+            f"job {job.facts.job} has a launcher on this node already, process {before.pid}; "
+            "stop it first, or choose another name with --job"
+        )
+    absence, job.link.absence = job.link.absence, None
+    if absence is None or absence.done():
+        return None
+    if before is not None and before.pid == pid:
+        absence.cancel()
+        await asyncio.wait([absence])
+        return None
+    if before is not None and alive(before):
+        job.link.absence = absence
+        return (
+            f"the launcher of job {job.facts.job} on this node, process {before.pid}, is about to "
+            "reconnect; stop it first"
+        )
+    await asyncio.wait([absence])
+    return None

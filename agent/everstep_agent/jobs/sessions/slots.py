@@ -1,0 +1,172 @@
+"""Slot session: what a training process asks of its slots: memory, a slot for a step, a commit."""
+
+import asyncio
+import math
+from contextlib import suppress
+from dataclasses import replace
+
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.vault.job_vault import SlotWait
+from everstep_agent.vault.memory.allocator import MemoryShortError
+from everstep_agent.vault.slot_allocation import SlotOwner
+from everstep_agent.vault.snapshots.cadence import ExpiredHold, PollPace, next_snapshot_step
+from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slots import Grant
+from everstep_common import trainer_messages as messages
+
+
+class SlotSession:
+    """The slots of one attached rank, until its connection ends."""
+
+    def __init__(self, connection: Connection, job: NodeJob, owner: SlotOwner) -> None:
+        self._connection = connection
+        self._job = job
+        self._owner = owner
+        self._life = job.life
+        self._memory: RankMemory | None = None
+        # What the last copy was made of.
+        self._entries: tuple[messages.Entry, ...] = ()
+        # What was recoverable when a wait for a slot was in vain, and what was said then.
+        self._starved: tuple[Recoverable | None, str] = (None, "")
+        # The planned restart that a step has waited for in vain.
+        self._waited = ExpiredHold()
+        self._pace = PollPace()
+
+    def end(self) -> None:
+        """The connection is gone: what was begun and not committed never was."""
+        if self._memory is not None:
+            self._memory.table.abandon()
+            self._job.vault.change_signal.notify()
+
+    def refusal(self) -> str:
+        """Return why nothing is taken from this process any more; empty while it is."""
+        facts, generation = self._job.facts, self._owner.generation
+        same_job = self._life == self._job.life
+        if same_job and generation == facts.plan.generation and facts.active:
+            return ""
+        return f"generation {generation} is over; this process should exit"
+
+    async def reserve(self, message: messages.Reserve) -> None:
+        """Answer with memory."""
+        problem = self.refusal()
+        if not problem and message.size_bytes <= 0:
+            problem = f"a slot of {message.size_bytes} bytes; reserve at least one"
+        if problem:
+            await self._connection.send(messages.Refused(problem))
+            return
+        try:
+            memory = await self._job.vault.reserve_slots(self._owner, message.size_bytes)
+        except MemoryShortError as error:
+            if self._memory is not None and self._memory.retired:
+                self._memory = None
+            await self._connection.send(messages.Refused(str(error)))
+            return
+        self._memory = memory
+        fds = [memory.regions[index].lend_writable() for index in sorted(memory.regions)]
+        answer = messages.Reserved(len(fds), memory.table.slot_bytes)
+        await self._connection.send(answer, fds)
+
+    async def begin(self, message: messages.Begin) -> None:
+        """Answer with a slot, with the next step that is wanted, or with why there is none."""
+        memory, problem = self._memory, self.refusal()
+        if memory is None or problem:
+            await self._connection.send(messages.Skip(problem or "reserve slots first"))
+            return
+        if await self._held(memory, message):
+            gone = f"generation {self._owner.generation} was stopped, as planned"
+            await self._connection.send(messages.Skip(gone))
+            return
+        vault, generation = self._job.vault, self._owner.generation
+        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, message.step)
+        if wanted != message.step:
+            self._pace = self._pace.after_question(message.step, asyncio.get_running_loop().time())
+            again = min(wanted, message.step + self._pace.ahead)
+            await self._connection.send(messages.Unplanned(again))
+            return
+        answer = await self._slot(memory, message)
+        if isinstance(answer, Grant):
+            await self._connection.send(messages.Slot(answer.slot, answer.epoch))
+            return
+        job = self._job
+        job.progress.count_skip(self._owner.rank)
+        job.context.skips.skipped(job.facts.job, job.context.boot_ns())
+        await self._connection.send(messages.Skip(answer))
+
+    async def _held(self, memory: RankMemory, message: messages.Begin) -> bool:
+        """Wait while a restart is planned before this step; return whether it has come."""
+        if not self._is_held(message.step):
+            return False
+        vault = self._job.vault
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._restart_wait_s(message)):
+                while not memory.retired and self._is_held(message.step):
+                    await vault.change_signal.wait()
+        if vault.step_hold is not None:
+            self._waited = self._waited.in_vain(vault.cadence, vault.step_hold, message.step)
+        return memory.retired
+
+    def _is_held(self, step: int) -> bool:
+        last = self._waited.last_step(self._job.vault.step_hold, self._owner.generation)
+        return last is not None and step > last
+
+    def _wait_s(self, message: messages.Begin) -> float:
+        settings = self._job.context.settings
+        return patience(message.wait_s, settings.slot_wait_s, settings.slot_wait_max_s)
+
+    def _restart_wait_s(self, message: messages.Begin) -> float:
+        """Return how long to wait around a planned restart, also for who never waits for a slot."""
+        return max(self._wait_s(message), self._job.context.settings.slot_wait_s)
+
+    async def commit(self, message: messages.Commit) -> None:
+        """Take over a copy."""
+        problem: str | None = self.refusal()
+        if not problem:
+            problem = await self._take_over(message)
+        if problem:
+            await self._connection.send(messages.Refused(problem))
+            return
+        self._job.context.skips.saved(self._job.facts.job)
+        await self._connection.send(messages.Committed(message.step))
+
+    async def _take_over(self, message: messages.Commit) -> str | None:
+        if self._memory is None:
+            return "reserve slots first"
+        if message.as_before:
+            # One object for all these steps: what is known of it is not worked out again.
+            message = replace(message, entries=self._entries)
+        problem = await self._job.vault.commit(self._memory, message)
+        if not problem:
+            self._entries = message.entries
+        return problem
+
+    async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
+        # Only a newer recoverable step frees slots. While the controller is away none comes, and
+        # training must not wait for it, whatever bound the trainer has set.
+        vault, clock = self._job.vault, asyncio.get_running_loop().time
+        away_s = self._job.context.away_s
+        starved_by, reason = self._starved
+        hold = vault.step_hold
+        last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
+        starved = starved_by == vault.recoverable and not last
+        wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
+        if starved or (away_s() > 0 and not last):
+            wait_s = 0.0
+        ends = clock() + wait_s
+        wait = SlotWait(wait_s, lambda: away_s() > 0 and not last)
+        answer = await vault.acquire_slot(memory, message.step, wait)
+        if isinstance(answer, Grant):
+            return answer
+        if starved:
+            return reason
+        if wait_s and clock() >= ends:
+            self._starved = (vault.recoverable, answer)
+        return answer
+
+
+def patience(asked_s: float | None, usual_s: float, most_s: float) -> float:
+    """Return how long to wait for a free slot; what is no time at all is no wait."""
+    if asked_s is None:
+        return usual_s
+    return 0.0 if math.isnan(asked_s) else min(max(0.0, asked_s), most_s)

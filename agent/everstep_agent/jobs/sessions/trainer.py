@@ -1,0 +1,304 @@
+"""Trainer session: one training process, fenced by its generation: restore, slots, progress."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+
+from everstep_agent.concurrency.thread_pool import wait_ended
+from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.processes import identify
+from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.slots import SlotSession
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.records import skipped_message
+from everstep_agent.vault.restore.restorer import RestoredPart
+from everstep_agent.vault.restore.source_search import RestoreError
+from everstep_agent.vault.slot_allocation import SlotOwner
+from everstep_agent.vault.snapshots.manifest import by_name_in_parts
+from everstep_common import trainer_messages as messages
+from everstep_common.frames import FDS_MAX, FrameError
+from everstep_common.reports import Phase
+from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
+from everstep_proto.reports import record_of
+
+logger = logging.getLogger(__name__)
+
+# A message of some megabytes: a shard takes 0.3 to 1 kB.
+_PAGE_SHARDS = 8192
+
+
+class TrainerSession:
+    """One training process, from its Attach to the end of its connection."""
+
+    def __init__(self, connection: Connection, job: NodeJob, attach: messages.Attach) -> None:
+        self._connection = connection
+        self._job = job
+        self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
+        self._slots = SlotSession(connection, job, self._owner)
+        self._answers = AnswerQueue(connection)
+        # What a rank that asks for a part after the other is being told.
+        self._described: tuple[messages.Entry, ...] = ()
+        self._transfer = RestoreTransfer(connection)
+
+    async def run(self) -> None:
+        """Serve until the connection ends. Raises OSError then."""
+        job, rank = self._job, self._owner.rank
+        process = identify(self._owner.pid)
+        if process is not None:
+            job.processes.watch(process)
+        plan = job.facts.plan
+        step = plan.restore_step if plan.restore else None
+        await self._connection.send(messages.Attached(job.context.vault_context.node, step))
+        job.processes.reach_phase(Phase.ATTACHED, rank, job.context.boot_ns())
+        try:
+            while True:
+                await self._serve_next()
+        except OSError:
+            # What was asked last ends as if somebody still listened: nothing is left half done.
+            await self._answers.finish()
+            raise
+        finally:
+            await self._answers.cancel()
+            self._transfer.end()
+            self._slots.end()
+
+    async def _serve_next(self) -> None:
+        """Serve one message, which may be long, and keep nothing of it."""
+        message = await self._connection.receive(messages.FROM_TRAINER)
+        if self._record(message):
+            self._connection.take_lease().release()
+        else:
+            await self._answers.begin(self._answer(message))
+
+    def _record(self, message: object) -> bool:
+        """Take at once what is not answered: by its progress a rank is known to be alive."""
+        match message:
+            case messages.Progress():
+                self._progress(message)
+            case messages.Ready():
+                self._ready(message)
+            case messages.RollbackAsked():
+                self._rollback(message)
+            case _:
+                return False
+        return True
+
+    async def _answer(self, message: object) -> None:
+        match message:
+            case messages.Describe() | messages.Restore():
+                await self._recover(message)
+            case messages.Reserve():
+                await self._slots.reserve(message)
+            case messages.Begin():
+                await self._slots.begin(message)
+            case messages.Commit():
+                await self._slots.commit(message)
+            case messages.AskSkipped():
+                await self._connection.send(skipped_message(self._job.facts.plan))
+            case _:
+                await self._refuse("this process is attached already; attach once")
+
+    async def _refuse(self, reason: str) -> None:
+        await self._connection.send(messages.Refused(reason))
+
+    async def _recover(self, message: messages.Describe | messages.Restore) -> None:
+        plan = self._job.facts.plan
+        if over := self._slots.refusal():
+            self._transfer.end()
+            await self._connection.send(messages.RestoreFailed(over))
+            return
+        if not plan.restore:
+            await self._connection.send(messages.NothingToRestore())
+            return
+        try:
+            if isinstance(message, messages.Restore):
+                await self._restore(plan, message)
+            else:
+                await self._describe(plan, message)
+        except RestoreError as error:
+            await self._connection.send(messages.RestoreFailed(str(error)))
+
+    async def _describe(self, plan: Plan, message: messages.Describe) -> None:
+        rank = None if message.everyone else self._owner.rank
+        restorer, step, begin = self._job.restorer, plan.restore_step, message.begin
+        if begin is None:
+            await self._send(
+                messages.Described(step, await restorer.describe(plan.restore_plan, rank))
+            )
+            return
+        if not begin or not self._described:
+            # Another connection may go on where this one ends: in an order that is always the same.
+            shards = await restorer.describe(plan.restore_plan, rank)
+            self._described = await run_in_slices(by_name_in_parts(shards))
+        page = self._described[begin : begin + _PAGE_SHARDS]
+        left = max(0, len(self._described) - begin - len(page))
+        if not left:
+            self._described = ()
+        await self._send(messages.DescribedPart(step, page, left))
+
+    async def _send(self, described: messages.Described | messages.DescribedPart) -> None:
+        try:
+            await self._connection.send(described)
+        except FrameError as error:
+            reason = f"the list of {len(described.entries)} shards does not fit one message"
+            raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
+
+    async def _restore(self, plan: Plan, message: messages.Restore) -> None:
+        if not self._transfer.goes_on(message):
+            parts = await self._job.restorer.restore(
+                plan.restore_plan, message.names, self._owner.rank
+            )
+            self._transfer.take_over(message, plan.restore_step, parts)
+            logger.info(
+                "job %s: generation %d: rank %d restored step %d from %s",
+                self._job.facts.job,
+                self._owner.generation,
+                self._owner.rank,
+                plan.restore_step,
+                ", ".join(sorted({part.origin for part in parts})),
+            )
+        await self._transfer.give()
+
+    def _ready(self, message: messages.Ready) -> None:
+        if not self._slots.refusal():
+            rank = self._owner.rank
+            self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
+
+    def _rollback(self, message: messages.RollbackAsked) -> None:
+        job, owner = self._job, self._owner
+        if self._slots.refusal():
+            return
+        # The steps before it come first: the controller counts from them.
+        job.progress.flush()
+        at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
+        asked = replace(
+            message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns
+        )
+        job.context.outlet.record(record_of(asked, job.facts.job))
+        job.record.mark_spoiled(owner.generation)
+
+    def _progress(self, message: messages.Progress) -> None:
+        job = self._job
+        if self._slots.refusal():
+            return
+        at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
+        progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
+        job.progress.add_step(self._owner.rank, progress)
+        job.freshness.record_step(progress.step)
+
+
+class AnswerQueue:
+    """The question that is being answered. A process that asks two at once waits for the first."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._current: asyncio.Task[None] | None = None
+
+    async def begin(self, answer: Coroutine[None, None, None]) -> None:
+        """Begin to answer, when the question before has been. Raises OSError if that went wrong."""
+        turn = self._connection.take_lease()
+        try:
+            await self.finish()
+        except BaseException:
+            answer.close()
+            turn.release()
+            raise
+        self._current = asyncio.create_task(self._answer(answer), name="answer to a rank")
+        # Also of one that is cancelled before it has begun.
+        self._current.add_done_callback(lambda _: turn.release())
+
+    async def finish(self) -> None:
+        """Return when the last question is answered. Raises OSError when it could not be."""
+        if self._current is not None:
+            await asyncio.shield(self._current)
+            self._current = None
+
+    async def cancel(self) -> None:
+        """Answer nothing any more."""
+        current, self._current = self._current, None
+        if current is not None:
+            current.cancel()
+            await wait_ended([current])
+            if not current.cancelled():
+                current.exception()  # the connection has ended for a reason that is known
+
+    async def _answer(self, answer: Coroutine[None, None, None]) -> None:
+        try:
+            await answer
+        except BaseException:
+            # Whoever waits for the next message sees the end of the connection, and then asks why.
+            self._connection.hang_up()
+            raise
+
+
+class RestoreTransfer:
+    """What one connection is being given: kept until the last of it has been sent.
+
+    The rank asks for each message: descriptors go only to one that reads its answers.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._asked = Restore(())
+        self._step = 0
+        self._parts: Sequence[RestoredPart] = ()
+        self._given = 0
+
+    def goes_on(self, asked: Restore) -> bool:
+        """Return whether a question is for what follows the message before."""
+        return 0 < self._given == asked.begin and asked.names == self._asked.names
+
+    def take_over(self, asked: Restore, step: int, parts: Sequence[RestoredPart]) -> None:
+        """Own what is to be given, in place of what was not asked for to its end."""
+        self.end()
+        self._asked, self._step, self._parts = asked, step, parts
+
+    async def give(self) -> None:
+        """Send what comes next. Raises OSError, RestoreError."""
+        if self._asked.begin is None:
+            await self._give_all()
+            return
+        begin, end = self._given, self._given + FDS_MAX
+        copies, left = _copies(self._parts[begin:end]), max(0, len(self._parts) - end)
+        message = RestoredCopies(self._step, copies, begin, left)
+        await self._send(message, self._parts[begin:end])
+        self._given = end
+        if not left:
+            self.end()
+
+    async def _give_all(self) -> None:
+        """Do as those know who ask for everything at once."""
+        try:
+            if len(self._parts) > FDS_MAX:
+                raise RestoreError(
+                    f"the state is in {len(self._parts)} copies, more than {FDS_MAX} at once; "
+                    "upgrade everstep in the training image"
+                )
+            await self._send(Restored(self._step, _copies(self._parts)), self._parts)
+        finally:
+            self.end()
+
+    async def _send(
+        self, message: Restored | RestoredCopies, parts: Sequence[RestoredPart]
+    ) -> None:
+        fds: list[int] = []
+        try:
+            for part in parts:
+                fds.append(part.region.open_read_only())
+            await self._connection.send(message, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def end(self) -> None:
+        """Give back what is left of it."""
+        parts, self._parts, self._given = self._parts, (), 0
+        for part in parts:
+            part.region.release()
+
+
+def _copies(parts: Sequence[RestoredPart]) -> tuple[RestoredCopy, ...]:
+    return tuple(RestoredCopy(part.entries, part.region.size_bytes) for part in parts)

@@ -1,0 +1,154 @@
+"""Job facts: what the agent knows of a job and must still know after its own restart. Values.
+
+They are written by JobRecord alone.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from everstep_agent.ipc.processes import ProcessIdentity
+from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
+from everstep_agent.jobs.state.lifecycle import JobState
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_agent.vault.snapshots.cadence import Cadence
+from everstep_common.reports import Phase
+from everstep_common.trainer_messages import Storage
+
+# A user that is not known: -1 is no user of Linux.
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherPlace:
+    """Who may connect as the job's launcher; NOBODY: the controller alone checks who comes."""
+
+    uid: int = NOBODY
+    token_sha256: str = ""
+    process: ProcessIdentity | None = None
+    # A port that the launcher found free, for rank 0 of the next generation.
+    free_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOwner:
+    """Whose snapshots are here, also when no launcher is."""
+
+    uid: int = NOBODY
+    token_sha256: str = ""
+    # What other agents must show to send or fetch copies.
+    transfer_key: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StopMarks:
+    """Up to which generation a stop was ordered, and up to which one it is done."""
+
+    ordered: int = 0
+    completed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProcesses:
+    """The processes of the newest generation here, and how far all of them have come."""
+
+    phases: tuple[Phase, ...] = ()
+    running: tuple[ProcessIdentity, ...] = ()
+    # Killed, but held in the kernel: those that are known here, and all as the launcher
+    # named them when it stopped the newest generation.
+    held: tuple[ProcessIdentity, ...] = ()
+    abandoned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a job ended here."""
+
+    succeeded: bool = False
+    # All went well, and the last step is in no storage.
+    unsaved: bool = False
+    reason: str = ""
+    # The next job of its name goes on from what is here.
+    wanted: bool = False
+
+    @property
+    def leaves_state(self) -> bool:
+        """Return whether its memory is kept, for a while or for the next job of its name."""
+        return not self.succeeded or self.unsaved
+
+
+@dataclass(frozen=True, slots=True)
+class StorageAccess:
+    """Where the launcher wants its steps, and with which rights its files are opened there."""
+
+    storage: Storage | None = None
+    gid: int = -1
+    groups: tuple[int, ...] = ()
+    umask: int = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """One job on this node."""
+
+    job: str
+    # Number of the job of this name that the launcher takes part in; 0 while it is not known.
+    job_id: int = 0
+    state: JobState = JobState.NEW
+    plan: Plan = field(default_factory=Plan)
+    # The controller's newest word on the snapshots, encoded; empty before the first.
+    directive: bytes = b""
+    place: LauncherPlace = field(default_factory=LauncherPlace)
+    owner: SnapshotOwner = field(default_factory=SnapshotOwner)
+    stops: StopMarks = field(default_factory=StopMarks)
+    processes: RankProcesses = field(default_factory=RankProcesses)
+    ending: Ending = field(default_factory=Ending)
+    storage: StorageAccess = field(default_factory=StorageAccess)
+    # Which steps are snapshotted, with the rules that ranks behind the newest one follow.
+    cadence: Cadence = field(default_factory=Cadence)
+    autonomy: Autonomy = field(default_factory=Autonomy)
+    # Memory that the launcher was told will be there for the ranks of its first generation here.
+    promised: MemoryForecast | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the job is over here, and no next one of its name has joined."""
+        return self.state is JobState.ENDED
+
+    @property
+    def superseded(self) -> bool:
+        """Return whether it has ended, and the next job of its name has joined and not begun."""
+        return self.state is JobState.SUPERSEDED
+
+    @property
+    def active(self) -> bool:
+        """Return whether its newest generation is not stopped."""
+        return self.plan.generation > self.stops.completed
+
+    @property
+    def continues(self) -> bool:
+        """Return whether the next generation goes on from one of the same job here."""
+        return bool(self.plan.generation) and not self.superseded
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the job has ended here, or never began."""
+        return self.ended or not (self.plan.generation or self.directive)
+
+    @property
+    def newest_generation(self) -> int:
+        """Return the newest generation that was planned here or ordered to stop."""
+        return max(self.plan.generation, self.stops.ordered)
+
+    @property
+    def stop_due(self) -> int:
+        """Return the generation whose processes are to end; 0 when none is."""
+        if self.stops.ordered > self.stops.completed:
+            return self.stops.ordered
+        ends = self.state in (JobState.STOPPING, JobState.RESTARTING)
+        return self.plan.generation if ends else 0
+
+
+def token_hash(token: str) -> str:
+    """Return what is kept and sent of a job token."""
+    return hashlib.sha256(token.encode()).hexdigest()

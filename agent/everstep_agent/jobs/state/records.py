@@ -1,0 +1,172 @@
+"""Records: what a launcher said, as the controller journals it; plans, as a launcher hears them."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from google.protobuf.message import DecodeError
+
+from everstep_agent.jobs.state.facts import JobFacts
+from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.storage.formats.records import LatestPointer
+from everstep_agent.storage.wire import ranges_from_wire, ranges_to_wire
+from everstep_agent.storage.worker.messages import StepListing
+from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_agent.vault.wire import sources_from_wire, sources_to_wire
+from everstep_common import reports
+from everstep_common import trainer_messages as messages
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.reports import record_of
+
+_ABANDONED_MAX = 64
+# Fields of a plan that are the same value on the wire.
+_SAME = tuple(one.name for one in fields(Plan) if one.name not in ("sources", "stored", "skipped"))
+_SAME_OF_STORED = tuple(one.name for one in fields(StoredState) if one.name != "skipped")
+
+
+def plan_from_bytes(encoded: bytes) -> Plan:
+    """Return a plan as it was kept. Raises ValueError."""
+    try:
+        return plan_from_wire(fleet_pb2.StartGeneration.FromString(encoded))
+    except DecodeError as error:
+        raise ValueError(f"the plan is not one: {error}") from error
+
+
+def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
+    """Return a plan as the controller sent it."""
+    stored = plan.stored
+    return Plan(
+        **{name: getattr(plan, name) for name in _SAME},
+        sources=sources_from_wire(plan.sources),
+        stored=StoredState(
+            **{name: getattr(stored, name) for name in _SAME_OF_STORED},
+            skipped=ranges_from_wire(stored.skipped),
+        )
+        if plan.HasField("stored")
+        else None,
+        skipped=ranges_from_wire(plan.skipped),
+    )
+
+
+def plan_to_wire(plan: Plan) -> fleet_pb2.StartGeneration:
+    """Return a plan as it is kept."""
+    stored = plan.stored
+    return fleet_pb2.StartGeneration(
+        **{name: getattr(plan, name) for name in _SAME},
+        sources=sources_to_wire(plan.sources),
+        stored=fleet_pb2.StoredStep(
+            **{name: getattr(stored, name) for name in _SAME_OF_STORED},
+            skipped=ranges_to_wire(stored.skipped),
+        )
+        if stored is not None
+        else None,
+        skipped=ranges_to_wire(plan.skipped),
+    )
+
+
+def start_message(plan: Plan, reason: str) -> messages.Start:
+    """Return what a launcher must know of a plan."""
+    return messages.Start(
+        generation=plan.generation,
+        node_rank=plan.node_rank,
+        node_count=plan.node_count,
+        first_rank=plan.first_rank,
+        processes=plan.processes,
+        world_size=plan.world_size,
+        master_address=plan.master_address,
+        master_port=plan.master_port,
+        restore_step=plan.restore_step if plan.restore else None,
+        reason=reason,
+    )
+
+
+def start_messages(plan: Plan, reason: str, request: messages.Join | None) -> Iterator[object]:
+    """Yield what a launcher is told so that it starts; one of an older version takes only Start."""
+    if plan.renew and request is not None and request.learns:
+        yield messages.Renew()
+    yield start_message(plan, reason)
+
+
+def skipped_message(plan: Plan) -> messages.Skipped:
+    """Return the data that a generation leaves out, as its ranks hear it."""
+    return messages.Skipped(plan.skipped)
+
+
+def joined_record(
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
+) -> fleet_pb2.Record:
+    """Return the record of a launcher that joined; ``seen`` is in its storage."""
+    report = reports.LauncherJoined(
+        nodes_min=request.nodes_min,
+        nodes_max=request.nodes_max,
+        processes_per_node=request.processes_per_node,
+        reform=request.reform,
+        restarts_max=request.restarts_max,
+        free_port=facts.place.free_port,
+        running_generation=request.running_generation,
+        storage=request.storage,
+        snapshot_every_min=request.snapshot_every_min,
+        snapshot_every_max=request.snapshot_every_max,
+        fresh=request.fresh,
+        job_id=facts.job_id,
+        replica_nodes=request.replica_nodes,
+        program=request.program,
+        token_sha256=facts.place.token_sha256,
+        uid=facts.place.uid,
+        latest=_latest(seen.latest) if seen and seen.latest else None,
+        stored_generation=seen.newest_generation if seen else 0,
+        skipped=facts.plan.skipped if request.running_generation else (),
+    )
+    return record_of(report, facts.job)
+
+
+def _latest(latest: LatestPointer) -> reports.StoredStep | None:
+    if latest.target is None:
+        return None
+    return reports.StoredStep(
+        generation=latest.target.generation,
+        step=latest.target.step,
+        world_size=latest.world_size,
+        manifest_hash=latest.manifest_hash.hex(),
+        size_bytes=latest.size_bytes,
+        skipped=latest.skipped,
+    )
+
+
+def joined_again_record(
+    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
+) -> fleet_pb2.Record:
+    """Return the record of a launcher that joined before, with what it has been given since."""
+    generation = facts.plan.generation
+    running = generation if facts.active else 0
+    return joined_record(replace(request, running_generation=running), facts, seen)
+
+
+def phase_record(facts: JobFacts, phase: reports.Phase, at_boot_ns: int) -> fleet_pb2.Record:
+    """Return the record of a phase that all local ranks have reached."""
+    return record_of(reports.PhaseReached(facts.plan.generation, phase, at_boot_ns), facts.job)
+
+
+def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_pb2.Record:
+    """Return the record of a generation that has no process left here but those held in the kernel.
+
+    These are named as their launcher knows them.
+    """
+    abandoned = facts.processes.abandoned[:_ABANDONED_MAX]
+    report = reports.GenerationStopped(generation, facts.place.free_port, at_boot_ns, abandoned)
+    return record_of(report, facts.job)
+
+
+def restarted_record(
+    plan: Plan, after: int, reason: str, at_boot_ns: tuple[int, int]
+) -> fleet_pb2.Record:
+    """Return the record of a generation that was begun here; when that was decided, and done."""
+    report = reports.RestartedHere(
+        after_generation=after,
+        generation=plan.generation,
+        restore_step=plan.restore_step if plan.restore else None,
+        restore_generation=plan.restored_generation,
+        decided_boot_ns=at_boot_ns[0],
+        at_boot_ns=at_boot_ns[1],
+        reason=reason,
+    )
+    return record_of(report, plan.job)

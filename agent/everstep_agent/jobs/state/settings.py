@@ -1,0 +1,248 @@
+"""Settings of jobs and their snapshots: the table ``[jobs]`` of the agent's configuration."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_agent.ipc.listeners import is_wildcard
+from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN
+from everstep_agent.vault.memory.pages import HugePages
+from everstep_common.config import setting
+
+
+def default_runtime_folder(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
+    """Return the folder for what must not outlive a boot: the system's one for root."""
+    if (os.geteuid() if uid is None else uid) == 0:
+        return Path("/run/everstep-agent")
+    base = environ.get("XDG_RUNTIME_DIR")
+    if base:
+        return Path(base) / "everstep-agent"
+    return Path(environ.get("HOME", "/tmp")) / ".local/state/everstep-agent/run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsSettings:
+    """Jobs of this node, and the memory that keeps their snapshots."""
+
+    runtime_folder: Path = setting(
+        factory=default_runtime_folder,
+        shown="/run/everstep-agent for root, else $XDG_RUNTIME_DIR/everstep-agent",
+        help="Folder of the socket and of what is known of running jobs; should be a tmpfs, "
+        "because nothing in it is of use after a boot.",
+    )
+    socket: Path | None = setting(
+        None,
+        help="Unix socket for launchers and training processes; without it agent.sock in "
+        "runtime_folder.",
+    )
+    bulk_host: str = setting(
+        "127.0.0.1",
+        help="Address for replicas from other nodes. Loopback by default because without bulk_tls "
+        "the bytes travel unencrypted: choose the network that may see them.",
+    )
+    bulk_tls: bool = setting(
+        False,
+        help="Whether replicas travel inside TLS 1.3, with the certificates in [tls]; the same on "
+        "every node, for one with it and one without exchange nothing. Off, because it costs CPU "
+        "(docs/benchmarks.md) and changes are found without it: it is against listening.",
+    )
+    bulk_port: int = setting(7436, help="Port for replicas; 0 picks a free one.")
+    bulk_advertise_host: str = setting(
+        "", help="Host name under which other nodes reach bulk_port; empty means bulk_host."
+    )
+    slots_per_rank: int = setting(
+        3,
+        help="Snapshots of a rank that are kept at once. 3: one recoverable, one being replicated, "
+        "one being written; with 2, training waits in each step until the one before is "
+        "replicated. Jobs with --persist get one more, for the one that is being stored.",
+    )
+    report_delay_s: float = setting(
+        0.02,
+        unit="s",
+        help="How long news of copies wait for more, so that all ranks of the node are one report: "
+        "they commit together and are verified a few milliseconds apart. Jobs of more than 1,300 "
+        "ranks wait longer, up to 0.25 s, as the controller does.",
+    )
+    slot_wait_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long a snapshot waits for a free slot before the step is skipped and counted.",
+    )
+    slot_wait_max_s: float = setting(
+        60.0,
+        unit="s",
+        help="The longest that a training process may have its snapshots wait for a free slot: "
+        "what stands still for longer looks hung.",
+    )
+    huge_pages: HugePages = setting(
+        HugePages.TRANSPARENT,
+        help='Pages of snapshot memory. "transparent": huge ones if '
+        "/sys/kernel/mm/transparent_hugepage/shmem_enabled allows it (advise), else ordinary ones. "
+        '"explicit": 2 MiB pages of the pool (vm.nr_hugepages) while it has room. "none": ordinary '
+        "ones.",
+    )
+    memory_bytes_max: int = setting(
+        0, unit="bytes", help="Most memory for snapshots and replicas; 0 leaves it to the next key."
+    )
+    memory_reserve_bytes: int = setting(
+        512 * 1024 * 1024,
+        unit="bytes",
+        help="Memory that snapshots leave to everything else, so that an agent never brings the "
+        "out-of-memory killer upon a job.",
+    )
+    memory_per_user_bytes_max: int = setting(
+        0, unit="bytes", help="Most snapshot memory for the jobs of one user; 0 is no own limit."
+    )
+    connections_per_user_max: int = setting(
+        256, help="Connections of one user at once: eight ranks and a launcher each for many jobs."
+    )
+    message_memory_bytes: int = setting(
+        MESSAGE_MEMORY_BYTES_MIN,
+        unit="bytes",
+        help="Memory for messages above 256 KiB, which are lists of very many shards: for those "
+        "that come, and as much for those that go. What a message is read into takes about three "
+        "times as much again. A rank whose message finds no room waits; no job gets more than "
+        "half.",
+    )
+    message_timeout_s: float = setting(
+        20.0,
+        unit="s",
+        help="How long such a message may take to come, or to be taken, when it has room; 64 MiB "
+        "take 0.1 s. Then the connection ends.",
+    )
+    worker_threads: int = setting(
+        2,
+        help="Threads that hash and copy. Two hash 24 GB/s, faster than any network brings bytes.",
+    )
+    transfers_max: int = setting(
+        64,
+        help="Connections over which bytes of copies travel at once, each way. Each has a thread "
+        "for as long, so that a slow node holds up no other.",
+    )
+    transfer_streams: int = setting(
+        0,
+        help="Connections of one copy. 0: two, which fill 25 Gbit/s; but one for a replica on a "
+        "node with fewer than 8 processors (on 2 of them a second one brought nothing, and cost "
+        "half as much CPU again). A third helps on faster networks, with cores to spare.",
+    )
+    partial_transfer_kept_s: float = setting(
+        30.0,
+        unit="s",
+        help="How long what a cut transfer has brought is kept, for the next attempt to go on "
+        "there, and memory that a replica has left, for the next replica.",
+    )
+    replication_bytes_per_s_max: int = setting(
+        0,
+        unit="bytes/s",
+        help="Limit for all copies together that this node sends; 0 is as fast as the network.",
+    )
+    transfer_timeout_s: float = setting(
+        5.0, unit="s", help="How long a transfer may bring no byte before it is given up."
+    )
+    restore_bytes_per_s_min: int = setting(
+        1024 * 1024,
+        unit="bytes/s",
+        help="A peer that brings a recovery less than this, for transfer_timeout_s, is asked again "
+        "only when nobody else has what is missing; 1 GiB would take a quarter of an hour. 0 waits "
+        "for every peer.",
+    )
+    settle_timeout_s: float = setting(
+        3.0,
+        unit="s",
+        help="How long a stopped generation waits for transfers that had begun; a recovery waits "
+        "for it, so it is short.",
+    )
+    stop_patience_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long a launcher may take, besides the grace for its processes, to stop a "
+        "generation; then the agent kills the processes, for all other nodes wait for this one.",
+    )
+    reconnect_grace_s: float = setting(
+        2.0, unit="s", help="How long a living launcher may be away before it counts as gone."
+    )
+    memory_kept_s: float = setting(
+        1800.0,
+        unit="s",
+        help="How long the memory of a job that failed is kept; another job that needs it takes it "
+        "before.",
+    )
+
+    storage_stall_timeout_s: float = setting(
+        60.0,
+        unit="s",
+        help="How long a write to a job's storage may move no byte before its process is given up: "
+        "a shared file system whose server restarts is back within it.",
+    )
+    storage_list_timeout_s: float = setting(
+        10.0,
+        unit="s",
+        help="How long storage may take to say what a job has there, before it is asked again. The "
+        "job waits for it: begun without knowing, it would begin from the beginning.",
+    )
+    storage_drain_timeout_s: float = setting(
+        300.0,
+        unit="s",
+        help="How long the newest step of a job that ends may take to reach storage; its launcher "
+        "waits for it, and its memory is kept.",
+    )
+    controller_grace_s: float = setting(
+        3.0,
+        unit="s",
+        help="How long the controller must have been away before a job whose ranks are all here is "
+        "restarted without it. One that is itself restarted is back within 2 s, and then decides.",
+    )
+    storage_workers: int = setting(
+        2,
+        help="Files that are written or read at once for a job. Two fill a disk or a network link; "
+        "more would only take memory bandwidth from training.",
+    )
+
+    @property
+    def socket_path(self) -> Path:
+        """Return where launchers and trainers connect."""
+        return self.socket or self.runtime_folder / "agent.sock"
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values, in the operator's words."""
+        found = [
+            f"jobs.{key}: must be above 0, got {getattr(self, key)}"
+            for key in (
+                "slot_wait_s",
+                "slot_wait_max_s",
+                "transfer_timeout_s",
+                "settle_timeout_s",
+                "stop_patience_s",
+                "connections_per_user_max",
+                "message_timeout_s",
+                "worker_threads",
+                "storage_stall_timeout_s",
+                "storage_list_timeout_s",
+                "storage_drain_timeout_s",
+                "storage_workers",
+                "controller_grace_s",
+                "transfers_max",
+                "partial_transfer_kept_s",
+            )
+            if getattr(self, key) <= 0
+        ]
+        if self.message_memory_bytes < MESSAGE_MEMORY_BYTES_MIN:
+            found.append(f"jobs.message_memory_bytes: must be at least {MESSAGE_MEMORY_BYTES_MIN}")
+        found += [
+            f"jobs.{key}: must not be below 0"
+            for key in ("transfer_streams", "restore_bytes_per_s_min", "report_delay_s")
+            if getattr(self, key) < 0
+        ]
+        if self.slots_per_rank < 2:
+            found.append(f"jobs.slots_per_rank: must be at least 2, got {self.slots_per_rank}")
+        if not 0 <= self.bulk_port <= 65535:
+            found.append(f"jobs.bulk_port: must be from 0 to 65535, got {self.bulk_port}")
+        if len(os.fsencode(self.socket_path)) > 107:
+            found.append(f"jobs.socket: longer than a Unix socket may be: {self.socket_path}")
+        if not self.bulk_advertise_host and is_wildcard(self.bulk_host):
+            found.append(
+                f"jobs.bulk_advertise_host: needed because bulk_host is {self.bulk_host}, which "
+                "names no node"
+            )
+        return found

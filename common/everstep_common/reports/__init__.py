@@ -1,0 +1,69 @@
+"""What a launcher, a rank or an agent reports: each fact is defined once, here.
+
+Frames on the agent's Unix socket, protobuf messages to the controller and rows of its journal are
+derived from these records (`everstep_common.codec`, `everstep_proto.reports`, the journal's codec).
+A fact that grows a field is two lines: one here, one in fleet.proto.
+"""
+
+from everstep_common.reports.jobs import (
+    DataRange,
+    GenerationFinished,
+    GenerationStopped,
+    JobRequest,
+    LauncherJoined,
+    LauncherLeft,
+    Phase,
+    PhaseReached,
+    RankExited,
+    RestartedHere,
+    RollbackAsked,
+    StepsCompleted,
+    Storage,
+    StoredStep,
+)
+from everstep_common.reports.nodes import (
+    CheckFinished,
+    FindingCleared,
+    FindingRaised,
+    InjectionChanged,
+    InjectionState,
+)
+
+__all__ = [
+    "CheckFinished",
+    "DataRange",
+    "FindingCleared",
+    "FindingRaised",
+    "GenerationFinished",
+    "GenerationStopped",
+    "InjectionChanged",
+    "InjectionState",
+    "JobReport",
+    "JobRequest",
+    "LauncherJoined",
+    "LauncherLeft",
+    "NodeReport",
+    "Phase",
+    "PhaseReached",
+    "RankExited",
+    "Report",
+    "RestartedHere",
+    "RollbackAsked",
+    "StepsCompleted",
+    "Storage",
+    "StoredStep",
+]
+
+JobReport = (
+    LauncherJoined
+    | LauncherLeft
+    | PhaseReached
+    | RankExited
+    | RollbackAsked
+    | RestartedHere
+    | GenerationStopped
+    | GenerationFinished
+    | StepsCompleted
+)
+NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged
+Report = JobReport | NodeReport

@@ -1,0 +1,242 @@
+"""Reports of a job: what its launcher and its ranks say of it, each fact once.
+
+The job itself is named beside the report (protobuf ``Record.job``), for a connection has one job.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated
+
+from everstep_common.bounds import Integer, Items
+from everstep_common.reports import quantities as q
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataRange:
+    """Batches of the job's data, by their numbers; both ends belong to it."""
+
+    first: q.Batch
+    last: q.Batch
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with it."""
+        if self.first <= self.last:
+            return []
+        return [f"data {self.first} to {self.last} is no range: name its first batch first"]
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}" if self.first < self.last else f"{self.first}"
+
+
+DataRanges = Annotated[tuple[DataRange, ...], Items(q.RANGES_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where and how often the state is brought to storage: a folder or ``s3://bucket/prefix``."""
+
+    path: q.Place
+    # After so many steps, after so long; 0: not by that.
+    every_steps: q.Step = 0
+    every_ns: q.DurationNs = 0
+    # Whole steps that are kept.
+    keep: Annotated[int, Integer(2, 10_000, option="--persist-keep")] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """A whole step in a job's storage folder: every rank's file, and a manifest of them all."""
+
+    generation: q.Generation
+    step: q.Step
+    world_size: Annotated[int, Integer(1, q.COUNT_MAX)]
+    # xxh3-128 of the manifest, which has the hash of every file.
+    manifest_hash: q.Hash
+    size_bytes: q.SizeBytes
+    # Data that the job had left out by then, in order and apart.
+    skipped: DataRanges = ()
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Return what the state is called: its generation and its step."""
+        return (self.generation, self.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a launcher asks for: how large its job is, what it starts, and what runs of it."""
+
+    nodes_min: Annotated[int, Integer(1, q.COUNT_MAX, option="--nnodes")]
+    nodes_max: Annotated[int, Integer(1, q.COUNT_MAX, option="--nnodes")]
+    processes_per_node: Annotated[int, Integer(1, q.COUNT_MAX, option="--nproc-per-node")]
+    # Without a spare: go on with fewer nodes, not wait for capacity.
+    reform: bool
+    # Restarts without progress before the job is given up.
+    restarts_max: Annotated[int, Integer(0, q.COUNT_MAX, option="--max-restarts")]
+    # A TCP port that is free here, for the rendezvous of the next generation.
+    free_port: q.Port
+    # Generation whose processes this launcher has running; 0: none.
+    running_generation: q.Generation = 0
+    storage: Storage | None = None
+    # Least and most steps from one snapshot to the next; 0 leaves it to the controller.
+    snapshot_every_min: Annotated[int, Integer(0, q.NUMBER_MAX, option="--snapshot-every")] = 0
+    snapshot_every_max: Annotated[int, Integer(0, q.NUMBER_MAX, option="--snapshot-every")] = 0
+    # Begin anew, whatever there is of a job of this name before.
+    fresh: bool = False
+    # Which job of the name it is of, once it was told; 0 before.
+    job_id: q.JobId = 0
+    # So many nodes hold one copy of the model together.
+    replica_nodes: Annotated[int, Integer(1, q.COUNT_MAX, option="--nodes-per-replica")] = 1
+    # What it starts, in words that differ where the programs do; "": it does not say.
+    program: q.Title = ""
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the numbers together, and which option changes it."""
+        nodes = f"--nnodes {self.nodes_min}:{self.nodes_max}"
+        if self.nodes_min > self.nodes_max:
+            return [f"{nodes}: expected MIN:MAX from 1 up, MIN not above MAX"]
+        if self.nodes_min % self.replica_nodes or self.nodes_max % self.replica_nodes:
+            told = f"--nodes-per-replica {self.replica_nodes}"
+            return [f"{told}: expected a number that divides both ends of {nodes}"]
+        return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherJoined(JobRequest):
+    """A launcher asks to take part in a job, with what its agent adds of itself."""
+
+    # SHA-256 of the job's token, and user of the launcher by the credentials of its socket.
+    token_sha256: q.TokenHash
+    uid: q.Uid
+    # Where `latest` in the storage folder points to, and the newest generation that it has seen.
+    latest: StoredStep | None = None
+    stored_generation: q.Generation = 0
+    # Data that the running generation leaves out, for a controller that has forgotten it.
+    skipped: DataRanges = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherLeft:
+    """A launcher and all its processes are gone, or go."""
+
+    reason: q.Line
+    # Its user's word (Ctrl-C, SIGTERM): the job shall end.
+    by_user: bool
+
+
+class Phase(Enum):
+    """How far the processes of a generation have come on one node, in this order."""
+
+    STARTED = "started"
+    ATTACHED = "attached"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReached:
+    """All ranks of a node have reached a phase, the last one of them at this time."""
+
+    generation: q.Generation
+    phase: Phase
+    at_boot_ns: q.BootNs = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExited:
+    """A training process ended by an error or a signal before its generation did."""
+
+    generation: q.Generation
+    rank: q.Rank
+    # Meaningful when signal is 0.
+    exit_code: q.ExitCode
+    signal: q.Signal
+    # Last line of its standard error.
+    last_line: q.Line
+    at_boot_ns: q.BootNs = 0
+    # What `everstep_common.failures` makes of its end, and its last exception in one line.
+    kind: q.Word = ""
+    exception: q.Line = ""
+    core_dumped: bool = False
+    # Last step that it completed; None when it told of none.
+    step: q.Step | None = None
+    # Where its core dump is, or the command that shows it, where the kernel's settings tell.
+    core_file: q.Evidence = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked:
+    """A rank says that the state after a step is bad: the job shall go on from an older one."""
+
+    generation: q.Generation
+    rank: q.Rank
+    step: q.Step
+    reason: q.Line
+    at_boot_ns: q.BootNs = 0
+    # Data that is left out from then on.
+    skip: DataRange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartedHere:
+    """An agent began a generation itself, while the controller was away; see own_restarts."""
+
+    # The generation that failed, and the one that was begun.
+    after_generation: q.Generation
+    generation: q.Generation
+    # What it restores, and which generation made that; None and 0: it starts from the beginning.
+    restore_step: q.Step | None = None
+    restore_generation: q.Generation = 0
+    # When the agent decided to stop the one that failed, and when it began the new one.
+    decided_boot_ns: q.BootNs
+    at_boot_ns: q.BootNs
+    reason: q.Line
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the numbers together."""
+        if self.generation > self.after_generation:
+            return []
+        return [f"generation {self.generation} cannot follow {self.after_generation}"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStopped:
+    """No process of the generation (or an older one) is left on the node."""
+
+    generation: q.Generation
+    # A TCP port that is free now, for the rendezvous of the next generation.
+    free_port: q.Port
+    at_boot_ns: q.BootNs = 0
+    # Killed, but held in the kernel by a device or a file system: nobody waits for these.
+    abandoned: q.Pids = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFinished:
+    """All ranks of the node ended with exit code 0."""
+
+    generation: q.Generation
+    at_boot_ns: q.BootNs = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsCompleted:
+    """Consecutive steps that all ranks of a node completed."""
+
+    generation: q.Generation
+    first_step: q.Step
+    # Of each step: when the slowest local rank had completed it, and how long training stood still
+    # for its snapshot (largest of the local ranks). A second of very short steps, at most.
+    end_boot_ns: Annotated[tuple[int, ...], Items(100_000)]
+    stall_ns: Annotated[tuple[int, ...], Items(100_000)]
+    # Since the generation began, for want of a free slot.
+    snapshots_skipped: Annotated[int, Integer(0, q.NUMBER_MAX)] = 0
+    # The output of one rank says so, and means the whole job: no other node has to tell.
+    of_job: bool = False
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the lists."""
+        if len(self.end_boot_ns) != len(self.stall_ns):
+            return [f"{len(self.end_boot_ns)} steps with {len(self.stall_ns)} stalls"]
+        if self.stall_ns and min(self.stall_ns) < 0:
+            return ["a negative stall"]
+        return []

@@ -1,0 +1,52 @@
+"""Quantities of reports: each number, name and text that is reported, with its bounds and unit."""
+
+from typing import Annotated
+
+from everstep_common.bounds import Digest, Integer, Items, Name, Text
+
+# Steps and generations name folders of up to 18 digits; this also leaves room to count on.
+NUMBER_MAX = 10**18 - 1
+# What travels in 32 bits and is counted with signs on the way.
+COUNT_MAX = 2**31 - 1
+# Batches that a job leaves out in its whole life; more is a job that needs another data set.
+RANGES_MAX = 1000
+
+# Names end up in file names, metric labels and command lines.
+JobName = Annotated[
+    str,
+    Name(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}",
+        "a name of 1 to 200 letters, digits, '.', '_' and '-'",
+        option="--job",
+    ),
+]
+# Nanoseconds since 1970, when the job was first heard of.
+JobId = Annotated[int, Integer(0, 2**63 - 1, unit="ns")]
+Generation = Annotated[int, Integer(0, NUMBER_MAX)]
+Step = Annotated[int, Integer(0, NUMBER_MAX)]
+Batch = Annotated[int, Integer(0, NUMBER_MAX)]
+Rank = Annotated[int, Integer(0, COUNT_MAX)]
+Count = Annotated[int, Integer(0, COUNT_MAX)]
+Pid = Annotated[int, Integer(0, COUNT_MAX)]
+Uid = Annotated[int, Integer(0, 2**32 - 1)]
+Port = Annotated[int, Integer(0, 65535)]
+ExitCode = Annotated[int, Integer(-(2**31), COUNT_MAX)]
+Signal = Annotated[int, Integer(0, COUNT_MAX)]
+SizeBytes = Annotated[int, Integer(0, 2**62, unit="bytes")]
+# CLOCK_BOOTTIME of the node that saw it; 0: when it was reported.
+BootNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
+DurationNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
+
+# One of these for what people read: a sentence, a line of output, some lines of evidence.
+Word = Annotated[str, Text(40)]
+Title = Annotated[str, Text(200)]
+Line = Annotated[str, Text(500)]
+Evidence = Annotated[str, Text(4096)]
+
+# What is opened or compared, and so never cut.
+Place = Annotated[str, Name(r"[^\0]{1,4096}", "a folder or s3://bucket/prefix", option="--persist")]
+Key = Annotated[str, Name(r"[^\0]{1,4096}", "an id of 1 to 4096 characters")]
+TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", "the hash of a token")]
+Hash = Annotated[str, Digest(64)]
+# Processes that a node holds in its kernel; more of them explain nothing more.
+Pids = Annotated[tuple[Pid, ...], Items(64)]

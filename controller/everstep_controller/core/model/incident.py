@@ -1,0 +1,40 @@
+"""Incidents of the fleet: faults with one cause, whatever they befell, and when that was over."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class IncidentKind(StrEnum):
+    """What an incident befell."""
+
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentPart:
+    """One fault of an incident: a finding, a death, a silence, or somebody's word."""
+
+    at_ns: int
+    cause: str
+    # The node that it is blamed on; empty when that is not known.
+    node: str
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Incident:
+    """Faults that have one cause; each kind of incident adds what is done about it."""
+
+    id: str
+    kind: IncidentKind
+    # Names of what it befell.
+    subjects: list[str]
+    # When the first of its faults happened, and when it was over; 0 while it is open.
+    onset_ns: int
+    over_ns: int = 0
+    # What is taken for the cause, out of those of its kind, where that was, and a sentence.
+    cause: str
+    node: str
+    message: str
+    # The first faults that were taken for it, in the order in which they were learned.
+    parts: list[IncidentPart] = field(default_factory=list)

@@ -1,0 +1,121 @@
+"""Records of agents, as the core's events: what cannot be worked with is refused, and said."""
+
+import pytest
+
+from everstep_common.reports import (
+    LauncherJoined,
+    LauncherLeft,
+    RankExited,
+    Report,
+    RestartedHere,
+)
+from everstep_controller.api import from_agent
+from everstep_controller.api.from_agent import RecordContext
+from everstep_controller.core import events
+from everstep_controller.core.model.facts import Origin
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError
+
+_BOOT_NS = 1_000
+_CONTEXT = RecordContext(Origin("node-1", "outbox", 7), lambda _, boot_ns: _BOOT_NS + boot_ns)
+_STAMP = fleet_pb2.Stamp(boot_id="boot", boot_ns=50, wall_ns=90)
+
+
+def _joined(
+    nodes_min: int = 1, nodes_max: int = 2, processes: int = 8, replica_nodes: int = 1
+) -> fleet_pb2.Record:
+    wire = fleet_pb2.LauncherJoined(
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        processes_per_node=processes,
+        replica_nodes=replica_nodes,
+        token_sha256="a" * 64,
+    )
+    return fleet_pb2.Record(sequence=7, stamp=_STAMP, job="train", launcher_joined=wire)
+
+
+def _event(record: fleet_pb2.Record) -> events.Reported[Report]:
+    record.job = record.job or "train"
+    event = from_agent.reported(record, _CONTEXT)
+    assert isinstance(event, events.Reported)
+    return event
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        _joined(nodes_min=3, nodes_max=2),
+        _joined(nodes_min=0),
+        _joined(processes=0),
+        _joined(nodes_min=2, nodes_max=5, replica_nodes=2),
+        _joined(nodes_min=3, nodes_max=4, replica_nodes=2),
+    ],
+    ids=["more at least than at most", "no node", "no process", "half a replica", "and at least"],
+)
+def test_a_job_of_an_impossible_size_is_refused(record: fleet_pb2.Record) -> None:
+    with pytest.raises(WireError, match="--n"):
+        _event(record)
+
+
+def test_a_job_of_whole_replicas_is_taken() -> None:
+    joined = _event(_joined(nodes_min=2, nodes_max=4, replica_nodes=2))
+    assert isinstance(joined.report, LauncherJoined)
+
+
+@pytest.mark.parametrize(("generation", "is_taken"), [(4, False), (5, False), (6, True)])
+def test_a_generation_follows_an_older_one(generation: int, is_taken: bool) -> None:
+    wire = fleet_pb2.RestartedHere(after_generation=5, generation=generation)
+    record = fleet_pb2.Record(sequence=7, stamp=_STAMP, restarted_here=wire)
+    if is_taken:
+        assert isinstance(_event(record).report, RestartedHere)
+        return
+    with pytest.raises(WireError, match="cannot follow"):
+        _event(record)
+
+
+def test_data_that_ends_before_it_begins_is_no_range() -> None:
+    skip = fleet_pb2.DataRange(first=4, last=3)
+    wire = fleet_pb2.RollbackAsked(generation=1, step=5, skip=skip)
+    with pytest.raises(WireError, match="range"):
+        _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, rollback_asked=wire))
+
+
+def test_a_death_has_its_own_time_and_no_step_that_nobody_told() -> None:
+    wire = fleet_pb2.RankExited(generation=1, rank=3, at_boot_ns=20)
+    untold = _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, rank_exited=wire))
+    assert isinstance(untold.report, RankExited)
+    assert (untold.report.step, untold.at_ns) == (None, _BOOT_NS + 20)
+    wire.step = 0
+    told = _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, rank_exited=wire))
+    assert isinstance(told.report, RankExited)
+    assert told.report.step == 0
+
+
+def test_what_has_no_time_of_its_own_happened_when_it_was_stamped() -> None:
+    wire = fleet_pb2.LauncherLeft(reason="killed")
+    left = _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, launcher_left=wire))
+    assert isinstance(left.report, LauncherLeft)
+    assert left.at_ns == _BOOT_NS + 50
+
+
+def test_a_name_that_is_no_file_name_is_refused() -> None:
+    wire = fleet_pb2.LauncherLeft(reason="killed")
+    with pytest.raises(WireError, match="is not a name"):
+        _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, job="a/b", launcher_left=wire))
+
+
+@pytest.mark.parametrize(
+    ("ends", "stalls"), [([10, 20], [0]), ([10], [0, 0]), ([10], [-1])], ids=str
+)
+def test_steps_and_their_stalls_go_together(ends: list[int], stalls: list[int]) -> None:
+    wire = fleet_pb2.StepsCompleted(generation=1, end_boot_ns=ends, stall_ns=stalls)
+    with pytest.raises(WireError, match="stall"):
+        _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, steps_completed=wire))
+
+
+def test_an_agent_names_its_outbox() -> None:
+    hello = fleet_pb2.Hello(node="node-1", stamp=_STAMP)
+    with pytest.raises(WireError, match="outbox"):
+        from_agent.node_connected(hello)
+    hello.outbox = "outbox"
+    assert from_agent.node_connected(hello).node == "node-1"

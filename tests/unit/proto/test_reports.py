@@ -1,0 +1,121 @@
+"""Each report and its message in fleet.proto are the same fact, field by field."""
+
+import typing
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from everstep_common.bounds import Digest, Integer, Items
+from everstep_common.reports import JobReport, Report
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import hints_of, shape_of
+from everstep_proto.reports import BODIES
+
+_KINDS: tuple[type, ...] = typing.get_args(Report)
+_INTEGERS = {
+    FieldDescriptor.TYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.TYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
+}
+_OTHERS = {
+    bool: FieldDescriptor.TYPE_BOOL,
+    str: FieldDescriptor.TYPE_STRING,
+    bytes: FieldDescriptor.TYPE_BYTES,
+}
+
+
+def _pairs() -> dict[type, type[Message]]:
+    """Return each record, nested ones among them, with its message."""
+    found: dict[type, type[Message]] = {}
+    waiting: list[tuple[Any, type[Message]]] = [
+        (kind, getattr(fleet_pb2, kind.__name__)) for kind in _KINDS
+    ]
+    while waiting:
+        kind, message = waiting.pop()
+        if kind in found:
+            continue
+        found[kind] = message
+        for name, hint in hints_of(kind).items():
+            inner: Any = shape_of(hint).kind
+            nested: Any = message.DESCRIPTOR.fields_by_name[name].message_type
+            if is_dataclass(inner) and nested is not None:
+                waiting.append((inner, GetMessageClass(nested)))
+    return found
+
+
+_PAIRS = _pairs()
+_FIELDS = [
+    pytest.param(kind, message, name, id=f"{kind.__name__}.{name}")
+    for kind, message in _PAIRS.items()
+    for name in hints_of(kind)
+]
+
+
+def test_each_body_of_a_record_is_a_report_and_each_report_a_body() -> None:
+    bodies = {field.name for field in fleet_pb2.Record.DESCRIPTOR.oneofs_by_name["body"].fields}
+    assert bodies == set(BODIES)
+    assert set(BODIES.values()) == set(_KINDS)
+
+
+@pytest.mark.parametrize(("kind", "message"), _PAIRS.items(), ids=lambda one: one.__name__)
+def test_a_record_has_the_name_and_the_fields_of_its_message(
+    kind: type, message: type[Message]
+) -> None:
+    assert kind.__name__ == message.DESCRIPTOR.name
+    assert {field.name for field in fields(kind)} == set(message.DESCRIPTOR.fields_by_name)
+
+
+@pytest.mark.parametrize(("kind", "message", "name"), _FIELDS)
+def test_a_field_has_the_type_and_presence_of_its_message(
+    kind: type, message: type[Message], name: str
+) -> None:
+    shape = shape_of(hints_of(kind)[name])
+    field: Any = message.DESCRIPTOR.fields_by_name[name]
+    repeated = shape.items or typing.get_origin(shape.kind) is dict
+    assert field.is_repeated == repeated
+    if not repeated:
+        assert field.has_presence == (shape.optional or is_dataclass(shape.kind))
+    if is_dataclass(shape.kind):
+        assert field.message_type.name == typing.cast(Any, shape.kind).__name__
+    elif isinstance(shape.kind, type) and issubclass(shape.kind, Enum):
+        assert field.enum_type.name == shape.kind.__name__
+        assert len(field.enum_type.values) == len(shape.kind) + 1
+    elif shape.kind is int:
+        assert field.type in _INTEGERS
+    elif isinstance(shape.bound, Digest):
+        assert field.type == FieldDescriptor.TYPE_BYTES
+    elif not repeated or shape.items:
+        assert field.type == _OTHERS[shape.kind]
+
+
+@pytest.mark.parametrize(("kind", "message", "name"), _FIELDS)
+def test_the_bounds_of_a_field_are_within_those_of_its_message(
+    kind: type, message: type[Message], name: str
+) -> None:
+    shape = shape_of(hints_of(kind)[name])
+    field: Any = message.DESCRIPTOR.fields_by_name[name]
+    if isinstance(shape.bound, Integer):
+        low, high = _INTEGERS[field.type]
+        assert low <= shape.bound.low <= shape.bound.high <= high
+        assert shape.bound.unit == _unit_in(name)
+    if shape.items:
+        assert isinstance(shape.list_bound, Items)
+    if shape.kind is str:
+        assert shape.bound is not None
+
+
+def _unit_in(name: str) -> str:
+    if name.endswith("_ns") or name == "job_id":
+        return "ns"
+    return "bytes" if name.endswith("_bytes") else ""
+
+
+def test_what_is_about_a_job_names_it_beside_the_report() -> None:
+    for kind in typing.get_args(JobReport):
+        assert "job" not in hints_of(kind)
