@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from everstep_agent.storage.backends.backend import ProgressCallback
-from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.formats.records import StepKey, StoredFile, WholeStep
 from everstep_agent.storage.worker.messages import MoveLatest, StorageLocation, WriteCopy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
@@ -51,7 +51,7 @@ def publication(
     return MoveLatest(
         location=StorageLocation(path, "demo"),
         generation=generation,
-        target=StoredStep(key, 1, b"", 0) if key else None,
+        target=WholeStep(key, 1, b"", 0) if key else None,
         files=files,
         keep=keep,
     )

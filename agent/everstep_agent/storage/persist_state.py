@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.storage.formats.records import StepKey, StoredStep
+from everstep_agent.storage.formats.records import StepKey, WholeStep
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
 
 # A step that failed so often is given up, and its memory with it: the next one comes anyway.
@@ -20,7 +20,7 @@ class PersistState:
     replicas: frozenset[int] = frozenset()
     on_disk: dict[CopyKey, CopyManifest] = field(default_factory=dict)
     failures: dict[StepKey, str] = field(default_factory=dict)
-    stored: tuple[StoredStep, ...] = ()
+    stored: tuple[WholeStep, ...] = ()
     _attempts: dict[CopyKey, int] = field(default_factory=dict)
 
     def reset(self) -> None:

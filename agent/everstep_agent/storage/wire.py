@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from everstep_agent.storage.formats.records import StepKey, StoredFile, StoredStep
+from everstep_agent.storage.formats.records import StepKey, StoredFile, WholeStep
 from everstep_agent.storage.worker.messages import MoveLatest, StorageLocation
 from everstep_common.trainer_messages import DataRange
 from everstep_proto.generated import fleet_pb2
@@ -33,13 +33,13 @@ def ranges_to_wire(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
     return [fleet_pb2.DataRange(first=one.first, last=one.last) for one in ranges]
 
 
-def stored_from_wire(step: fleet_pb2.StoredStep) -> StoredStep:
+def stored_from_wire(step: fleet_pb2.StoredStep) -> WholeStep:
     """Return a step as the controller names it; its hash is empty before there is a manifest."""
     key = StepKey(step.generation, step.step)
-    return StoredStep(key, step.world_size, step.manifest_hash, step.size_bytes)
+    return WholeStep(key, step.world_size, step.manifest_hash, step.size_bytes)
 
 
-def stored_to_wire(stored: StoredStep) -> fleet_pb2.StoredStep:
+def stored_to_wire(stored: WholeStep) -> fleet_pb2.StoredStep:
     """Return a step as it is reported."""
     return fleet_pb2.StoredStep(
         generation=stored.key.generation,

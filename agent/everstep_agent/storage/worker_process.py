@@ -18,6 +18,17 @@ from everstep_agent.probes.line_process import where_it_waits
 from everstep_agent.storage.worker import messages
 from everstep_common.frames import FrameError
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_PROGRAM = Path(__file__).parent / "worker/main.py"
+# Interpreter and imports take a tenth of a second; a node that swaps takes longer.
+_START_S = 20.0
+# Killed, a process is gone at once, unless the kernel holds it in a call.
+_DEATH_S = 1.0
+# A process can be told to go while it is only waited for: a second is plenty for an interpreter.
+_GOODBYE_S = 2.0
+
 
 class ChildExit:
     """Watches one child from its birth. Event loop only."""
@@ -44,17 +55,6 @@ class ChildExit:
         # At once: a pidfd can be read when the last thread has ended.
         self._process.wait()
         self._exited.set()
-
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-_PROGRAM = Path(__file__).parent / "worker/main.py"
-# Interpreter and imports take a tenth of a second; a node that swaps takes longer.
-_START_S = 20.0
-# Killed, a process is gone at once, unless the kernel holds it in a call.
-_DEATH_S = 1.0
-# A process can be told to go while it is only waited for: a second is plenty for an interpreter.
-_GOODBYE_S = 2.0
 
 
 class StorageError(OSError):

@@ -8,7 +8,7 @@ from everstep_agent.vault.snapshots.copies import (
     Recoverable,
     ReplicaTarget,
 )
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource
+from everstep_agent.vault.snapshots.restore_plan import PlannedSource, SpareRequest
 from everstep_proto.generated import fleet_pb2
 
 # Fields of a source that are the same value on the wire.
@@ -28,6 +28,12 @@ def sources_to_wire(sources: Iterable[PlannedSource]) -> list[fleet_pb2.ShardSou
         fleet_pb2.ShardSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
         for one in sources
     ]
+
+
+def spare_request_from_wire(wanted: fleet_pb2.SpareMemory) -> SpareRequest:
+    """Return what a node makes ready while it waits as a spare."""
+    ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
+    return SpareRequest(ranks, wanted.copy_bytes, sources_from_wire(wanted.ahead))
 
 
 def recoverable_from_wire(directive: fleet_pb2.VaultDirective) -> Recoverable:

@@ -7,15 +7,15 @@ from everstep_proto.generated import admin_pb2
 def death_to_admin(death: Death) -> admin_pb2.RankDeath:
     """Return one death."""
     return admin_pb2.RankDeath(
-        rank=death.rank,
+        rank=death.exit.rank,
         node=death.node,
-        generation=death.generation,
+        generation=death.exit.generation,
         at_ns=death.at_ns,
-        exit_code=death.exit_code,
-        signal=death.signal,
-        kind=death.kind,
-        said=death.exception or death.last_line,
-        core_dumped=death.core_dumped,
-        core_file=death.core_file,
-        step=death.step,
+        exit_code=death.exit.exit_code,
+        signal=death.exit.signal,
+        kind=death.exit.kind,
+        said=death.exit.exception or death.exit.last_line,
+        core_dumped=death.exit.core_dumped,
+        core_file=death.exit.core_file,
+        step=death.exit.step,
     )

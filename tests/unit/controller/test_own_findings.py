@@ -1,3 +1,4 @@
+from everstep_common.judging.findings import Severity
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
 from everstep_controller.core.model.state import State
@@ -62,3 +63,25 @@ def test_a_judge_that_fails_is_one() -> None:
     assert (held.finding.condition, held.since_ns) == ("JudgeFailed", 6)
     assert held.finding.component == "controller/judge/ClockSkewJudge"
     assert "ValueError(7)" in held.finding.evidence
+
+
+def test_how_bad_it_is_and_the_way_out_are_said() -> None:
+    paused = {"fleet": "ann: upgrade", "n": "ann: fans"}
+    state = State(halted="this journal is old", paused=paused)
+    told = own_findings(state, ShellTrouble(JournalFull("no space")), lambda *_: 1)
+    found = {(one.finding.condition, one.finding.rule): one for one in told}
+    severities = {condition: one.finding.severity for (condition, _), one in found.items()}
+    assert severities == {
+        "JournalFull": Severity.FATAL,
+        "ControllerHalted": Severity.FATAL,
+        "AutomationPaused": Severity.INFO,
+    }
+    ways_out = {rule for condition, rule in found if condition == "AutomationPaused"}
+    assert ways_out == {"cleared by 'everstep resume'", "cleared by 'everstep resume n'"}
+
+
+def test_a_recovery_is_less_bad_than_a_halt() -> None:
+    core = Core()
+    core.handle(RecoveryBegun("ann"), 7)
+    (found,) = own_findings(core.state, ShellTrouble(), since)
+    assert found.finding.severity is Severity.DEGRADED

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from everstep_common.failures import KINDS, Side
+from everstep_common.reports import RankExited
 from everstep_controller.core.model.deaths import DEATHS_MAX, Death, Judgement, Remedy, add_death
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.recovery.causes import Evidence, NodeFault, judge
@@ -24,16 +25,22 @@ def death(
     step: int | None = 16,
     exception: str = BAD_BATCH,
 ) -> Death:
-    return Death(
+    exit = RankExited(
         generation=2,
         rank=rank,
-        node=node,
-        at_ns=at_ns,
         exit_code=1,
+        signal=0,
+        last_line="",
         kind=kind,
         exception=exception,
         step=step,
     )
+    return Death(node, at_ns, exit)
+
+
+def with_exit(one: Death, **more: object) -> Death:
+    """Return a death of another exit."""
+    return replace(one, exit=replace(one.exit, **more))  # type: ignore[arg-type]
 
 
 def evidence(*deaths: Death, **more: object) -> Evidence:
@@ -49,7 +56,7 @@ def before(one: Death, node: str = "") -> Judgement:
         sentence="earlier",
         node=node,
         signature=one.signature,
-        step=one.step,
+        step=one.exit.step,
     )
 
 
@@ -178,7 +185,7 @@ def test_who_died_first_comes_first_but_a_consequence_never_before_what_explains
     add_death(deaths, death("collective", rank=2, at_ns=1))
     add_death(deaths, death("exception", rank=1, at_ns=9))
     add_death(deaths, death("crash", rank=3, at_ns=7))
-    assert [one.rank for one in deaths] == [3, 1, 2]
+    assert [one.exit.rank for one in deaths] == [3, 1, 2]
 
 
 def test_of_thousands_of_deaths_the_ones_that_explain_are_kept() -> None:
@@ -187,16 +194,16 @@ def test_of_thousands_of_deaths_the_ones_that_explain_are_kept() -> None:
         add_death(deaths, death("collective", rank=rank, at_ns=rank))
     add_death(deaths, death("crash", rank=5000, at_ns=5000))
     assert len(deaths) == DEATHS_MAX
-    assert deaths[0].kind == "crash"
+    assert deaths[0].exit.kind == "crash"
 
 
 def test_the_deaths_of_an_older_generation_are_forgotten_with_the_first_of_a_newer() -> None:
     deaths = [death()]
-    add_death(deaths, replace(death("crash"), generation=3))
-    assert [one.kind for one in deaths] == ["crash"]
+    add_death(deaths, with_exit(death("crash"), generation=3))
+    assert [one.exit.kind for one in deaths] == ["crash"]
 
 
 def test_the_sentence_of_a_death_tells_what_the_people_need() -> None:
-    dumped = replace(death("crash", exception=""), exit_code=0, signal=11, core_dumped=True)
+    dumped = with_exit(death("crash", exception=""), exit_code=0, signal=11, core_dumped=True)
     assert dumped.sentence() == "rank 0 on n0 was killed by signal 11 (core dumped)"
     assert death().sentence() == f"rank 0 on n0 exited 1 ({BAD_BATCH})"

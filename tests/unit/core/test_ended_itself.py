@@ -9,14 +9,14 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.recovery.causes import judge
 from unit.core.test_blaming import Incidents
-from unit.core.test_causes import FAULT, before, death, evidence
+from unit.core.test_causes import FAULT, before, death, evidence, with_exit
 
 
 @pytest.mark.parametrize("node", ["n0", "n1"])
 def test_a_script_that_ends_itself_twice_before_any_step_is_stopped_wherever_it_ran(
     node: str,
 ) -> None:
-    first = replace(death("exit", step=None, exception=""), exit_code=3, last_line="boom")
+    first = with_exit(death("exit", step=None, exception=""), exit_code=3, last_line="boom")
     judged = judge(evidence(first, fresh=True))
     assert judged.remedy is Remedy.RESTART
     assert not causes.counts_against_node(evidence(first, fresh=True), judged)
@@ -30,19 +30,19 @@ def test_a_script_that_ends_itself_twice_before_any_step_is_stopped_wherever_it_
 
 
 def test_a_script_that_ends_itself_in_other_ways_or_after_steps_is_tried_again() -> None:
-    first = replace(death("exit", step=None, exception=""), exit_code=3)
-    other = replace(first, exit_code=4)
+    first = with_exit(death("exit", step=None, exception=""), exit_code=3)
+    other = with_exit(first, exit_code=4)
     assert judge(evidence(other, past=(before(first, "n0"),))).remedy is Remedy.RESTART
     struck = judge(evidence(first, strikes={"n0": 1}))
     assert struck.remedy is Remedy.RESTART
-    later = replace(first, step=7)
+    later = with_exit(first, step=7)
     assert judge(evidence(later, past=(before(later, "n0"),))).remedy is Remedy.REPLACE
-    killed = replace(death("crash", step=None, exception=""), signal=11)
+    killed = with_exit(death("crash", step=None, exception=""), signal=11)
     assert judge(evidence(killed, past=(before(killed, "n0"),))).remedy is Remedy.RESTART
 
 
 def test_a_finding_of_the_node_weighs_more_than_a_script_that_ends_itself() -> None:
-    first = replace(death("exit", step=None, exception=""), exit_code=3)
+    first = with_exit(death("exit", step=None, exception=""), exit_code=3)
     judged = judge(evidence(first, past=(before(first, "n0"),), faults=(FAULT,)))
     assert (judged.remedy, judged.node) == (Remedy.REPLACE, "n0")
 

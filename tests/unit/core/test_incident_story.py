@@ -47,7 +47,9 @@ def test_deaths_are_kept_in_the_order_in_which_ranks_died_whoever_was_told_of_fi
     story = started()
     story.die("n0", "collective", rank=0)
     story.die("n1", "exception", exception="ValueError: bad", rank=1, ago_ns=S)
-    told = [(death.rank, death.kind, death.exception) for death in incident(story).deaths]
+    told = [
+        (death.exit.rank, death.exit.kind, death.exit.exception) for death in incident(story).deaths
+    ]
     assert told == [(1, "exception", "ValueError: bad"), (0, "collective", "")]
 
 
@@ -56,8 +58,8 @@ def test_the_first_eight_are_kept_and_little_of_what_they_said() -> None:
     for rank in range(20):
         story.die("n0", "exception", exception="x" * 900, rank=rank, ago_ns=rank * S)
     kept = incident(story).deaths
-    assert [death.rank for death in kept] == list(range(19, 11, -1))
-    assert {len(death.exception) for death in kept} == {200}
+    assert [death.exit.rank for death in kept] == list(range(19, 11, -1))
+    assert {len(death.exit.exception) for death in kept} == {200}
 
 
 def test_an_incident_that_is_over_still_tells_who_died() -> None:
@@ -67,7 +69,7 @@ def test_an_incident_that_is_over_still_tells_who_died() -> None:
     story.choose(None)
     story.progress(3)
     assert story.job.incident is None
-    assert [death.rank for death in incident(story).deaths] == [0]
+    assert [death.exit.rank for death in incident(story).deaths] == [0]
     (told,) = to_admin.job_detail(story.core.state, story.job, story.now_ns).incidents
     assert [(death.rank, death.node, death.kind) for death in told.deaths] == [(0, "n0", "killed")]
 

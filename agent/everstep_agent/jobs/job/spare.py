@@ -7,7 +7,7 @@ from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.restore.restorer import Restorer
-from everstep_agent.vault.restore.spare_memory import prepare_spare
+from everstep_agent.vault.wire import spare_request_from_wire
 from everstep_common.lessons import Lesson, is_sound
 from everstep_proto.generated import fleet_pb2
 
@@ -43,7 +43,7 @@ class SpareDuty:
         if self._wanted is None or facts.active or facts.ended:
             return
         if self._link.connected:
-            prepare_spare(self._vault, self._restorer, self._wanted)
+            self._restorer.prepare_spare(spare_request_from_wire(self._wanted))
 
     def stop_fetching(self) -> None:
         """The member is there whose copies were fetched: they go when they are not needed."""

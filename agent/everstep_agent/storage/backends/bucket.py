@@ -25,6 +25,10 @@ _TRIES = 5
 _OVERTAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 
+# Below the deadline of the agent, so that its own sentence arrives instead of "nothing moved".
+_CONNECT_S, _READ_S = 10, 30
+_ATTEMPTS = 3
+
 
 class ObjectBody(Protocol):
     """The content of an object, as it comes."""
@@ -249,11 +253,6 @@ def _parts(pieces: Iterable[memoryview], size_bytes: int) -> Iterator[bytes]:
                 yield bytes(part)
                 part.clear()
     yield bytes(part)
-
-
-# Below the deadline of the agent, so that its own sentence arrives instead of "nothing moved".
-_CONNECT_S, _READ_S = 10, 30
-_ATTEMPTS = 3
 
 
 class S3Client(Protocol):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from everstep_agent.storage.formats.records import LatestPointer, StepKey, StoredStep, step_folder
+from everstep_agent.storage.formats.records import LatestPointer, StepKey, WholeStep, step_folder
 
 # Removing is the one thing that cannot be undone: below two whole steps nothing is.
 KEPT_MIN = 2
@@ -23,7 +23,7 @@ def decide_move(
     now: LatestPointer | None,
     newest: int,
     generation: int,
-    target: StoredStep | None,
+    target: WholeStep | None,
     older: Iterable[StepKey] = (),
 ) -> PointerMove:
     """Return what becomes of ``latest`` (``now``), with ``newest`` the newest generation seen.
@@ -55,7 +55,7 @@ def decide_move(
 
 
 def best_available(
-    latest: LatestPointer | None, whole: Mapping[StepKey, StoredStep]
+    latest: LatestPointer | None, whole: Mapping[StepKey, WholeStep]
 ) -> LatestPointer | None:
     """Return where a job can go on from: what ``latest`` points to, or the step before it."""
     if latest is None or latest.target is None:
@@ -67,7 +67,7 @@ def best_available(
     return pointer_to(latest.generation, left[-1]) if left else None
 
 
-def pointer_to(generation: int, target: StoredStep) -> LatestPointer:
+def pointer_to(generation: int, target: WholeStep) -> LatestPointer:
     """Return what ``latest`` says to point to a step."""
     return LatestPointer(
         generation=generation,

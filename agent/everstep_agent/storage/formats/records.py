@@ -122,7 +122,7 @@ class LatestPointer:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredStep:
+class WholeStep:
     """A whole step in storage."""
 
     key: StepKey

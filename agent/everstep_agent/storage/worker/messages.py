@@ -13,7 +13,7 @@ from everstep_agent.storage.formats.records import (
     StepKey,
     StepManifest,
     StoredFile,
-    StoredStep,
+    WholeStep,
 )
 from everstep_common.trainer_messages import DataRange, Entry
 
@@ -105,7 +105,7 @@ class MoveLatest:
 
     location: StorageLocation
     generation: int
-    target: StoredStep | None
+    target: WholeStep | None
     files: tuple[StoredFile, ...] = ()
     keep: tuple[StepKey, ...] = ()
     # Data that the job leaves out, for the manifest.
@@ -134,7 +134,7 @@ class StepListing:
 
     latest: LatestPointer | None
     newest_generation: int
-    steps: tuple[StoredStep, ...]
+    steps: tuple[WholeStep, ...]
     manifest: StepManifest | None = None
     # Where ``latest`` points, when that is not whole any more; it is then said to be another one.
     lost_latest: StepKey | None = None

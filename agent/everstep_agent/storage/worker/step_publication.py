@@ -16,7 +16,7 @@ from everstep_agent.storage.formats.records import (
     StepKey,
     StepManifest,
     StoredFile,
-    StoredStep,
+    WholeStep,
     data_name,
     decode_record,
     description_name,
@@ -63,7 +63,7 @@ def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepList
     return StepListing(usable, newest, tuple(found), manifest and manifest[0], lost)
 
 
-def find_whole_step(backend: StorageBackend, key: StepKey) -> StoredStep | None:
+def find_whole_step(backend: StorageBackend, key: StepKey) -> WholeStep | None:
     """Return a step that is whole: its manifest can be read, and every file has its size."""
     found = _manifest(backend, key)
     if found is None:
@@ -73,7 +73,7 @@ def find_whole_step(backend: StorageBackend, key: StepKey) -> StoredStep | None:
         if backend.file_size(key, data_name(file.rank)) != file.file_bytes:
             return None
     size = manifest.size_bytes
-    return StoredStep(key, manifest.world_size, manifest_hash, size, manifest.skipped)
+    return WholeStep(key, manifest.world_size, manifest_hash, size, manifest.skipped)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Outcome:
     """Decides, and keeps what was decided."""
 
     generation: int
-    target: StoredStep | None
+    target: WholeStep | None
     keep: tuple[StepKey, ...]
     latest: LatestPointer | None = None
     reason: str = field(default="")
@@ -116,7 +116,7 @@ def _manifest(backend: StorageBackend, key: StepKey) -> tuple[StepManifest, byte
     return (manifest, record_hash(content)) if manifest.key == key and is_sane(manifest) else None
 
 
-def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> StoredStep:
+def _whole(backend: StorageBackend, wanted: MoveLatest, target: WholeStep) -> WholeStep:
     """Return the target with its manifest, which is written when every file is there."""
     found = find_whole_step(backend, target.key)
     if found is None and wanted.files:

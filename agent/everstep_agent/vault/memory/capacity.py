@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, round_up
 
+# With fewer, one copy would be overwritten while no other is recoverable.
+SLOTS_MIN = 2
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
@@ -122,10 +125,6 @@ def size_text(count: int) -> str:
     return f"{count} bytes"
 
 
-# With fewer, one copy would be overwritten while no other is recoverable.
-SLOTS_MIN = 2
-
-
 @dataclass(frozen=True, slots=True)
 class MemoryForecast:
     """What the ranks of one node will need: ``snapshot_bytes`` is the state of one rank."""
@@ -134,7 +133,7 @@ class MemoryForecast:
     snapshot_bytes: int
     slots: int
     # Other nodes take part, so one of them has its replicas here: as many as it has slots. Those of
-    # further ones are taken only as far as memory is left (vault/replication/replica_admission.py).
+    # further ones are taken only as far as memory is left (vault/replication/receiver.py).
     replicas: bool
 
     def total_bytes(self, given: Sequence[int] = ()) -> int:

@@ -1,18 +1,21 @@
-"""Receiver of replicas from other agents."""
+"""Receiver of replicas from other agents, as far as there is memory for them beside the node's own.
+
+Where most members are in one failure domain, those outside it keep several ones' replicas. What a
+job was promised counts one member's: the others' are taken only while the slots of the next
+generation still fit beside them. Where they do not, the controller hears of it, and has the node
+keep one member's again.
+"""
 
 import asyncio
+import logging
 from collections import defaultdict
 
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.job_vault import JobVault
-from everstep_agent.vault.memory.allocator import MemoryShortError
-from everstep_agent.vault.replication.replica_admission import (
-    admission_refusal,
-    exceeds_one_member,
-    report_shortage,
-)
+from everstep_agent.vault.memory.allocator import AllocationRequest, MemoryShortError
 from everstep_agent.vault.replication.transfer_registry import ServedTransfer, TransferRegistry
-from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
+from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
+from everstep_agent.vault.snapshots.holdings import RankMemory
 from everstep_agent.vault.snapshots.manifest import check_in_parts
 from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
 from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
@@ -26,9 +29,50 @@ from everstep_agent.vault.transfer.messages import (
 )
 from everstep_agent.vault.vault_context import VaultContext
 
+logger = logging.getLogger(__name__)
+
 # What the controller takes in 32 bits, and what leaves room to count on in 64.
 _RANK_MAX = 2**31 - 1
 _STEP_MAX = 10**18 - 1
+
+
+async def _admission_refusal(vault: JobVault, expected: CopyRef) -> str | None:
+    """Return why a replica is not taken, or None: it is the one member's, or there is room.
+
+    Refused only until the controller knows: whose replicas stay here is its word, and may be those
+    that were refused. What is held of the others is freed when these have come.
+    """
+    if vault.replicas_short or not _exceeds_one_member(vault, expected.key):
+        return None
+    slots = sum(region.size_bytes for memory in _slots(vault) for region in memory.live_regions())
+    wanted = slots + expected.size_bytes
+    request = AllocationRequest(vault.uid, 1, wanted, "", vault.job, after_promises=True)
+    if await vault.context.allocator.fits(request):
+        return None
+    _report_shortage(vault)
+    return f"{vault.context.node} has no memory for the replicas of more than one node"
+
+
+def _exceeds_one_member(vault: JobVault, key: CopyKey) -> bool:
+    """Return whether, with this one, there are replicas of more ranks than one member has.
+
+    All members have as many as this one; who has none (a spare) keeps those of one member only.
+    """
+    own = {memory.table.rank for memory in _slots(vault)}
+    ranks = {one.rank for one in vault.holdings.replicas if one.generation == key.generation}
+    return bool(own) and len((ranks | {key.rank}) - own) > len(own)
+
+
+def _report_shortage(vault: JobVault) -> None:
+    """Let the controller know, once for all generations of the job."""
+    if not vault.replicas_short:
+        logger.warning("job %s: memory for the replicas of one node only", vault.job)
+        vault.replicas_short = True
+        vault.notify_change()
+
+
+def _slots(vault: JobVault) -> list[RankMemory]:
+    return [memory for memory in vault.holdings.ranks if not memory.retired]
 
 
 class ReplicaReceiver:
@@ -62,7 +106,7 @@ class ReplicaReceiver:
         if present is not None and present.manifest.root_hash == copy.root_hash:
             await connection.send(CopyStored(copy.root_hash))
             return
-        if reason := await admission_refusal(vault, copy):
+        if reason := await _admission_refusal(vault, copy):
             await connection.send(Refusal(reason))
             return
         vault.tasks.track_transfer(key.generation)
@@ -70,8 +114,8 @@ class ReplicaReceiver:
         try:
             incoming = await vault.receive_buffers.open_copy(copy, f"everstep-replica-{key.rank}")
         except MemoryShortError as error:
-            if exceeds_one_member(vault, key):
-                report_shortage(vault)
+            if _exceeds_one_member(vault, key):
+                _report_shortage(vault)
             await connection.send(Refusal(str(error)))
             return
         await connection.send(await self._receive_stripes(connection, vault, manifest, incoming))

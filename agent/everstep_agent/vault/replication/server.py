@@ -23,6 +23,8 @@ from everstep_agent.vault.transfer.transport import PlainTransport, TlsError, Tr
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_common.frames import FrameError
 
+logger = logging.getLogger(__name__)
+
 # Connections that have proven the key of a job; each costs a descriptor and a task, and a thread
 # while it moves bytes.
 CONNECTIONS_MAX = 64
@@ -30,6 +32,9 @@ CONNECTIONS_MAX = 64
 # no other host. A peer begins at most two streams for each of its ranks at once.
 UNPROVEN_MAX = 512
 UNPROVEN_OF_HOST_MAX = 32
+
+# Hosts of a fleet; strangers make no more than that of it.
+_LOGGED_HOSTS_MAX = 4096
 
 
 class ConnectionLimits:
@@ -62,11 +67,6 @@ class ConnectionLimits:
     def release_proven(self) -> None:
         """A connection that was admitted has ended."""
         self._proven -= 1
-
-
-logger = logging.getLogger(__name__)
-# Hosts of a fleet; strangers make no more than that of it.
-_TOLD_MAX = 4096
 
 
 class BulkServer:
@@ -132,7 +132,7 @@ class BulkServer:
     def _log_refusal(self, host: str, sentence: str) -> None:
         """Log what was refused to a host, once while it is the same."""
         news = self._logged.get(host) != sentence
-        if len(self._logged) >= _TOLD_MAX:
+        if len(self._logged) >= _LOGGED_HOSTS_MAX:
             self._logged.clear()
         self._logged[host] = sentence
         logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)

@@ -18,15 +18,16 @@ from everstep_agent.vault.restore.sources import (
     best_for_ranks,
     lacking_in_parts,
 )
-from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
+from everstep_agent.vault.slot_preallocation import slot_bytes_for, slot_sizes_of_plan
 from everstep_agent.vault.snapshots.manifest import chosen_in_parts
-from everstep_agent.vault.snapshots.restore_plan import RestorePlan
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan, SpareRequest
 from everstep_agent.vault.transfer.min_rate import SlowSourceError
-from everstep_agent.vault.wire import sources_from_wire
 from everstep_common.trainer_messages import Entry
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
+
+# A node has no more accelerators; a number beyond it is not believed.
+_PROCESSES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,35 @@ class Restorer:
         else:
             self._vault.release_idle_memory()
 
-    async def prefetch_for_spare(self, wanted: fleet_pb2.SpareMemory) -> None:
+    def prepare_spare(self, wanted: SpareRequest) -> None:
+        """Make memory ready while the node waits as a spare, and fill it for a silent member.
+
+        New memory takes longer to come than the bytes that a peer sends into it. It is made of what
+        nobody else needs, counted like all snapshot memory, and the first that goes when somebody
+        does. Left off when the node gets its place; what has come of a copy by then stays for a
+        while, and the restore goes on from there.
+        """
+        self._vault.tasks.start_ahead(self._prepare_spare(wanted), self._vault.fence)
+
+    async def _prepare_spare(self, wanted: SpareRequest) -> None:
+        if wanted.ahead:
+            await self._prefetch_for_spare(wanted)
+        vault, ranks = self._vault, min(len(wanted.ranks), _PROCESSES_MAX)
+        try:
+            # The copies first: the slots can be made while the processes start.
+            if not wanted.ahead:
+                await vault.receive_buffers.prepare_spares(ranks, wanted.copy_bytes)
+            await vault.preallocated_slots.prepare_spare(
+                vault.slot_request(slot_bytes_for(wanted.copy_bytes)), ranks
+            )
+        except (OSError, MemoryShortError) as error:
+            logger.info("memory of a spare of job %s: %s", vault.job, error)
+
+    async def _prefetch_for_spare(self, wanted: SpareRequest) -> None:
         """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
-        ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
-        plan = RestorePlan(sources=sources_from_wire(wanted.ahead))
+        plan = RestorePlan(ranks=wanted.ranks, sources=wanted.ahead)
         sources = SourceSearch(self._vault, self._contents, plan).sources
-        await asyncio.gather(*map(self._prefetch_one_early, best_for_ranks(ranks, sources)))
+        await asyncio.gather(*map(self._prefetch_one_early, best_for_ranks(plan.ranks, sources)))
 
     async def _prefetch_one_early(self, source: CopySource) -> None:
         if await self._prepare(source):

@@ -49,3 +49,12 @@ class RestorePlan:
     # Sources of one shard come best first.
     sources: tuple[PlannedSource, ...] = ()
     stored: StoredState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpareRequest:
+    """What a waiting spare makes ready: memory of this size for each rank, and copies ahead."""
+
+    ranks: range
+    copy_bytes: int
+    ahead: tuple[PlannedSource, ...] = ()

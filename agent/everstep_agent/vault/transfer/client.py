@@ -41,6 +41,9 @@ from everstep_agent.vault.transfer.stripes import missing_stripes, useful_stream
 logger = logging.getLogger(__name__)
 MoveStripes = Callable[[BulkConnection], Awaitable[None]]
 
+# The other agent may first wait for an earlier attempt to end, allocate, or read a file.
+_PATIENCE = 4
+
 
 class TransferStreams:
     """The connections of one transfer."""
@@ -97,10 +100,6 @@ async def _all_of(works: Sequence[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await wait_ended(tasks)
-
-
-# The other agent may first wait for an earlier attempt to end, allocate, or read a file.
-_PATIENCE = 4
 
 
 class MismatchError(BulkError):

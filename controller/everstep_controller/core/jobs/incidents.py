@@ -160,10 +160,9 @@ def keep_death(job: JobRecord, death: Death) -> None:
     incident = job.incident
     if incident is None:
         return
-    kept = replace(
-        death, exception=death.exception[:_SAID_MAX], last_line=death.last_line[:_SAID_MAX]
-    )
-    insort(incident.deaths, kept, key=_death_order)
+    exit = death.exit
+    said = replace(exit, exception=exit.exception[:_SAID_MAX], last_line=exit.last_line[:_SAID_MAX])
+    insort(incident.deaths, replace(death, exit=said), key=_death_order)
     del incident.deaths[DEATHS_MAX:]
     for old in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
         old.deaths.clear()
@@ -196,4 +195,4 @@ def _left_behind(event: Reported[GenerationStopped]) -> str:
 
 
 def _death_order(death: Death) -> tuple[int, int, int]:
-    return (death.generation, death.at_ns, death.rank)
+    return (death.exit.generation, death.at_ns, death.exit.rank)

@@ -1,6 +1,7 @@
 """Membership of a job: launchers that leave, ranks that die, nodes that are lost or come back."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from everstep_common.endings import by_user_on
 from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
@@ -54,20 +55,8 @@ def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or report.generation != job.generation.number:
         return
-    death = Death(
-        generation=report.generation,
-        rank=report.rank,
-        node=event.origin.node,
-        at_ns=event.at_ns,
-        exit_code=report.exit_code,
-        signal=report.signal,
-        kind=report.kind,
-        exception=report.exception,
-        last_line=report.last_line,
-        core_dumped=report.core_dumped,
-        step=job.lineage.last_step if report.step is None else report.step,
-        core_file=report.core_file,
-    )
+    step = job.lineage.last_step if report.step is None else report.step
+    death = Death(event.origin.node, event.at_ns, replace(report, step=step))
     add_death(job.recovery.deaths, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
     incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())

@@ -4,8 +4,8 @@ from bisect import insort
 from dataclasses import dataclass
 from enum import Enum
 
-from everstep_common.failure_texts import unvarying
-from everstep_common.failures import ENDED_ITSELF, Side, side
+from everstep_common import rank_exits
+from everstep_common.reports import RankExited
 
 # When one rank dies, thousands may follow; more than these would explain nothing more.
 DEATHS_MAX = 64
@@ -23,48 +23,36 @@ class Remedy(Enum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Death:
-    """One rank that ended before its generation did."""
+    """One rank that ended before its generation did: its exit, and where and when that was.
 
-    generation: int
-    rank: int
+    The step of the exit is the last one that the rank completed, or that the job had completed
+    when it told of none.
+    """
+
     node: str
     at_ns: int
-    exit_code: int = 0
-    signal: int = 0
-    kind: str = ""
-    exception: str = ""
-    last_line: str = ""
-    core_dumped: bool = False
-    # The last step that it completed, or that the job had completed when it told of none.
-    step: int | None = None
-    # Where its core dump is, or the command that shows it.
-    core_file: str = ""
+    exit: RankExited
 
     @property
     def explains(self) -> bool:
-        """Whether it can be why others died; a broken collective is only what follows."""
-        return side(self.kind) is not Side.CONSEQUENCE
+        """Whether it can be why others died."""
+        return rank_exits.explains(self.exit)
 
     @property
     def signature(self) -> str:
         """What is equal in two deaths of the same cause."""
-        how = unvarying(self.kind, self.exception)
-        return f"{self.kind}: {how or f'exit {self.exit_code}, signal {self.signal}'}"
+        return rank_exits.signature_of(self.exit)
 
     @property
     def ended_before_any_step(self) -> bool:
-        """Whether the script ended itself before its first step, which no node makes it do."""
-        return self.kind == ENDED_ITSELF and self.step is None
+        """Whether the script ended itself before its first step."""
+        return rank_exits.ended_before_any_step(self.exit)
 
     def sentence(self) -> str:
         """Return what happened, in words."""
-        how = f"was killed by signal {self.signal}" if self.signal else f"exited {self.exit_code}"
-        said = self.exception or self.last_line
-        told = [part for part in (said, "core dumped" if self.core_dumped else "") if part]
-        detail = f" ({', '.join(told)})" if told else ""
-        return f"rank {self.rank} on {self.node} {how}{detail}"
+        return rank_exits.sentence_of(self.exit, self.node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +83,11 @@ class Strike:
 
 def add_death(deaths: list[Death], death: Death) -> None:
     """Take one more death; of each generation, those are kept that explain most, earliest first."""
-    if deaths and deaths[0].generation != death.generation:
+    if deaths and deaths[0].exit.generation != death.exit.generation:
         deaths.clear()
     insort(deaths, death, key=_order)
     del deaths[DEATHS_MAX:]
 
 
 def _order(death: Death) -> tuple[bool, int, int]:
-    return (not death.explains, death.at_ns, death.rank)
+    return (not death.explains, death.at_ns, death.exit.rank)

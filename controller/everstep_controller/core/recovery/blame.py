@@ -97,7 +97,7 @@ def _evidence(
     return causes.Evidence(
         generation=generation,
         now_ns=turn.now_ns,
-        deaths=tuple(death for death in job.recovery.deaths if death.generation == generation),
+        deaths=tuple(death for death in job.recovery.deaths if death.exit.generation == generation),
         faults=tuple(_faults(turn, job, incident)),
         outside=_outside(job, incident),
         past=tuple(job.recovery.judgements),

@@ -52,7 +52,7 @@ def judge(evidence: Evidence) -> Judgement:
     history = history_of(evidence)
     whose, fault = _whose(evidence, culprit, history)
     # Without a kind, nothing was classified: by an older launcher.
-    otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.kind else "{what}")
+    otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.exit.kind else "{what}")
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
     return Judgement(
@@ -63,14 +63,14 @@ def judge(evidence: Evidence) -> Judgement:
             what=culprit.sentence(),
             node=node,
             before=_before(evidence, culprit),
-            where=_where(culprit.step),
+            where=_where(culprit.exit.step),
             others=_others(evidence, culprit),
             finding=f" ({fault.message})" if fault else "",
         ),
         evidence=_shown(evidence),
         node=node if whose in (Side.NODE, Side.UNKNOWN) else "",
         signature=culprit.signature,
-        step=culprit.step,
+        step=culprit.exit.step,
     )
 
 
@@ -103,7 +103,7 @@ def history_of(evidence: Evidence) -> History:
 
 def _cannot_start(evidence: Evidence, culprit: Death, ranks: int) -> bool:
     enough = ranks > 1 or evidence.world_size == 1
-    return culprit.kind in _NEVER_STARTS and evidence.fresh and enough
+    return culprit.exit.kind in _NEVER_STARTS and evidence.fresh and enough
 
 
 def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
@@ -112,9 +112,10 @@ def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
     Without a step, only an exception, or a script that ends itself before its first, is evidence
     enough that it was the same place.
     """
-    if culprit.step is None and not culprit.exception and not culprit.ended_before_any_step:
+    nowhere = culprit.exit.step is None and not culprit.ended_before_any_step
+    if nowhere and not culprit.exit.exception:
         return None
-    same = (culprit.signature, culprit.step)
+    same = (culprit.signature, culprit.exit.step)
     found = (one for one in reversed(evidence.past) if (one.signature, one.step) == same)
     return next(found, None)
 
@@ -132,9 +133,9 @@ def _whose(evidence: Evidence, culprit: Death, history: History) -> tuple[Side, 
     A node's own word weighs more than how a rank died, but for a script that fails the same way
     again and again.
     """
-    whose = side(culprit.kind) if culprit.kind else Side.TRANSIENT
+    whose = side(culprit.exit.kind) if culprit.exit.kind else Side.TRANSIENT
     again = (History.SAME_STEP, History.SAME_STEP_ELSEWHERE, History.FROM_THE_START)
-    if whose is Side.SCRIPT and (history in again or culprit.kind in _NEVER_STARTS):
+    if whose is Side.SCRIPT and (history in again or culprit.exit.kind in _NEVER_STARTS):
         return whose, None
     fault = _fault_of(evidence, culprit)
     return (Side.NODE, fault) if fault else (whose, None)
@@ -166,8 +167,9 @@ def _others(evidence: Evidence, culprit: Death) -> str:
 
 def _shown(evidence: Evidence) -> tuple[str, ...]:
     """Return the evidence in words, a few lines of it."""
+    deaths = evidence.deaths[:3]
     return tuple(
-        [f"{death.kind or 'unclassified'}: {death.sentence()}" for death in evidence.deaths[:3]]
+        [f"{death.exit.kind or 'unclassified'}: {death.sentence()}" for death in deaths]
         + [f"finding on {fault.node}: {fault.message}" for fault in evidence.faults[:3]]
         + [f"earlier: {one.sentence}" for one in evidence.past[-2:]]
     )
