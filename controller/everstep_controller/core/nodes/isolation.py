@@ -11,13 +11,12 @@ state, so that a restart neither forgets it nor begins anew, and it needs no jit
 controller makes one call at a time to each scheduler.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
-from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.isolation import (
     DriverRecord,
     Hold,
@@ -29,6 +28,7 @@ from everstep_controller.core.model.isolation import (
 from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
@@ -90,7 +90,7 @@ def configure_drivers(turn: Turn) -> None:
     for name in state.drivers.keys() - set(state.settings.isolation_drivers):
         record = state.drivers.pop(name)
         turn.drop_timer(_timer(record))
-        turn.isolation.update(record.nodes)
+        _mark(turn, record.nodes)
     for name in state.settings.isolation_drivers:
         if name not in state.drivers:
             record = state.drivers[name] = DriverRecord(name, reading=True)
@@ -125,28 +125,22 @@ def retry_driver(turn: Turn, name: str) -> None:
 # --- after every event ---------------------------------------------------------------------------
 
 
-def claim_for_schedulers(turn: Turn) -> None:
+def claim_for_schedulers(turn: Turn, node: NodeRecord) -> None:
     """Keep a node's claim of the owner ``scheduler`` as long as others withhold the node."""
-    freed = False
-    for name in sorted(turn.nodes_changed | turn.isolation):
-        node = turn.state.nodes.get(name)
-        if node is None:
-            continue
-        if told := _foreign_holds(turn.state, name):
-            claims.drain(turn, node, SCHEDULER, told)
-        elif claims.unclaim(turn, node, SCHEDULER, "it is not kept out there any more"):
-            freed = freed or node.usable
-    if freed:
-        membership.capacity_changed(turn)
+    told, held = _foreign_holds(turn.state, node.name), node.claim_of(SCHEDULER)
+    if told and (held is None or held.reason != told):
+        claims.drain(turn, node, SCHEDULER, told)
+    elif held is not None and not told:
+        claims.unclaim(turn, node, SCHEDULER, "it is not kept out there any more")
 
 
-def apply_claims(turn: Turn) -> None:
+def apply_claims(turn: Turn, names: Collection[str]) -> None:
     """Ask drivers for what is wanted of the nodes that may have changed, and is not so."""
-    names = sorted(turn.nodes_changed | turn.isolation)
     for record in turn.state.drivers.values() if names else ():
         if not record.read:
             continue
-        asked = [one for name in names if (one := _ask(turn.state, record, name)) is not None]
+        known = (_ask(turn.state, record, name) for name in sorted(names))
+        asked = [one for one in known if one is not None]
         if asked:
             record.calls += 1
             turn.actions.append(_apply(record, asked))
@@ -207,8 +201,8 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
     """Take a reading as what is so: what failed and is done all the same is not asked for again."""
     nodes = turn.state.nodes
     if not record.read:
-        claimed = (name for name, node in nodes.items() if node.claims)
-        turn.isolation.update(claimed, record.nodes)
+        _mark(turn, (name for name, node in nodes.items() if node.claims))
+        _mark(turn, record.nodes)
     record.read, record.reading = True, False
     for name, known in record.nodes.items():
         if known.waiting:
@@ -216,7 +210,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
         if known.failure and name in nodes and _is_so(wanted_isolation(nodes[name]), known):
             known.failure = ""
         if known.failure:
-            turn.isolation.add(name)
+            _mark(turn, [name])
 
 
 def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
@@ -230,7 +224,7 @@ def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
         known.applied = None
     if seen.hold is None and had is not None:
         _record_freed(turn, record, seen.node, known)
-    turn.isolation.add(seen.node)
+    _mark(turn, [seen.node])
     _forget_if_plain(record, seen.node)
 
 
@@ -246,7 +240,7 @@ def _record_freed(turn: Turn, record: DriverRecord, name: str, known: NodeIsolat
 def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) -> None:
     wanted = result.wanted
     known = record.nodes.setdefault(wanted.node, NodeIsolation())
-    turn.isolation.add(wanted.node)
+    _mark(turn, [wanted.node])
     if failure := result.failure or _contradiction(result):
         known.waiting = known.asked == wanted
         if not known.failure:
@@ -318,6 +312,12 @@ def _claims_on(node: NodeRecord) -> tuple[str, ...]:
     return tuple(f"{claim.owner}@{claim.since_ns}" for claim in ours)
 
 
+def _mark(turn: Turn, names: Iterable[str]) -> None:
+    for name in names:
+        if name in turn.state.nodes:
+            turn.mark_node(name)
+
+
 def _is_claimed(state: State, name: str) -> bool:
     return name in state.nodes and wanted_isolation(state.nodes[name]).withheld
 
@@ -380,7 +380,7 @@ def _overridden(record: DriverRecord, node: str) -> str:
 
 
 def _timer(record: DriverRecord) -> str:
-    return f"isolation/{record.name}"
+    return f"{TimerKind.ISOLATION}/{record.name}"
 
 
 def _read(record: DriverRecord) -> ReadIsolation:
