@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
 from everstep_controller.core.accounting.ettr import failure_count
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
-from everstep_controller.core.vault.messages import NodeStandbys
 from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
@@ -45,7 +45,7 @@ class JobNumbers(Protocol):
         """Return what can be said of a job's snapshots in numbers; None for no job."""
         ...
 
-    def standbys(self, job: str) -> Mapping[str, NodeStandbys]:
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
         """Return what waits on each node to become ranks of a job."""
         ...
 
@@ -182,7 +182,7 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
     yield from (incidents, failures, skipped, time_s)
 
 
-def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, NodeStandbys]]]) -> Iterator[Metric]:
+def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Iterator[Metric]:
     """Yield all series, of jobs and what waits on each of their nodes."""
     count = GaugeMetricFamily(
         "everstep_job_standbys",

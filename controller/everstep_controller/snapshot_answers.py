@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from everstep_common.reports import Standbys
 from everstep_controller.api import snapshots_to_admin
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import NodeStandbys
 from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
 from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
@@ -40,7 +40,7 @@ class SnapshotSource(Protocol):
         """Return how much memory each node has in use for a job's snapshots."""
         ...
 
-    def standbys(self, job: str) -> Mapping[str, NodeStandbys]:
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
         """Return what waits on each node to become ranks of a job."""
         ...
 

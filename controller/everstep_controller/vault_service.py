@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from everstep_common.lessons import Lesson
+from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import Event
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -15,7 +16,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots
-from everstep_controller.core.vault.messages import Directive, NodeStandbys, VaultReport
+from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.news import Message, VaultNews
 from everstep_controller.core.vault.recovery_step import reachable_nodes
 from everstep_controller.core.vault.snapshot_numbers import (
@@ -192,7 +193,7 @@ class VaultService:
         known = self._jobs.get(job)
         return known.snapshots.holdings.catalogue.memory_bytes() if known else Counter()
 
-    def standbys(self, job: str) -> Mapping[str, NodeStandbys]:
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
         """Return what waits on each node to become ranks of a job."""
         known = self._jobs.get(job)
         return known.snapshots.holdings.standbys if known else {}

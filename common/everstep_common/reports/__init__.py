@@ -28,6 +28,7 @@ from everstep_common.reports.nodes import (
     InjectionChanged,
     InjectionState,
 )
+from everstep_common.reports.vault import Standbys
 
 __all__ = [
     "CheckFinished",
@@ -49,6 +50,7 @@ __all__ = [
     "Report",
     "RestartedHere",
     "RollbackAsked",
+    "Standbys",
     "StepsCompleted",
     "Storage",
     "StoredStep",

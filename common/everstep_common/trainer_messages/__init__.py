@@ -19,6 +19,7 @@ from everstep_common.reports import (
     LauncherLeft,
     RankExited,
     RollbackAsked,
+    Standbys,
     Storage,
 )
 from everstep_common.trainer_messages.launcher import (
@@ -30,7 +31,6 @@ from everstep_common.trainer_messages.launcher import (
     RankProcess,
     Renew,
     Settled,
-    Standbys,
     Start,
     Started,
     StepSeen,

@@ -50,17 +50,6 @@ class StepSeen:
     at_boot_ns: q.BootNs
 
 
-@dataclass(frozen=True, slots=True)
-class Standbys:
-    """The warm standbys here: how many wait, how many are to come, what they take together."""
-
-    ready: q.Count = 0
-    making: q.Count = 0
-    memory_bytes: q.SizeBytes = 0
-    # Why there are none any more; "": there may be some.
-    ended: q.Line = ""
-
-
 # --- agent to launcher ---------------------------------------------------------------------------
 
 

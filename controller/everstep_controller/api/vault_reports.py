@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from everstep_common.lessons import Lesson, is_sound
-from everstep_common.reports import StoredStep
+from everstep_common.reports import Standbys, StoredStep
 from everstep_controller.api.names import name
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import NodeStandbys, VaultReport
+from everstep_controller.core.vault.messages import VaultReport
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 
@@ -59,14 +59,10 @@ def _report(
         ),
         bad_copies=len(wire.bad_copies),
         news=news,
-        standbys=_standbys(wire.standbys) if wire.HasField("standbys") else None,
+        standbys=from_wire(Standbys, wire.standbys) if wire.HasField("standbys") else None,
         lesson=_lesson(wire.lesson) if wire.HasField("lesson") else None,
         replicas_short=wire.replicas_short,
     )
-
-
-def _standbys(wire: fleet_pb2.Standbys) -> NodeStandbys:
-    return NodeStandbys(wire.ready, wire.making, wire.memory_bytes, wire.ended[:TEXT_MAX])
 
 
 def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:

@@ -1,9 +1,9 @@
 """What waits on the nodes of a job, from agents' reports to metrics and the command line."""
 
 from everstep_cli.views.standbys import standby_facts
+from everstep_common.reports import Standbys
 from everstep_controller.api.vault_reports import changed, vault_report
 from everstep_controller.core.vault.directives import Holdings
-from everstep_controller.core.vault.messages import NodeStandbys
 from everstep_controller.metrics import standby_metrics
 from everstep_proto.generated import admin_pb2, fleet_pb2
 
@@ -22,8 +22,8 @@ def _line(node: str, ready: int, **others: int | str) -> admin_pb2.StandbyLine:
 
 
 def test_a_report_tells_what_waits_also_one_that_is_a_change() -> None:
-    assert vault_report("a", _wire(), {}).standbys == NodeStandbys(3, 1, 7)
-    assert changed("a", _wire(change=True), {}).standbys == NodeStandbys(3, 1, 7)
+    assert vault_report("a", _wire(), {}).standbys == Standbys(3, 1, 7)
+    assert changed("a", _wire(change=True), {}).standbys == Standbys(3, 1, 7)
 
 
 def test_a_report_that_does_not_tell_of_any_ends_what_was_known() -> None:
@@ -31,7 +31,7 @@ def test_a_report_that_does_not_tell_of_any_ends_what_was_known() -> None:
     vault.record("a", vault_report("a", _wire(), {}))
     vault.record("b", vault_report("b", _wire(), {}))
     vault.record("a", vault_report("a", fleet_pb2.VaultReport(job="j"), {}))
-    assert vault.standbys == {"b": NodeStandbys(3, 1, 7)}
+    assert vault.standbys == {"b": Standbys(3, 1, 7)}
 
 
 def test_a_lost_node_has_none() -> None:
@@ -43,9 +43,9 @@ def test_a_lost_node_has_none() -> None:
 
 def test_metrics_add_up_the_nodes_of_a_job() -> None:
     nodes = {
-        "a": NodeStandbys(3, 1, 7),
-        "b": NodeStandbys(0, 0, 0, "one died"),
-        "c": NodeStandbys(4, 0, 9),
+        "a": Standbys(3, 1, 7),
+        "b": Standbys(0, 0, 0, "one died"),
+        "c": Standbys(4, 0, 9),
     }
     samples = {
         (sample.name, *sample.labels.values()): sample.value

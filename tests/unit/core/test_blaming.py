@@ -267,6 +267,8 @@ def test_another_job_on_the_blamed_node_moves_as_well() -> None:
     other = codec.decode_state(codec.encode(story.core.state)).jobs["j"]
     other.name = "other"
     story.core.state.jobs["other"] = other
+    for name in other.launchers:
+        story.core.state.nodes[name].jobs.append("other")
     story.again("n0", "crash", step=16)
     story.again("n0", "crash", step=16)
     assert story.owners("n0") == ["automation"]

@@ -11,15 +11,13 @@ from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import Layout
 from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 
 # The controller looks at a job of 16,384 ranks, or more, four times a second; then so do agents.
 _GATHER_S_PER_RANK = 15e-6
 _GATHER_S_MAX = 0.25
 # Nobody waits to hear that a copy was freed: that can wait for the next news, or so long.
 _FREED_S = 1.0
-# A launcher may say anything: as many processes as Linux has, and a sentence.
-_PROCESSES_MAX = 2**22
-_WHY_MAX = 500
 
 
 def vault_report(
@@ -45,18 +43,9 @@ def vault_report(
             fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
             for key, reason in persisted.failures.items()
         ],
-        standbys=None if standbys is None else _standbys(standbys),
+        standbys=None if standbys is None else to_wire(standbys, fleet_pb2.Standbys),
         lesson=lesson,
         replicas_short=vault.replicas_short,
-    )
-
-
-def _standbys(standbys: Standbys) -> fleet_pb2.Standbys:
-    return fleet_pb2.Standbys(
-        ready=min(standbys.ready, _PROCESSES_MAX),
-        making=min(standbys.making, _PROCESSES_MAX),
-        memory_bytes=standbys.memory_bytes,
-        ended=standbys.ended[:_WHY_MAX],
     )
 
 

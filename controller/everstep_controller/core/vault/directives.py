@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import RecoveryStepChosen, StepRecoverable
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -15,7 +16,7 @@ from everstep_controller.core.model.snapshot_costs import Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
-from everstep_controller.core.vault.messages import Directive, NodeStandbys, VaultReport
+from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
@@ -42,7 +43,7 @@ class Holdings:
     holders: set[str] = field(default_factory=set)
     # Nodes with memory for the replicas of one member only.
     short: set[str] = field(default_factory=set)
-    standbys: dict[str, NodeStandbys] = field(default_factory=dict)
+    standbys: dict[str, Standbys] = field(default_factory=dict)
     # Copies that turned out bad since this controller began.
     bad_copies: int = 0
 

@@ -3,23 +3,12 @@
 from dataclasses import dataclass
 
 from everstep_common.lessons import Lesson
-from everstep_common.reports import StoredStep
+from everstep_common.reports import Standbys, StoredStep
 from everstep_controller.core.model.lineage import ShardSource, StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.core.vault.spares import Prefetch, SpareMemory
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStandbys:
-    """What waits on a node to become ranks of a job."""
-
-    ready: int
-    making: int
-    memory_bytes: int
-    # Why there are none any more.
-    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +25,7 @@ class VaultReport:
     bad_copies: int = 0
     # How the list came about from the one before, which it was changed in place from.
     news: News | None = None
-    standbys: NodeStandbys | None = None
+    standbys: Standbys | None = None
     # What its ranks have loaded; None: nothing new.
     lesson: Lesson | None = None
     # Memory was too short there for the replicas of more than one member.

@@ -1,0 +1,21 @@
+"""Reports of the vault: what a node says of what it has for a job, beside the copies themselves."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from everstep_common.bounds import Integer
+from everstep_common.reports import quantities as q
+
+# As many as Linux numbers processes (PID_MAX_LIMIT).
+Processes = Annotated[int, Integer(0, 2**22)]
+
+
+@dataclass(frozen=True, slots=True)
+class Standbys:
+    """The warm standbys here: how many wait, how many are to come, what they take together."""
+
+    ready: Processes = 0
+    making: Processes = 0
+    memory_bytes: q.SizeBytes = 0
+    # Why there are none any more; "": there may be some.
+    ended: q.Line = ""
