@@ -45,7 +45,8 @@ def test_a_halted_controller_isolates_nothing_and_repeats_no_order() -> None:
     story = Story(nodes=4, settings=Settings(mode=Mode.ADVISE))
     story.tell(events.OperatorIsolated("n1", "ops", "swap the fan"))
     story.find("n0")
-    assert story.core.due(story.now_ns)
+    story.tell(_hello("n9"))
+    assert story.core.due(story.now_ns), "n9 has not answered its check"
     story.tell(_hello("n2", term=7))
     done = story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE)))
     assert kinds(done) <= {actions.Announce, actions.SetTimer}
