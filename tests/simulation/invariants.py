@@ -40,7 +40,7 @@ class Invariants:
                 assert isinstance(event, events.OperatorReleased)
                 assert event.node == node.name
             if AUTOMATION in removed:
-                assert isinstance(event, reports.CheckFinished)
+                assert events.kind_of(event) is reports.CheckFinished
             self._claims[node.name] = now
 
     def _a_common_step_exists(self, cluster: SimulatedCluster) -> None:
