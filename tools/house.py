@@ -323,7 +323,7 @@ def _missed_by_additions(house: House) -> Iterator[str]:
     for word, most in ADDITION_FILES_MAX.items():
         named = {name: files for name, files in house.additions.items() if word in name}
         if not named:
-            yield f"docs/extending has no patch for a {word}"
+            yield f"docs/extending has no patch with '{word}' in its name"
         for name, files in named.items():
             if len(files) > most:
                 yield f"{name} touches {len(files)} files instead of {most}: {', '.join(files)}"

@@ -7,7 +7,7 @@ from everstep_common.judging.condition import Condition
 from everstep_controller import own_findings
 from everstep_controller.core import controller
 from everstep_controller.core.fleet import rejected_records
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.recovery import blame
 from everstep_controller.judging.judges import JUDGES
@@ -24,6 +24,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
             controller.EVENT_REJECTED,
             rejected_records.RECORD_REJECTED,
             forecast.MAINTENANCE_INTERRUPTS,
+            isolation.DRIVER_FAILED,
         ),
     }
 )

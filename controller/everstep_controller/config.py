@@ -6,6 +6,7 @@ from pathlib import Path
 
 from everstep_common.config import setting
 from everstep_controller.core_settings import CoreSettings
+from everstep_controller.drivers.table import DriversConfig
 from everstep_proto.tls import TlsSettings, split_address
 
 _ABOVE_ZERO = (
@@ -103,6 +104,9 @@ class ControllerConfig:
         "auto", help="text, json, or auto: the journal's priorities under systemd, else text."
     )
     core: CoreSettings = setting(factory=CoreSettings, help="How the controller decides.")
+    drivers: DriversConfig = setting(
+        factory=DriversConfig, help="Who else places work on the nodes."
+    )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
 
     def problems(self) -> list[str]:
@@ -114,6 +118,7 @@ class ControllerConfig:
         exposed = {k: v for k, v in addresses.items() if v and not _address_problems(k, v)}
         found += self.tls.problems(exposed)
         found += _core_problems(self.core)
+        found += [f"drivers.{problem}" for problem in self.drivers.problems()]
         for name in (
             "events_retention_days",
             "announcements_retention_days",

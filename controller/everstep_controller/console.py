@@ -19,6 +19,7 @@ from everstep_controller.core.fleet.incidents import fleet_incidents
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import windows_told
 from everstep_controller.explanation import explain
 from everstep_controller.injection_desk import InjectionDesk
@@ -128,10 +129,11 @@ class Console:
         if subject is None:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
+        paused = state.paused.get(name) or state.paused.get(FLEET, "")
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=explain(subject, state.paused.get(name) or state.paused.get(FLEET, "")),
+            answer=explain(subject, paused, isolation_sentences(state, name)),
             decisions=[to_admin.event(line) for line in self._lines(name, _DECISIONS)],
             incident=to_admin.newest_incident(subject, self._runtime.now_ns()),
         )

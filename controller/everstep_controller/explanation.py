@@ -1,13 +1,15 @@
 """Why a node or job is in its state, as one sentence that says nothing twice."""
 
+from collections.abc import Iterable
+
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord
 from everstep_controller.core.nodes.ineligibility import failed_check
 from everstep_controller.core.planned.forecast import describe
 
 
-def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
-    """Return the sentence; ``paused`` is why automation for it waits, or empty."""
+def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = ()) -> str:
+    """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
     parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
     if isinstance(subject, NodeRecord):
         parts += [_claimed(claim, subject.reason) for claim in subject.claims]
@@ -19,6 +21,7 @@ def explain(subject: NodeRecord | JobRecord, paused: str) -> str:
         parts.append(f"the fault was judged: {subject.incident.verdict}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
         parts.append(describe(subject, subject.planned))
+    parts.extend(more)
     if paused:
         parts.append(f"automation is paused: {paused}")
     return "; ".join(parts)

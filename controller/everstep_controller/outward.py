@@ -22,7 +22,7 @@ from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.sources import RestoreSources, group_sources
-from everstep_controller.drivers.isolator import Isolator
+from everstep_controller.drivers.worker import DriverWorkers
 from everstep_controller.fold import TakenEvent
 from everstep_controller.runtime import Runtime
 from everstep_controller.timers import Timers
@@ -35,7 +35,7 @@ class Hands:
 
     sessions: Sessions
     timers: Timers
-    isolators: Sequence[Isolator]
+    drivers: DriverWorkers
     vault: VaultService
 
 
@@ -59,8 +59,8 @@ class Outward:
         match action:
             case actions.SetTimer():
                 hands.timers.set(action.timer, action.at_ns)
-            case actions.Isolate() | actions.Release():
-                self._claim(action)
+            case actions.ApplyIsolation() | actions.ReadIsolation():
+                hands.drivers.call(action)
             case actions.ChooseRecoveryStep():
                 hands.vault.choose(action)
             case actions.ConfirmSilence():
@@ -69,11 +69,6 @@ class Outward:
                 pass  # The runtime has told it already.
             case _:
                 self._order(action)
-
-    def _claim(self, action: actions.Isolate | actions.Release) -> None:
-        for isolator in self._hands.isolators:
-            change = isolator.isolate if isinstance(action, actions.Isolate) else isolator.release
-            change(action.node, action.owner, action.reason)
 
     def _order(self, action: actions.Order) -> None:
         job: str = getattr(action, "job", "")

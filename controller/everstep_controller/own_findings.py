@@ -1,4 +1,4 @@
-"""The controller's own findings: it is halted, paused, cannot write, rejected, or cannot judge."""
+"""The controller's own findings: what it cannot do, may not do, or has left out."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.nodes import isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
@@ -64,6 +65,7 @@ def own_findings(state: State, trouble: ShellTrouble, since: Since) -> Iterator[
     yield from state.findings.values()
     yield from forecast.interruption_findings(state)
     yield from rejected_records.findings(state)
+    yield from isolation.driver_findings(state)
     if trouble.journal_full is not None:
         full = _journal_full(trouble.journal_full)
         yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))

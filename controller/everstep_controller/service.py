@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.version import VERSION
@@ -16,17 +16,20 @@ from everstep_controller.console import Console, ConsoleParts
 from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.events import (
     ControllerStarted,
+    DriverReported,
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
 )
 from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
+from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.core.model.state import State
-from everstep_controller.drivers.isolator import BuiltInIsolator, Isolator
+from everstep_controller.drivers.table import configured_drivers
+from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.fleet import Fleet, FleetParts
 from everstep_controller.fold import CoreFactory, Fold
 from everstep_controller.intake import Intake
-from everstep_controller.journal.group_commit import GroupCommit
+from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judging.judge import Judge
@@ -54,7 +57,6 @@ class Options:
 
     core_factory: CoreFactory
     recover_by: str = ""
-    isolators: tuple[Isolator, ...] = ()
     judges: tuple[Judge, ...] = ()
 
 
@@ -76,8 +78,8 @@ class Controller:
         link = VaultLink(self._state, secret, sessions, runtime)
         vault = self._vault = VaultService(self._state, link)
         self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
-        isolators = (BuiltInIsolator(), *options.isolators)
-        hands = Hands(sessions, self._timers, isolators, vault)
+        self._drivers = self._make_drivers()
+        hands = Hands(sessions, self._timers, self._drivers, vault)
         self._outward = Outward(self._state, secret, hands)
         progress = ProgressRows(
             lambda job: reporters(self._fold.state, job), vault.recoverable_step
@@ -108,7 +110,7 @@ class Controller:
         self.runtime.begin(journaling, self._outward.act, last_line)
         self.runtime.adopt(self._unrecorded)
         await self.runtime.submit(ControllerStarted(VERSION))
-        settings = self._config.core.settings()
+        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
         if settings != self._state().settings:
             await self.runtime.submit(SettingsApplied(settings))
         if self._recover_by:
@@ -117,6 +119,7 @@ class Controller:
         await self._server.start()
         self._start_metrics()
         self._scheduler.start()
+        self._drivers.start()
         judging = self._judging.run(self._config.judge_interval_s)
         self._tickers = [
             asyncio.create_task(self._tick(), name="progress ticker"),
@@ -129,6 +132,7 @@ class Controller:
             ticker.cancel()
         if self._tickers:
             self._scheduler.shutdown(wait=False)
+        await self._drivers.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
         self._fleet.stop()
@@ -142,6 +146,26 @@ class Controller:
 
     def _state(self) -> State:
         return self._fold.state
+
+    def _make_drivers(self) -> DriverWorkers:
+        config, link = self._config.drivers, CoreLink(self._driver_record, self._report)
+        drivers = configured_drivers(config, self._remembered_holds)
+        return DriverWorkers(drivers, link, config.timing())
+
+    def _driver_record(self, driver: str) -> DriverRecord | None:
+        # While the core acts on nothing, it takes no readings either.
+        return None if self._state().halted else self._state().drivers.get(driver)
+
+    def _remembered_holds(self, driver: str) -> dict[str, Hold]:
+        record = self._state().drivers.get(driver)
+        known = record.nodes.items() if record is not None else ()
+        return {node: one.hold for node, one in known if one.hold is not None}
+
+    async def _report(self, event: DriverReported) -> None:
+        try:
+            await self.runtime.submit(event)
+        except JournalFull:
+            self.runtime.post(event)  # it is kept until the journal can be written again
 
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""

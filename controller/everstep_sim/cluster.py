@@ -19,6 +19,7 @@ from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
+from everstep_sim.scheduler import DRIVER, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
 from everstep_sim.vault import Vaults
 
@@ -38,6 +39,8 @@ class Shape:
     storage: Storage | None = None
     # How often spares are checked; 0 for never.
     spare_check_s: int = 0
+    # There is a scheduler with a driver, which others use as well.
+    scheduler: bool = False
 
 
 class SimulatedCluster:
@@ -52,6 +55,8 @@ class SimulatedCluster:
         checks_ns, probation_ns = shape.spare_check_s * SECOND, 20 * SECOND
         settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=probation_ns)
         settings = replace(settings, spare_check_ns=checks_ns)
+        if shape.scheduler:
+            settings = replace(settings, isolation_drivers=(DRIVER,))
 
         def checked(core: Core, event: events.Event, now_ns: int) -> None:
             check(self, event)
@@ -70,6 +75,7 @@ class SimulatedCluster:
         self.controller.started, self.controller.followed = self.vaults.restart, self._followed
         self.fleet.on_vault(self._opened, self.vaults.report)
         self.fleet.on_amnesia(lambda node: self.fleet.record(node, self._joined))
+        self.scheduler = SimulatedScheduler(seed, self.time, self.controller)
         self.ranks = Ranks(self.fleet, self.time, shape.steps, shape.model_parts)
 
     def run(self, until_s: float) -> None:
@@ -78,6 +84,8 @@ class SimulatedCluster:
         for node in self.fleet.nodes.values():
             self.time.soon(0.1, 1, partial(self._join, node))
         self.time.after(1, self.fleet.watch)
+        if self.shape.scheduler:
+            self.time.after(1, self.scheduler.look)
         self.time.run(until_s, lambda: self.job is not None and self.job.state is JobState.ENDED)
 
     @property
@@ -195,6 +203,8 @@ class SimulatedCluster:
                 self.time.after(wait_s, partial(self._timer, action))
             case actions.ChooseRecoveryStep():
                 self.vaults.choose(action)
+            case actions.ApplyIsolation() | actions.ReadIsolation():
+                self.scheduler.call(action)
             case actions.ConfirmSilence():
                 self.time.soon(0.2, 1, partial(self._confirm, action))
             case actions.RunCheck() | actions.StartGeneration() | actions.StopGeneration():

@@ -21,6 +21,7 @@ class FakeAdmin:
         self.planned: admin_pb2.PlannedLine | None = None
         # A window of its nodes has begun.
         self.maintained = False
+        self.withheld_by_others = False
         self._trouble = trouble
 
     @contextmanager
@@ -167,6 +168,8 @@ class FakeAdmin:
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         self.told.append(("release", node, reason))
         detail = self.node(node)
+        if self.withheld_by_others:
+            detail.summary.claims.add(owner="scheduler", reason="command: ann: cables")
         if self.maintained:
             detail.summary.claims.add(owner="maintenance", reason="maintenance m-3")
         return detail

@@ -1,5 +1,6 @@
 """Real controllers for tests: one in this process, or one in a process that can be killed."""
 
+import asyncio
 import os
 import re
 import signal
@@ -46,9 +47,18 @@ async def controller(
     running = Controller(settings, Options(core, recover_by))
     await running.start()
     try:
+        await _drivers_read(running)
         yield running
     finally:
         await running.stop()
+
+
+async def _drivers_read(running: Controller) -> None:
+    """Wait for the readings that a start asks for, so that no event of theirs comes in between."""
+    state = running.runtime.state
+    while not state.halted and not all(record.read for record in state.drivers.values()):
+        await asyncio.sleep(0.001)
+        state = running.runtime.state
 
 
 @dataclass
@@ -87,12 +97,14 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def start_controller(folder: Path, port: int = 0, **environ: str) -> ControllerProcess:
-    """Start a controller and wait until it listens."""
+def start_controller(
+    folder: Path, port: int = 0, *, tables: str = "", **environ: str
+) -> ControllerProcess:
+    """Start a controller, with more tables in its configuration, and wait until it listens."""
     file = folder / "controller.toml"
     file.write_text(
         f'listen = "127.0.0.1:{port}"\nmetrics = "127.0.0.1:0"\n'
-        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n'
+        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{tables}'
     )
     process = subprocess.Popen(
         controller_command("--config", str(file)),

@@ -42,6 +42,8 @@ class SamplingAgent:
     stream: AgentStream
     sampling: bool = True
     _began_ns: int = field(default_factory=time.monotonic_ns)
+    # A call takes one message at a time.
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def stamp(self) -> fleet_pb2.Stamp:
         """Return the node's clocks; its boot began before the stream, as ``hello`` says."""
@@ -53,7 +55,8 @@ class SamplingAgent:
         while True:
             asked = (await self.stream.wait_for("time_request")).time_request
             reply = fleet_pb2.TimeReply(sent_ns=asked.sent_ns, stamp=self.stamp())
-            await self.stream.send(time_reply=reply)
+            async with self._sending:
+                await self.stream.send(time_reply=reply)
 
     async def sample(self) -> None:
         """Send a sample at intervals."""
@@ -62,7 +65,8 @@ class SamplingAgent:
                 batch = fleet_pb2.SampleBatch(
                     schema=SCHEMA, first=self.stamp(), interval_ns=1, rows=_ROW
                 )
-                await self.stream.send(samples=batch)
+                async with self._sending:
+                    await self.stream.send(samples=batch)
             await asyncio.sleep(_SAMPLE_S)
 
 
@@ -77,6 +81,7 @@ async def sampling_agent(
         tasks = [asyncio.create_task(part) for part in (agent.answer(), agent.sample())]
         try:
             yield agent
+            assert not any(task.done() for task in tasks), "it sent until the end"
         finally:
             for task in tasks:
                 task.cancel()

@@ -36,14 +36,15 @@ def release(ask: Ask, node: str, reason: str) -> None:
     r"""Give NODE back, and say that it was repaired.
 
     Removes your own claim and no other owner's; the node is checked before it takes ranks. A
-    maintenance window keeps its node until it ends or 'everstep maintenance cancel ID'.
+    maintenance window keeps its node until it ends or 'everstep maintenance cancel ID', and what
+    others withhold at a scheduler is freed there.
 
     \b
     Example:
       everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
     """
     reply = ask.admin.release(node, reason)
-    ask.answer(reply, _outcome(reply), *_maintained(ask, reply))
+    ask.answer(reply, _outcome(reply), *_kept_by_others(ask, reply))
 
 
 @click.command()
@@ -84,6 +85,18 @@ def _outcome(node: admin_pb2.NodeDetail) -> Text:
     owners = " and ".join(claim.owner for claim in summary.claims)
     takes = f"takes no ranks: claimed by {owners}" if owners else "no claim is on it"
     return Text.assemble((summary.node, "bold"), ": ", words.state(summary.state), f", {takes}")
+
+
+def _kept_by_others(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:
+    """Yield what ends the claims that no operator's release ends."""
+    for claim in node.summary.claims:
+        if claim.owner == "scheduler":
+            yield Text(
+                f"It is withheld there by others ({claim.reason}); to end that, free it at that "
+                "scheduler.",
+                style="yellow",
+            )
+    yield from _maintained(ask, node)
 
 
 def _maintained(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:

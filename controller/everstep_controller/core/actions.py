@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_common.reports import DataRange, StoredStep
+from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.core.model.lineage import BranchPoint, StepKey
 
 
@@ -148,23 +149,22 @@ class ConfirmSilence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Isolate:
-    """Keep schedulers from putting work on a node; through the configured driver."""
+class ApplyIsolation:
+    """Have a scheduler withhold or free nodes, through its driver; DriverReported answers."""
 
     id: str
-    node: str
+    driver: str
     reason: str
-    owner: str
+    wanted: tuple[WantedIsolation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """Undo the Isolate of one owner."""
+class ReadIsolation:
+    """Have read through a driver what its scheduler withholds; DriverReported answers."""
 
     id: str
-    node: str
+    driver: str
     reason: str
-    owner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,4 +224,12 @@ Order = (
     | Inject
     | ClearInjection
 )
-Action = Order | ConfirmSilence | Isolate | Release | ChooseRecoveryStep | SetTimer | Announce
+Action = (
+    Order
+    | ConfirmSilence
+    | ApplyIsolation
+    | ReadIsolation
+    | ChooseRecoveryStep
+    | SetTimer
+    | Announce
+)

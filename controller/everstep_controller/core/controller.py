@@ -4,10 +4,12 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
-from everstep_controller.core.jobs import membership, outstanding
+from everstep_controller.core.jobs import membership, outstanding, stalling
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import health, isolation
+from everstep_controller.core.registry import Handlers, Timers
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 EVENT_REJECTED = Condition(
@@ -23,6 +25,7 @@ EVENT_REJECTED = Condition(
 
 def event_rejected(turn: Turn, event: events.EventRejected) -> None:
     """Pause automation for what an event concerned that made the core fail."""
+    turn.mark_fleet()
     message = f"event {event.sequence} ({event.kind}) made the core fail: {event.error}"
     finding = Finding(
         component=EVENT_REJECTED.component,
@@ -43,32 +46,78 @@ def event_rejected(turn: Turn, event: events.EventRejected) -> None:
 
 def automation_paused(turn: Turn, event: events.AutomationPaused) -> None:
     """Take no decision for a node or job until an operator says so."""
+    turn.mark_fleet()
     turn.state.paused[event.subject] = f"{event.operator}: {event.reason}"
     turn.announce(event.subject, "AutomationPaused", turn.state.paused[event.subject])
 
 
 def automation_resumed(turn: Turn, event: events.AutomationResumed) -> None:
     """Go on deciding, and make up for what was put off."""
+    turn.mark_fleet()
     if turn.state.paused.pop(event.subject, None) is not None:
         turn.announce(event.subject, "AutomationResumed", f"resumed by {event.operator}")
     health.retry_deferred(turn)
-    membership.capacity_changed(turn)
 
 
 def recovery_begun(turn: Turn, event: RecoveryBegun) -> None:
     """Listen to all agents for a while, and act on nothing meanwhile."""
+    turn.mark_fleet()
     turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
     turn.state.recovering = True
-    turn.set_timer("recovery", turn.state.settings.recovery_ns)
+    turn.set_timer(TimerKind.RECOVERY, turn.state.settings.recovery_ns)
     turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
 
 
 def recovery_over(turn: Turn, _: str) -> None:
     """Go on from what the agents have told, in a term that is newer than all that they know."""
+    turn.mark_fleet()
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
     state.halted, state.recovering = "", False
     for job in state.jobs.values():
         membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
+    isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
     turn.actions.extend(outstanding.outstanding(state))
+
+
+def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
+    """Begin a term: nobody was listening, so silence in the meantime is no evidence."""
+    turn.mark_fleet()
+    state = turn.state
+    state.term += 1
+    state.findings.pop("event rejected", None)
+    stalling.controller_started(turn)
+    isolation.restart_drivers(turn)
+    for node in state.nodes.values():
+        if node.connected:
+            node.connected = False
+            node.silent_since_ns = node.silent_since_ns or turn.now_ns
+        node.silent_to, node.confirmation = [], None
+        turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
+        if not node.gone:
+            turn.set_timer(f"{TimerKind.STREAM}/{node.name}", state.settings.restart_grace_ns)
+    turn.announce(
+        CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
+    )
+
+
+def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
+    """Take the configuration that holds from now on, and judge by it what is open."""
+    turn.mark_fleet()
+    turn.state.settings = event.settings
+    isolation.configure_drivers(turn)
+    for node in list(turn.state.nodes.values()):
+        if node.findings:
+            health.judge_node(turn, node)
+
+
+HANDLERS: Handlers = {
+    events.ControllerStarted: controller_started,
+    events.SettingsApplied: settings_applied,
+    events.EventRejected: event_rejected,
+    events.RecoveryBegun: recovery_begun,
+    events.AutomationPaused: automation_paused,
+    events.AutomationResumed: automation_resumed,
+}
+TIMERS: Timers = {TimerKind.RECOVERY: recovery_over}

@@ -1,27 +1,52 @@
-"""One event's turn: the state it changes, the time it came, and the actions it calls for."""
+"""One event's turn: the state it changes, the time it came, what it marks and what it calls for."""
 
 from dataclasses import dataclass, field
 
-from everstep_common.reports import LauncherJoined
 from everstep_controller.core.actions import Action, Announce, SetTimer
-from everstep_controller.core.events import Reported
 from everstep_controller.core.model.state import FLEET, State
 
 
 @dataclass(slots=True)
+class Marks:
+    """The nodes and jobs that may have changed, and have not been reconciled since."""
+
+    nodes: set[str] = field(default_factory=set)
+    jobs: set[str] = field(default_factory=set)
+    # Of these, those that have entered another state, or lost a launcher: who waits may be another.
+    moved: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is marked."""
+        return bool(self.nodes or self.jobs)
+
+
+@dataclass(slots=True)
 class Turn:
-    """What a handler works on. Handlers append actions; nothing else leaves the core."""
+    """What a handler works on: it records, marks, and appends actions; nothing else leaves."""
 
     state: State
     now_ns: int
     actions: list[Action] = field(default_factory=list)
-    # Nodes that lost the right to take ranks while a job was planned: all jobs hear of it after.
-    unusable: list[str] = field(default_factory=list)
-    # What may have changed of nodes and jobs as far as planned work is concerned.
-    nodes_changed: set[str] = field(default_factory=set)
-    jobs_changed: set[str] = field(default_factory=set)
-    # Launchers that waited for the end of the job before theirs.
-    joining: list[Reported[LauncherJoined]] = field(default_factory=list)
+    marks: Marks = field(default_factory=Marks)
+
+    def mark_node(self, name: str) -> None:
+        """Have a node, and the jobs that have to do with it, reconciled after the event."""
+        self.marks.nodes.add(name)
+
+    def mark_job(self, name: str, *, moved: bool = False) -> None:
+        """Have a job reconciled after the event; ``moved``: its spares may be others now."""
+        self.marks.jobs.add(name)
+        if moved:
+            self.marks.moved.add(name)
+
+    def mark_fleet(self) -> None:
+        """Have all jobs reconciled after the event: nobody can say which it concerns."""
+        self.marks.jobs.update(self.state.jobs)
+
+    def take_marks(self) -> Marks:
+        """Return what is marked, and begin anew."""
+        marks, self.marks = self.marks, Marks()
+        return marks
 
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Tell people."""

@@ -1,1 +1,1 @@
-"""How isolation reaches the schedulers of a cluster."""
+"""Isolation drivers: how the schedulers of a cluster learn which nodes to leave alone."""

@@ -150,7 +150,7 @@ class Claim(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SINCE_NS_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
-    """"automation", "operator" or "scheduler"."""
+    """"automation", "operator", "maintenance" or "scheduler": others had it withheld there, who alone can end that."""
     reason: _builtins.str
     """Why."""
     since_ns: _builtins.int
@@ -933,7 +933,7 @@ class PlannedLine(_message.Message):
     kind: _builtins.str
     """"restart", "drain" or "growth"."""
     by: _builtins.str
-    """Who asked: an operator's name, or "operator", "maintenance" and "automation" as for claims."""
+    """Who asked: an operator's name, or "operator", "maintenance", "automation" and "scheduler" as for claims."""
     reason: _builtins.str
     """Why."""
     ordered_ns: _builtins.int

@@ -129,6 +129,15 @@ def test_version_is_told_without_a_controller(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["controller"] is None
 
 
+def test_a_release_of_what_others_withhold_says_who_can_end_that() -> None:
+    admin = FakeAdmin()
+    assert "scheduler" not in call("release", "node-1", admin=admin)[1]
+    admin.withheld_by_others = True
+    code, drawn = call("release", "node-1", admin=admin)
+    assert code == 0
+    assert "withheld there by others (command: ann: cables)" in " ".join(drawn.split())
+
+
 def test_isolating_needs_a_reason_and_passes_it_on(capsys: pytest.CaptureFixture[str]) -> None:
     admin = FakeAdmin()
     assert call("isolate", "node-1", admin=admin)[0] == 2

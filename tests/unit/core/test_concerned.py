@@ -13,27 +13,28 @@ from everstep_controller.core.jobs import membership
 from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.planned import restarts
+from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import encode
 from unit.core.test_decisions import XID, S, Story
 
 JOBS = ("a", "b", "c")
-# An event that the look takes for one that may concern every job.
-_ALL = events.AutomationResumed("nobody", "test")
 
 
 class Looking(Core):
-    """A core that looks at all jobs after each event, and at which nothing may change by that."""
+    """A core that marks everything after each event, and at which nothing may change by that."""
 
     def handle(self, event: events.Event, now_ns: int) -> list[actions.Action]:
         done = super().handle(event, now_ns)
         before = encode(self.state)
         turn = Turn(self.state, now_ns)
-        if not isinstance(event, events.JobProgressed):
-            restarts.plan_restarts(turn, _ALL)
-        assert not turn.actions, f"{event} was not looked at for {turn.actions}"
+        for name in self.state.nodes:
+            turn.mark_node(name)
+        for name in self.state.jobs:
+            turn.mark_job(name, moved=True)
+        reconcile(turn)
+        assert not turn.actions, f"{event} had not marked what calls for {turn.actions}"
         assert encode(self.state) == before, event
         return done
 
@@ -187,21 +188,20 @@ def test_a_finding_is_compared_with_the_jobs_of_its_node_however_many_there_are(
     state = fleet.core.state
     state.jobs = counted = _Counted(state.jobs)
     turn = Turn(state, fleet.now_ns)
-    blame.judge_by_late_finding(turn, state.nodes["n7"])
+    blame.reconcile_node(turn, state.nodes["n7"])
     assert counted.looked_at == 1
 
 
 def test_what_concerns_no_job_has_none_looked_at() -> None:
     fleet = Fleet(0)
-    turn = Turn(fleet.core.state, fleet.now_ns)
-    heard = events.PeerReported("n0", "n1", silent=False)
-    assert restarts.jobs_concerned(turn, heard) == []
-    turn.nodes_changed.add("n7")
-    assert [job.name for job in restarts.jobs_concerned(turn, heard)] == ["b"]
+    state = fleet.core.state
+    state.jobs = counted = _Counted(state.jobs)
+    Core(state).handle(events.PeerReported("n0", "n1", silent=False), fleet.now_ns)
+    assert counted.looked_at == 0
 
 
 def test_a_node_that_comes_back_without_launchers_concerns_the_job_that_had_one_there() -> None:
     fleet = Fleet(0)
     turn = Turn(fleet.core.state, fleet.now_ns)
-    membership.node_back(turn, fleet.core.state.nodes["n14"], {})
-    assert turn.jobs_changed == {"c"}
+    membership.node_back(turn, "n14", {}, fleet.now_ns)
+    assert turn.marks.moved == {"c"}

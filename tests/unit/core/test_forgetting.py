@@ -1,6 +1,7 @@
 """Memory of ended jobs that an operator wants back: every holder is told, until it has none."""
 
 from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.facts import JobOnNode
@@ -22,11 +23,13 @@ _FORGET = events.OperatorForgotJob("llama", "ann")
 
 def _job(state: JobState = JobState.ENDED) -> JobRecord:
     """Return a job that ran on the first two nodes."""
+    ledger = Ledger(S)
+    ledger.enter(S, Category.INIT_QUEUE)
     return JobRecord(
         name="llama",
         spec=JobSpec(uid=1000, token_sha256="", nodes_min=2, nodes_max=2),
         created_ns=S,
-        ledger=Ledger(S),
+        ledger=ledger,
         state=state,
         generation=Generation(4, members=["n0", "n1"]),
         lineage=Lineage(holders={"n0": 4, "n1": 4}),
@@ -85,7 +88,8 @@ def test_a_job_that_has_not_ended_forgets_nothing() -> None:
             continue
         core = _core(_job())
         core.state.jobs["llama"].state = state
-        assert core.handle(_FORGET, 9 * S) == []
+        done = core.handle(_FORGET, 9 * S)
+        assert not [one for one in done if isinstance(one, actions.ForgetJob)]
         assert core.state.jobs["llama"].ending.forgotten_by == ""
 
 

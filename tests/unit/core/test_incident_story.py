@@ -7,10 +7,10 @@ from everstep_common import reports
 from everstep_controller.api import to_admin
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
+from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.recovery import incidents
 from everstep_controller.journal import codec
 from unit.core.test_blaming import Incidents
 from unit.core.test_decisions import S

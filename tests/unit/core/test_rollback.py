@@ -4,8 +4,8 @@ from everstep_common import reports
 from everstep_common.reports import DataRange
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import restore_point
+from everstep_controller.core.jobs.rollback import merged
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.recovery.rollback import merged
 from unit.core.test_blaming import Incidents
 
 

@@ -62,7 +62,7 @@ def test_each_missed_goal_is_a_sentence_with_its_places(tmp_path: Path) -> None:
         "everstep_agent.a → everstep_agent.b.c; everstep_agent.b.c → everstep_agent.a"
     ) in text
     assert "driver touches 3 files instead of 2" in text
-    assert "docs/extending has no patch for a admin" in text
+    assert "docs/extending has no patch with 'admin' in its name" in text
 
 
 def test_a_listed_boundary_is_no_fault_until_it_has_grown_or_gone(tmp_path: Path) -> None:

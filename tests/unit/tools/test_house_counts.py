@@ -50,13 +50,13 @@ def test_folders_that_import_each_other_are_a_pair_also_when_one_is_inside_the_o
     tree = small_tree(
         tmp_path,
         {
-            f"{_AGENT}/main.py": "from everstep_agent.jobs.job.node_job import Job\n",
-            f"{_AGENT}/jobs/job.py": "from everstep_agent.clock import now\n",
+            f"{_AGENT}/main.py": "from everstep_agent.work.item import Item\n",
+            f"{_AGENT}/work/item.py": "from everstep_agent.clock import now\n",
             f"{_AGENT}/clock.py": "",
-            f"{_AGENT}/vault/slots.py": "from everstep_agent.jobs.job.node_job import Job\n",
+            f"{_AGENT}/vault/slots.py": "from everstep_agent.work.item import Item\n",
         },
     )
-    assert counts.mutual_folders(tree) == [("everstep_agent", "everstep_agent.jobs")]
+    assert counts.mutual_folders(tree) == [("everstep_agent", "everstep_agent.work")]
 
 
 def test_packages_of_the_core_are_in_a_circle_over_a_third_one(tmp_path: Path) -> None:

@@ -134,32 +134,16 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
 def _make_vault_context(
     parts: ContextParts, database: sqlite3.Connection, incarnation: int
 ) -> VaultContext:
-    settings, world, stack = parts.settings, parts.world, parts.stack
-    workers = _pool("vault-work", settings.worker_threads, stack)
-    outgoing = _pool("vault-out", settings.transfers_max, stack)
-    incoming = _pool("vault-in", settings.transfers_max, stack)
-    limits = MemoryLimits(
-        settings.memory_reserve_bytes,
-        settings.memory_bytes_max,
-        settings.memory_per_user_bytes_max,
-    )
-    allocator = Allocator(workers, world.gauge, limits, settings.huge_pages, world.pool)
-    allocator.evictable, allocator.promises = parts.kept, parts.promises
-    timeout_s = settings.transfer_timeout_s
-    asked = settings.transfer_streams
-    for_replicas = asked or streams_for(len(os.sched_getaffinity(0)))
-    least = settings.restore_bytes_per_s_min
-    min_rate = MinRate(least, int(timeout_s * 1e9), world.boot_ns) if least else None
-    rate_limiter = RateLimiter(settings.replication_bytes_per_s_max, world.boot_ns)
+    settings, world = parts.settings, parts.world
+    threads = _pool("vault-work", settings.worker_threads, parts.stack)
+    outgoing, incoming = _make_transfer_engines(parts)
     return VaultContext(
         node=parts.node,
         slots_per_rank=settings.slots_per_rank,
-        threads=workers,
-        outgoing=TransferEngine(outgoing, timeout_s, rate_limiter, for_replicas),
-        incoming=TransferEngine(
-            incoming, timeout_s, RateLimiter(0, world.boot_ns), asked or STREAMS_DEFAULT, min_rate
-        ),
-        allocator=allocator,
+        threads=threads,
+        outgoing=outgoing,
+        incoming=incoming,
+        allocator=_make_allocator(parts, threads),
         region_store=RegionStore(database, world.keeper),
         # Epochs of an earlier agent process never come again.
         next_epoch=itertools.count(incarnation << 32).__next__,
@@ -168,6 +152,36 @@ def _make_vault_context(
         ),
         partial_kept_s=settings.partial_transfer_kept_s,
         certificates=TlsCertificates(world.tls, parts.node) if settings.bulk_tls else None,
+    )
+
+
+def _make_allocator(parts: ContextParts, threads: ThreadPool) -> Allocator:
+    settings, world = parts.settings, parts.world
+    limits = MemoryLimits(
+        settings.memory_reserve_bytes,
+        settings.memory_bytes_max,
+        settings.memory_per_user_bytes_max,
+    )
+    allocator = Allocator(threads, world.gauge, limits, settings.huge_pages, world.pool)
+    allocator.evictable, allocator.promises = parts.kept, parts.promises
+    return allocator
+
+
+def _make_transfer_engines(parts: ContextParts) -> tuple[TransferEngine, TransferEngine]:
+    """Return what sends copies to other nodes, and what fetches them from there."""
+    settings, now_ns = parts.settings, parts.world.boot_ns
+    outgoing = _pool("vault-out", settings.transfers_max, parts.stack)
+    incoming = _pool("vault-in", settings.transfers_max, parts.stack)
+    timeout_s, streams = settings.transfer_timeout_s, settings.transfer_streams
+    for_replicas = streams or streams_for(len(os.sched_getaffinity(0)))
+    least = settings.restore_bytes_per_s_min
+    min_rate = MinRate(least, int(timeout_s * 1e9), now_ns) if least else None
+    limit = RateLimiter(settings.replication_bytes_per_s_max, now_ns)
+    return (
+        TransferEngine(outgoing, timeout_s, limit, for_replicas),
+        TransferEngine(
+            incoming, timeout_s, RateLimiter(0, now_ns), streams or STREAMS_DEFAULT, min_rate
+        ),
     )
 
 

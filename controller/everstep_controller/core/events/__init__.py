@@ -14,6 +14,7 @@ from everstep_controller.core.events.controller import (
     TimerDue,
     VerdictChanged,
 )
+from everstep_controller.core.events.drivers import DriverReported
 from everstep_controller.core.events.jobs import (
     JobProgressed,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "BreakpointReached",
     "CadenceChosen",
     "ControllerStarted",
+    "DriverReported",
     "Event",
     "EventRejected",
     "InjectionCleared",
@@ -85,7 +87,15 @@ __all__ = [
     "VerdictChanged",
 ]
 
-Event = ControllerEvent | AgentEvent | OperatorEvent | ReportedEvent | JobProgressed | VaultEvent
+Event = (
+    ControllerEvent
+    | DriverReported
+    | AgentEvent
+    | OperatorEvent
+    | ReportedEvent
+    | JobProgressed
+    | VaultEvent
+)
 
 
 def kind_of(event: Event) -> type:

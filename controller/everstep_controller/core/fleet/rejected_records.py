@@ -11,6 +11,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core import events
 from everstep_controller.core.model.node import OpenFinding, RejectedRecords
 from everstep_controller.core.model.state import State
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # After an hour without another one the finding is cleared.
@@ -44,7 +45,7 @@ def record_rejected(turn: Turn, event: events.RecordRejected) -> None:
     known.last_ns = turn.now_ns
     if event.job in turn.state.jobs:
         turn.announce(event.job, "RecordRejected", _sentence(event.node, event.kind, event.error))
-    turn.set_timer(f"rejected/{key}", QUIET_NS)
+    turn.set_timer(f"{TimerKind.REJECTED}/{key}", QUIET_NS)
 
 
 def quiet(turn: Turn, key: str) -> None:
@@ -66,7 +67,7 @@ def _make_room(turn: Turn) -> None:
     if len(kept) >= _KEPT_MAX:
         oldest = min(kept, key=lambda key: kept[key].last_ns)
         del kept[oldest]
-        turn.drop_timer(f"rejected/{oldest}")
+        turn.drop_timer(f"{TimerKind.REJECTED}/{oldest}")
 
 
 def _sentence(node: str, kind: str, error: str) -> str:

@@ -4,7 +4,7 @@ from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
-from everstep_controller.core.jobs import ending, identity, membership, orders
+from everstep_controller.core.jobs import ending, identity, incidents, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.job import (
@@ -16,7 +16,7 @@ from everstep_controller.core.model.job import (
     Launcher,
 )
 from everstep_controller.core.nodes.ineligibility import why_ineligible
-from everstep_controller.core.recovery import incidents, planning
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
@@ -55,15 +55,18 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
         incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
-    ending.count_launchers(turn, job)
     turn.actions.extend(orders.for_member(state, job, node))
-    planning.reconsider(turn, job)
+    turn.mark_node(node)
+    turn.mark_job(job.name)
 
 
-def next_begins(turn: Turn) -> None:
+def admit_successors(turn: Turn, name: str) -> None:
     """Let launchers that have waited for the end of the job before theirs take part."""
-    waited, turn.joining = turn.joining, []
-    for event in waited:
+    job = turn.state.jobs.get(name)
+    if job is None or identity.is_ending(job):
+        return
+    waited, job.successors = job.successors, {}
+    for event in waited.values():
         launcher_joined(turn, event)
 
 
@@ -105,7 +108,7 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | Non
     )
     turn.announce(job.name, "JobForming", f"{job.name} was started by user {report.uid}")
     # The name is in use again: what was to be forgotten under it is forgotten now.
-    turn.drop_timer(f"forget/{job.name}")
+    turn.drop_timer(f"{TimerKind.FORGET}/{job.name}")
     if ended is not None:
         identity.take_over_state(turn, job, ended)
     membership.adopt_generation(turn, job, report.running_generation)

@@ -5,7 +5,16 @@ from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
+
+# What a job that is over waits for no more.
+_OF_LIVING_JOBS = (
+    TimerKind.FORMING,
+    TimerKind.RETRY,
+    TimerKind.BREAKPOINT,
+    TimerKind.ABANDONED,
+)
 
 
 def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
@@ -26,7 +35,7 @@ def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
         end_job(turn, job, succeeded=job.ending.done, reason=reason)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
-        turn.set_timer(f"breakpoint/{job.name}", turn.state.settings.breakpoint_ns)
+        turn.set_timer(f"{TimerKind.BREAKPOINT}/{job.name}", turn.state.settings.breakpoint_ns)
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
 
@@ -79,7 +88,7 @@ def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
 
 def count_launchers(turn: Turn, job: JobRecord) -> None:
     """A job without any launcher does not wait for ever for one to come back."""
-    timer = f"abandoned/{job.name}"
+    timer = f"{TimerKind.ABANDONED}/{job.name}"
     if job.launchers or job.state is JobState.ENDED:
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
@@ -99,7 +108,7 @@ def end_replaced(turn: Turn, job: JobRecord) -> None:
     """A job that nobody is left of is begun once more: nodes are not told of its end."""
     how = "again while it was ending" if job.state is JobState.CLOSING else "in another way"
     move_job(turn, job, JobEvent.REPLACED, f"its launchers were gone when it was started {how}")
-    for kind in ("forming", "retry", "breakpoint", "abandoned"):
+    for kind in _OF_LIVING_JOBS:
         turn.drop_timer(f"{kind}/{job.name}")
 
 
@@ -107,9 +116,9 @@ def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None
     """End a job: tell its launchers, close its ledger."""
     job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
-    for kind in ("forming", "retry", "breakpoint", "abandoned"):
+    for kind in _OF_LIVING_JOBS:
         turn.drop_timer(f"{kind}/{job.name}")
-    turn.set_timer(f"forget/{job.name}", turn.state.settings.job_retention_ns)
+    turn.set_timer(f"{TimerKind.FORGET}/{job.name}", turn.state.settings.job_retention_ns)
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:

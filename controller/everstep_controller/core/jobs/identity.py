@@ -16,6 +16,7 @@ from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
 from everstep_controller.core.model.lineage import BranchPoint, Past
 from everstep_controller.core.model.state import State
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # So many ends are remembered of one name.
@@ -75,12 +76,17 @@ def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> 
 
 def is_next(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    ends = job.ending.wanted or job.state is JobState.CLOSING
-    if not ends or event.report.job_id == job.job_id or job.state is JobState.ENDED:
+    if not is_ending(job) or event.report.job_id == job.job_id:
         return False
     if not same_owner(job, event):
         return False
     return event.origin.node not in job.launchers and not event.report.running_generation
+
+
+def is_ending(job: JobRecord) -> bool:
+    """Return whether a job has still to end, and will as soon as it can."""
+    wanted = bool(job.ending.wanted) and job.state is not JobState.ENDED
+    return wanted or job.state is JobState.CLOSING
 
 
 def wait_for_end(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
@@ -119,14 +125,13 @@ def end_overdue(turn: Turn, name: str) -> None:
 
 
 def release_successors(turn: Turn, job: JobRecord) -> None:
-    """A job is over: after this event, those that waited join the next one."""
-    turn.joining += job.successors.values()
-    job.successors = {}
+    """A job is over: those that waited join the next one when it is reconciled."""
+    turn.mark_job(job.name)
     turn.drop_timer(_timer(job))
 
 
 def _timer(job: JobRecord) -> str:
-    return f"next/{job.name}"
+    return f"{TimerKind.NEXT}/{job.name}"
 
 
 def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:

@@ -6,13 +6,14 @@ from dataclasses import replace
 from everstep_common.endings import by_user_on
 from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
 from everstep_controller.core.events import Reported
-from everstep_controller.core.jobs import ending, identity
-from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.jobs import identity, incidents
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.deaths import Death, add_death
 from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
-from everstep_controller.core.recovery import blame, incidents, planning
+from everstep_controller.core.model.node_jobs import jobs_of_node
 from everstep_controller.core.turn import Turn
 
 
@@ -38,8 +39,9 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
         incidents.record_fault(
             turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
         )
-    planning.reconsider(turn, job)
-    ending.count_launchers(turn, job)
+    # Who waits there waits no more.
+    turn.mark_node(node)
+    turn.mark_job(job.name, moved=True)
 
 
 def _processes_gone(job: JobRecord, node: str) -> None:
@@ -55,7 +57,7 @@ def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
         return
     step = job.lineage.last_step if report.step is None else report.step
     death = Death(event.origin.node, event.at_ns, replace(report, step=step))
-    blame.note_death(job, death)
+    add_death(job.recovery.deaths, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
     incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())
     incidents.keep_death(job, death)
@@ -79,22 +81,30 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
         if job.generation.members == [node]:
             # Stopped is stopped: its agent begins nothing after that on its own.
             job.generation.own_restarts = 0
-    planning.reconsider(turn, job)
 
 
-def node_unusable(turn: Turn, node: NodeRecord) -> None:
-    """A node was lost or claimed: whatever runs there has to move."""
+def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+    """Have whatever runs on a node move that is lost or claimed."""
     if not node.gone and (not node.claims or node.draining):
         return
-    for job in turn.state.jobs.values():
+    for job in jobs_of_node(turn.state, node):
         if job.state is JobState.ENDED:
             continue
         if node.gone:
             _fence(job, node.name)
-        if node.name in job.generation.members:
+        if node.name in job.generation.members and not _is_told(job, node):
             onset_ns = node.silent_since_ns or turn.now_ns
             incidents.record_fault(turn, job, onset_ns, *_why_unusable(node))
-        planning.reconsider(turn, job)
+
+
+def _is_told(job: JobRecord, node: NodeRecord) -> bool:
+    """Return whether the generation ends already, and its incident says this of the node."""
+    if job.state in ACTIVE or job.generation.cause is None:
+        return False
+    # A fault may have interrupted the incident of what was planned: both are of this generation.
+    newest = job.recovery.incidents[-2:]
+    told = ((part.cause, part.node, part.message) for one in newest for part in one.parts)
+    return _why_unusable(node) in told
 
 
 def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
@@ -108,12 +118,6 @@ def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
     return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
 
 
-def nodes_unusable(turn: Turn) -> None:
-    """Tell all jobs of the nodes that were blamed while one job was planned."""
-    while turn.unusable:
-        node_unusable(turn, turn.state.nodes[turn.unusable.pop()])
-
-
 def _fence(job: JobRecord, node: str) -> None:
     """Count on nothing that a lost node may still run; it is stopped when it comes back."""
     launcher = job.launchers.get(node)
@@ -123,42 +127,38 @@ def _fence(job: JobRecord, node: str) -> None:
     _processes_gone(job, node)
 
 
-def node_back(turn: Turn, node: NodeRecord, seen: Mapping[str, JobOnNode]) -> None:
+def node_back(turn: Turn, node: str, seen: Mapping[str, JobOnNode], silent_since_ns: int) -> None:
     """An agent connected: what it no longer knows of a job is gone."""
     for name, on_node in seen.items():
         known = turn.state.generations_seen.get(name, 0)
         turn.state.generations_seen[name] = max(known, on_node.generation)
     for job in turn.state.jobs.values():
         if job.name in seen and seen[job.name].generation:
-            job.lineage.holders.setdefault(node.name, 0)
-            launcher = job.launchers.get(node.name)
+            job.lineage.holders.setdefault(node, 0)
+            launcher = job.launchers.get(node)
             if launcher is not None and launcher.stale_generation:
                 # While it was cut off, its agent may have restarted the job.
                 newest = min(seen[job.name].generation, job.generation.number)
                 launcher.stale_generation = max(launcher.stale_generation, newest)
         if job.name in seen:
             continue
-        job.lineage.holders.pop(node.name, None)
-        identity.successor_left(turn, job, node.name)
-        had_launcher = _forget_launcher(turn, job, node.name)
+        job.lineage.holders.pop(node, None)
+        identity.successor_left(turn, job, node)
+        had_launcher = _forget_launcher(turn, job, node)
         if job.state is JobState.ENDED:
             continue
-        if node.name in job.generation.members and (
-            had_launcher or node.name not in job.generation.stopped
-        ):
-            _processes_gone(job, node.name)
-            onset_ns = node.silent_since_ns or turn.now_ns
-            message = f"{node.name} came back without its processes"
-            incidents.record_fault(turn, job, onset_ns, Cause.NODE, node.name, message)
-        planning.reconsider(turn, job)
-        ending.count_launchers(turn, job)
+        if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
+            _processes_gone(job, node)
+            message = f"{node} came back without its processes"
+            incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
+        turn.mark_job(job.name)
 
 
 def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
     """Forget a launcher that is gone; return whether there was one."""
     if job.launchers.pop(node, None) is None:
         return False
-    turn.jobs_changed.add(job.name)
+    turn.mark_job(job.name, moved=True)
     return True
 
 
@@ -174,16 +174,8 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     # There was a state: that nobody can give it back must never look like a fresh start.
     job.lineage.recoverable_step = job.lineage.recoverable_step or 0
     message = f"the journal was restored and had lost generation {seen}"
-    if job.state is JobState.REPLANNING:
-        planning.plan(turn, job)
     incidents.record_fault(turn, job, turn.now_ns, Cause.OPERATOR, "", message)
 
 
 def _wanted_world(job: JobRecord) -> int:
     return job.spec.nodes_max * job.spec.processes_per_node
-
-
-def capacity_changed(turn: Turn) -> None:
-    """A node may take ranks again: whoever waits may go on."""
-    for job in list(turn.state.jobs.values()):
-        planning.reconsider(turn, job)

@@ -1,6 +1,6 @@
 """Orders about jobs, derived from the state alone: a restart derives the same ones again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from everstep_controller.core.actions import (
     Action,
@@ -14,6 +14,7 @@ from everstep_controller.core.actions import (
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
+from everstep_controller.core.model.node_jobs import jobs_of_node
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes.ineligibility import why_ineligible
 from everstep_controller.core.turn import Turn
@@ -221,13 +222,13 @@ def hold_all(turn: Turn, job: JobRecord) -> None:
         turn.actions.append(hold(turn.state, job, node))
 
 
-def hold_where_eligibility_changed(turn: Turn) -> None:
+def hold_where_eligibility_changed(turn: Turn, nodes: Set[str]) -> None:
     """Tell the launchers that wait on a node when it ceases to take ranks, or takes some again."""
-    for name in sorted(turn.nodes_changed):
-        node = turn.state.nodes.get(name)
-        if node is None or not node.connected:
+    for name in sorted(nodes & turn.state.nodes.keys()):
+        node = turn.state.nodes[name]
+        if not node.connected:
             continue
-        for job in turn.state.jobs.values():
+        for job in jobs_of_node(turn.state, node):
             launcher = job.launchers.get(name)
             if launcher is None or not _waits(job, name):
                 continue

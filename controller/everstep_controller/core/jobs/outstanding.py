@@ -13,16 +13,16 @@ from everstep_controller.core.model.node import (
     NodeRecord,
 )
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import orders
-from everstep_controller.core.nodes.orders import claims_on, confirm, for_injection
+from everstep_controller.core.nodes import isolation, orders
+from everstep_controller.core.nodes.orders import confirm, for_injection
 
 
 def outstanding(state: State) -> Iterator[Action]:
     """Yield everything that the state still calls for."""
     for timer, at_ns in state.timers.items():
         yield SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns)
+    yield from isolation.outstanding_calls(state)
     for node in state.nodes.values():
-        yield from claims_on(node)
         yield from for_node(state, node)
     for job in state.jobs.values():
         if job.state in (JobState.REPLANNING, JobState.WAITING_STATE):

@@ -14,8 +14,9 @@ from everstep_controller.core.events import (
     KeeperChosen,
     LayoutLearned,
     Reported,
+    StepRecoverable,
 )
-from everstep_controller.core.jobs import ending, stalling, transition
+from everstep_controller.core.jobs import ending, restore_point, stalling, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.turn import Turn
@@ -91,6 +92,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
         # It does not tell its phases, or tells them late: its first steps show that it runs.
         job.ledger.begin_steps(steps_begun_ns(job, event.end_ns), warmup=True)
+    had_state = restore_point.has_state(job)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
     job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
@@ -100,6 +102,9 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
     if job.state is JobState.RUNNING:
         stalling.watch_steps(turn, job)
+    # Steps alone change nothing that is decided: this comes every second, of every job.
+    if job.planned is not None or restore_point.has_state(job) is not had_state:
+        turn.mark_job(job.name)
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
@@ -124,6 +129,14 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
             "IncidentOver",
             f"{job.name} is at new step {number}, {lasted_s:.2f} s after: {incident.message}",
         )
+
+
+def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
+    """A newer step can be restored, and no row of progress has said so."""
+    job = turn.state.jobs.get(event.job)
+    if job is not None and event.generation == job.generation.number:
+        job.lineage.recoverable_step = event.step
+        turn.mark_job(job.name)
 
 
 def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:

@@ -5,10 +5,10 @@ evaluate. So a long silence is a state that people see, and a fault only after t
 operator has set for it. A generation that has not made its first steps is not judged.
 """
 
-from everstep_controller.core.jobs import transition
+from everstep_controller.core.jobs import incidents, transition
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
-from everstep_controller.core.recovery import incidents
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 _S = 1_000_000_000
@@ -22,7 +22,7 @@ _ASKED_AGAIN_NS = 10 * _S
 
 def watch_steps(turn: Turn, job: JobRecord) -> None:
     """Steps were made: look again when there should have been another."""
-    timer = f"stalled/{job.name}"
+    timer = f"{TimerKind.STALLED}/{job.name}"
     if turn.state.settings.stalled_ns and timer not in turn.state.timers and job.ledger.steps:
         turn.set_timer(timer, _patience_ns(turn, job))
 
@@ -30,8 +30,8 @@ def watch_steps(turn: Turn, job: JobRecord) -> None:
 def controller_started(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
     for name in turn.state.jobs:
-        if f"stalled/{name}" in turn.state.timers:
-            turn.set_timer(f"stalled/{name}", turn.state.settings.restart_grace_ns)
+        if f"{TimerKind.STALLED}/{name}" in turn.state.timers:
+            turn.set_timer(f"{TimerKind.STALLED}/{name}", turn.state.settings.restart_grace_ns)
 
 
 def stall_due(turn: Turn, name: str) -> None:
@@ -44,14 +44,14 @@ def stall_due(turn: Turn, name: str) -> None:
     restart_ns = turn.state.settings.stalled_restart_ns
     if job.state is JobState.RUNNING:
         if still_ns < _patience_ns(turn, job):
-            turn.set_timer(f"stalled/{name}", _patience_ns(turn, job) - still_ns)
+            turn.set_timer(f"{TimerKind.STALLED}/{name}", _patience_ns(turn, job) - still_ns)
             return
         transition.move_job(turn, job, JobEvent.STALLED, _sentence(job, still_ns))
     if job.state is not JobState.STALLED or not restart_ns:
         return
     wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(name) else 0)
     if wait_ns > 0:
-        turn.set_timer(f"stalled/{name}", wait_ns)
+        turn.set_timer(f"{TimerKind.STALLED}/{name}", wait_ns)
         return
     message = f"no rank of {name} has ended, and none makes steps: {_sentence(job, still_ns)}"
     incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)

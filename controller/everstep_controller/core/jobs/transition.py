@@ -17,7 +17,7 @@ def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
     before, is_news = job.state, reason != job.reason
     job.state, job.reason = found.to, reason
     if job.state is not before:
-        turn.jobs_changed.add(job.name)
+        turn.mark_job(job.name, moved=True)
         job.since_ns = turn.now_ns
         turn.announce(
             job.name,

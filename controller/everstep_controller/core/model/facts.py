@@ -1,6 +1,9 @@
 """Small facts that events carry and the state keeps."""
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from everstep_common.reports import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +26,18 @@ class JobOnNode:
     planned_generation: int = 0
     # Of its launcher; 0 where there is none, or it is not known.
     job_id: int = 0
+
+
+R_co = TypeVar("R_co", bound=Report, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(Generic[R_co]):
+    """An agent reports something; who handles it follows from the type of the report."""
+
+    origin: Origin
+    # When it happened.
+    at_ns: int
+    report: R_co
+    # Name of the job that it is about; "": it is about the node.
+    job: str = ""

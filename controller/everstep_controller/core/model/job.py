@@ -5,8 +5,8 @@ from enum import Enum, StrEnum
 
 from everstep_common.reports import DataRange, LauncherJoined, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.events import Reported
 from everstep_controller.core.model.deaths import Death, Judgement
+from everstep_controller.core.model.facts import Reported
 from everstep_controller.core.model.incident import Incident
 from everstep_controller.core.model.lineage import BranchPoint, Past, ShardSource, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
@@ -162,6 +162,8 @@ class Generation:
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
+    # Nodes with some of it that could be asked when that was asked last.
+    asked_of: list[str] = field(default_factory=list)
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0

@@ -15,6 +15,9 @@ OPERATOR = "operator"
 
 MAINTENANCE = "maintenance"
 
+# Others, who had a scheduler place no work on the node: never ours to remove.
+SCHEDULER = "scheduler"
+
 
 class NodeState(Enum):
     """Health of a node; isolation is not a state but its claims."""

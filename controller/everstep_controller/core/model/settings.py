@@ -69,5 +69,7 @@ class Settings:
     # No step for this long is shown, and after the other time a fault; 0: neither.
     stalled_ns: int = 0
     stalled_restart_ns: int = 0
+    # Names of the isolation drivers: whom to tell that a node is to be left alone.
+    isolation_drivers: tuple[str, ...] = ()
     # How long an ended job is kept for `everstep job`.
     job_retention_ns: int = 7 * 86_400_000_000_000

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     EndedJob,
     JobIncident,
@@ -14,6 +15,7 @@ from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,
     OPERATOR,
+    SCHEDULER,
     Claim,
     Confirmation,
     Injection,
@@ -32,8 +34,10 @@ __all__ = [
     "FLEET",
     "MAINTENANCE",
     "OPERATOR",
+    "SCHEDULER",
     "Claim",
     "Confirmation",
+    "DriverRecord",
     "EndedJob",
     "Injection",
     "JobIncident",
@@ -85,4 +89,6 @@ class State:
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
+    # Isolation drivers by name.
+    drivers: dict[str, DriverRecord] = field(default_factory=dict)
     event_count: int = 0

@@ -13,7 +13,7 @@ from everstep_controller.core.nodes.health import (
     was_maintained,
 )
 from everstep_controller.core.nodes.lifecycle import NodeEvent
-from everstep_controller.core.recovery import spares
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 
@@ -21,28 +21,27 @@ def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of the newest check of a node."""
     report = event.report
     node = turn.state.nodes[event.origin.node]
-    if spares.record_spare_check(turn, node, event):
-        return
     if node.state is not NodeState.VALIDATING or report.order_id != orders.check(node).id:
         return
     problem = _fatal_finding(turn, node) if report.passed else report.message
     if problem and claims.forbidden(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode):
         # Automation may not isolate it, but need not use it either: it is asked again.
         node.reason = f"its check failed: {problem}"
-        turn.set_timer(f"check/{node.name}", turn.state.settings.recheck_ns)
+        turn.set_timer(f"{TimerKind.CHECK}/{node.name}", turn.state.settings.recheck_ns)
     elif problem:
         move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
     else:
-        spares.note_passed_check(turn, node)
+        node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
         again = node.claim_of(AUTOMATION) is not None or was_maintained(node)
         word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
         move_node(turn, node, word, report.message)
     judge_node(turn, node)
 
 
-def check_again(turn: Turn, node: NodeRecord) -> None:
+def check_again(turn: Turn, name: str) -> None:
     """Ask a node once more that failed its check and was not isolated for it."""
-    if node.state is NodeState.VALIDATING:
+    node = turn.state.nodes.get(name)
+    if node is not None and node.state is NodeState.VALIDATING:
         node.checks += 1
         turn.actions.append(orders.check(node))
 

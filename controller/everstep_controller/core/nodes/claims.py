@@ -12,7 +12,6 @@ from everstep_controller.core.model.node import (
 )
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState, holding
-from everstep_controller.core.nodes import orders
 from everstep_controller.core.turn import Turn
 
 _ORDER = tuple(Mode)
@@ -59,7 +58,7 @@ def claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool =
     held = node.claim_of(owner)
     if held is not None:
         held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
-        turn.nodes_changed.add(node.name)
+        turn.mark_node(node.name)
         return
     _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
 
@@ -72,6 +71,7 @@ def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
         _note_draining(turn, node)
     elif held.draining:
         held.reason = reason
+        turn.mark_node(node.name)
 
 
 def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = "") -> bool:
@@ -84,8 +84,7 @@ def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = 
     held.draining = following.state is WindowState.DRAINING
     if held.draining:
         _note_draining(turn, node)
-    turn.nodes_changed.add(node.name)
-    turn.actions.append(orders.isolate(node.name, MAINTENANCE, held.reason))
+    turn.mark_node(node.name)
     return False
 
 
@@ -98,8 +97,7 @@ def _note_draining(turn: Turn, node: NodeRecord) -> None:
 def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
-    turn.nodes_changed.add(node.name)
-    turn.actions.append(orders.isolate(node.name, owner, reason))
+    turn.mark_node(node.name)
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
@@ -110,7 +108,6 @@ def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
     if held is None:
         return False
     node.claims.remove(held)
-    turn.nodes_changed.add(node.name)
-    turn.actions.append(orders.release(node.name, owner, reason))
+    turn.mark_node(node.name)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True

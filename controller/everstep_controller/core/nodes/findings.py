@@ -7,7 +7,6 @@ from everstep_common.reports import FindingCleared, FindingRaised
 from everstep_controller.core.events import Reported, VerdictChanged
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, OpenFinding
 from everstep_controller.core.nodes.health import judge_node, said
-from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
 
 
@@ -63,7 +62,7 @@ def _raise(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
         f"{finding.severity.value} on {node.name}: {said(finding)}",
     )
     judge_node(turn, node)
-    blame.judge_by_late_finding(turn, node)
+    turn.mark_node(node.name)
 
 
 def _clear(

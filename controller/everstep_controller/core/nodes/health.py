@@ -2,15 +2,16 @@
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity
-from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,
     NodeRecord,
     NodeState,
 )
-from everstep_controller.core.nodes import claims, transition
+from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
+from everstep_controller.core.nodes.transition import enter_state
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # It has no finding: under its name an operator sets how far automation goes with such a node.
@@ -27,18 +28,14 @@ CHECK_FAILED = Condition(
 
 def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
     """Take a node through its lifecycle table."""
-    before = node.state
-    for effect in transition.enter_state(turn, node, event, reason):
+    for effect in enter_state(turn, node, event, reason):
         _apply(turn, node, effect, reason)
-    if not node.usable:
-        membership.node_unusable(turn, node)
-    elif not before_usable(before):
-        membership.capacity_changed(turn)
 
 
-def before_usable(state: NodeState) -> bool:
-    """Return whether a node in this state could take ranks but for its claims."""
-    return state in (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
+def probation_over(turn: Turn, name: str) -> None:
+    """A node has been good for as long as it had to show it."""
+    if name in turn.state.nodes:
+        move_node(turn, turn.state.nodes[name], NodeEvent.PROBATION_OVER, "its probation is over")
 
 
 def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> None:
@@ -48,7 +45,7 @@ def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> Non
             claims.end_maintenance(turn, node, reason)
         retry_deferred(turn)
     elif effect is NodeEffect.START_PROBATION:
-        turn.set_timer(f"probation/{node.name}", turn.state.settings.probation_ns)
+        turn.set_timer(f"{TimerKind.PROBATION}/{node.name}", turn.state.settings.probation_ns)
 
 
 def was_maintained(node: NodeRecord) -> bool:

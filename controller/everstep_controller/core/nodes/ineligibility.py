@@ -5,6 +5,7 @@ from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,
     OPERATOR,
+    SCHEDULER,
     Claim,
     NodeRecord,
     NodeState,
@@ -46,6 +47,8 @@ def _ends(node: NodeRecord, claim: Claim) -> str:
     """Return what ends a claim, or whoever it was can tell."""
     if claim.owner == OPERATOR:
         return f"to give it back: everstep release {node.name}"
+    if claim.owner == SCHEDULER:
+        return "its scheduler keeps it out; it takes ranks when it is freed there"
     if claim.owner == AUTOMATION and node.state is NodeState.REPAIRING:
         return f"when it is repaired: everstep release {node.name}"
     return f"it does when it has passed a check; 'everstep why {node.name}' tells more"

@@ -4,6 +4,7 @@ from everstep_common.reports import InjectionChanged, InjectionState
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
 from everstep_controller.core.model.node import Injection, NodeRecord
 from everstep_controller.core.nodes import orders
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 _SECOND_NS = 1_000_000_000
@@ -28,7 +29,7 @@ def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
         ordered_ns=turn.now_ns,
     )
     node.injections[injection.id] = injection
-    turn.set_timer(f"injection/{injection.id}", event.duration_ns + LISTED_NS)
+    turn.set_timer(f"{TimerKind.INJECTION}/{injection.id}", event.duration_ns + LISTED_NS)
     why = f": {event.reason}" if event.reason else ""
     seconds = event.duration_ns / _SECOND_NS
     message = f"{event.operator} injects {event.spec} into {node.name} for {seconds:g} s{why}"

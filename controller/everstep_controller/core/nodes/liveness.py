@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from everstep_controller.core.events import NodeDisconnected, PeerJudged, PeerReported
-from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, orders
 from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # How many other peers must confirm a silence.
 CONFIRMERS = 2
-
-SELF_TIMER = "self"
 
 
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
@@ -22,9 +20,9 @@ def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
     if node.gone or not node.connected:
         return
     node.connected = False
-    turn.nodes_changed.add(node.name)
+    turn.mark_node(node.name)
     node.silent_since_ns = node.silent_since_ns or turn.now_ns
-    turn.set_timer(f"stream/{node.name}", turn.state.settings.stream_silence_ns)
+    turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
     if node.state is not NodeState.MAINTENANCE:
         ask_peers(turn, node, reporter="")
 
@@ -61,7 +59,7 @@ def ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
     number = f"{node.name}/silent/{turn.state.event_count}"
     node.confirmation = Confirmation(number, asked)
     turn.actions.extend(orders.confirm(node, name) for name in asked)
-    turn.set_timer(f"confirm/{node.name}", turn.state.settings.confirm_ns)
+    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_ns)
 
 
 def peer_judged(turn: Turn, event: PeerJudged) -> None:
@@ -79,7 +77,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
 def decide_silence(turn: Turn, node: NodeRecord) -> None:
     """Judge a silence by the verdicts that came in time."""
     waiting, node.confirmation = node.confirmation, None
-    turn.drop_timer(f"confirm/{node.name}")
+    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
     if waiting is None or node.gone:
         return
     if any(waiting.verdicts.values()):
@@ -95,12 +93,19 @@ def decide_silence(turn: Turn, node: NodeRecord) -> None:
     lose_node(turn, node, f"silent, and {peers} could not reach it either")
 
 
-def stream_silent(turn: Turn, node: NodeRecord) -> None:
+def confirmation_over(turn: Turn, name: str) -> None:
+    """The peers that were asked have had their time."""
+    if name in turn.state.nodes:
+        decide_silence(turn, turn.state.nodes[name])
+
+
+def stream_silent(turn: Turn, name: str) -> None:
     """A stream has stayed closed for the whole limit."""
-    if node.connected or node.gone:
+    node = turn.state.nodes.get(name)
+    if node is None or node.connected or node.gone:
         return
     if _doubts_itself(turn):
-        turn.set_timer(f"stream/{node.name}", turn.state.settings.stream_silence_ns)
+        turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
         return
     lose_node(turn, node, "its stream has been closed for too long")
 
@@ -108,8 +113,8 @@ def stream_silent(turn: Turn, node: NodeRecord) -> None:
 def lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
     """Declare a node lost."""
     node.connected, node.confirmation = False, None
-    turn.nodes_changed.add(node.name)
-    turn.drop_timer(f"stream/{node.name}")
+    turn.mark_node(node.name)
+    turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     if node.state is NodeState.MAINTENANCE:
         _away(turn, node)
         return
@@ -120,7 +125,7 @@ def _away(turn: Turn, node: NodeRecord) -> None:
     """Expect nothing more of a node that fell silent while somebody works on it."""
     node.absent = True
     turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
-    membership.node_unusable(turn, node)
+    turn.mark_node(node.name)
 
 
 def _doubts_itself(turn: Turn) -> bool:

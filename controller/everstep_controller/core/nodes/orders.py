@@ -1,4 +1,4 @@
-"""Orders about nodes: checks, claims, questions about silent peers, and injections."""
+"""Orders about nodes: checks, questions about silent peers, and injections."""
 
 from collections.abc import Iterator
 
@@ -8,14 +8,9 @@ from everstep_controller.core.actions import (
     ClearInjection,
     ConfirmSilence,
     Inject,
-    Isolate,
-    Release,
     RunCheck,
 )
 from everstep_controller.core.model.node import (
-    AUTOMATION,
-    MAINTENANCE,
-    OPERATOR,
     Injection,
     NodeRecord,
     NodeState,
@@ -61,25 +56,6 @@ def for_injection(node: str, injection: Injection) -> Iterator[Action]:
             spec=injection.spec,
             duration_ns=injection.duration_ns,
         )
-
-
-def claims_on(node: NodeRecord) -> Iterator[Action]:
-    """Yield what the isolation drivers should know of a node."""
-    for claim in node.claims:
-        yield isolate(node.name, claim.owner, claim.reason)
-    for owner in (AUTOMATION, OPERATOR, MAINTENANCE):
-        if node.claim_of(owner) is None:
-            yield release(node.name, owner, f"no claim of {owner}")
-
-
-def isolate(node: str, owner: str, reason: str) -> Isolate:
-    """Return the action that makes a claim known."""
-    return Isolate(id=f"{node}/isolate/{owner}", node=node, reason=reason, owner=owner)
-
-
-def release(node: str, owner: str, reason: str) -> Release:
-    """Return the action that makes the end of a claim known."""
-    return Release(id=f"{node}/release/{owner}", node=node, reason=reason, owner=owner)
 
 
 def confirm(silent: NodeRecord, node: str) -> ConfirmSilence:

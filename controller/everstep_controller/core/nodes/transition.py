@@ -12,7 +12,7 @@ def enter_state(
     """Change a node's state, check it and claim it as the table says; return all effects."""
     before, next_step = node.state, step(node.state, event)
     if next_step.to is not before:
-        turn.nodes_changed.add(node.name)
+        turn.mark_node(node.name)
         node.state, node.since_ns, node.reason = next_step.to, turn.now_ns, reason
         turn.announce(
             node.name,

@@ -1,13 +1,13 @@
 """Maintenance: jobs leave the nodes before a window begins, and nothing is judged within it."""
 
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
-from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
 from everstep_controller.core.nodes import claims, health, transition
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 
@@ -50,7 +50,7 @@ def maintenance_cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
         _give_back(turn, window, reason)
     window.state = WindowState.CANCELLED
     _tell(turn, window, "MaintenanceCancelled", reason)
-    turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
+    turn.set_timer(f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.job_retention_ns)
 
 
 def window_due(turn: Turn, name: str) -> None:
@@ -85,7 +85,7 @@ def _go_on(turn: Turn, window: Window) -> None:
         window.state = WindowState.OVER
         _end(turn, window, f"maintenance {window.id} is over")
         _tell(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
-    turn.set_timer(f"maintenance/{window.id}", _next_ns(turn, window, stop_ns) - now_ns)
+    turn.set_timer(f"{TimerKind.MAINTENANCE}/{window.id}", _next_ns(turn, window, stop_ns) - now_ns)
 
 
 def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
@@ -105,7 +105,7 @@ def _missed(turn: Turn, window: Window) -> None:
         _give_back(turn, window, reason)
     window.state = WindowState.OVER
     _tell(turn, window, "MaintenanceMissed", reason)
-    turn.set_timer(f"maintenance/{window.id}", turn.state.settings.job_retention_ns)
+    turn.set_timer(f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.job_retention_ns)
 
 
 def _drain(turn: Turn, window: Window) -> None:
@@ -123,7 +123,7 @@ def _vacate(turn: Turn, window: Window) -> None:
         claim = node.claim_of(MAINTENANCE)
         if claim is not None:
             claim.vacate = True
-            turn.nodes_changed.add(node.name)
+            turn.mark_node(node.name)
     for job in forecast.jobs_in_span(turn.state, window.span):
         restarts.hurry(job)
 
@@ -134,7 +134,7 @@ def _begin(turn: Turn, window: Window) -> None:
         node.absent, node.silent_to, node.confirmation = node.gone, [], None
         if node.connected:
             node.silent_since_ns = 0  # or a later fault would be dated back to this silence
-        turn.drop_timer(f"confirm/{node.name}")
+        turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
         claims.claim(turn, node, MAINTENANCE, window.sentence())
         health.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
         node.reason = window.sentence()
@@ -160,15 +160,10 @@ def _end(turn: Turn, window: Window, reason: str) -> None:
 
 def _give_back(turn: Turn, window: Window, reason: str) -> None:
     """Take back what draining the nodes has claimed; another window may still keep them."""
-    free = [
-        node
-        for node in _nodes(turn.state, window)
-        if (claim := node.claim_of(MAINTENANCE)) is not None
-        and claim.draining
-        and claims.end_maintenance(turn, node, reason, window=window.id)
-    ]
-    if any(node.usable for node in free):
-        membership.capacity_changed(turn)
+    for node in _nodes(turn.state, window):
+        claim = node.claim_of(MAINTENANCE)
+        if claim is not None and claim.draining:
+            claims.end_maintenance(turn, node, reason, window=window.id)
 
 
 def _tell(turn: Turn, window: Window, word: str, message: str) -> None:

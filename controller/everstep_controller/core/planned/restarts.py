@@ -4,51 +4,29 @@ What is wanted follows from the state alone and is looked at after every event t
 so that a word said twice, or a controller that was away, changes nothing.
 """
 
+from collections.abc import Set
+
 from everstep_controller.core.events import (
-    AutomationPaused,
-    AutomationResumed,
-    ControllerStarted,
-    Event,
-    EventRejected,
-    JobProgressed,
-    RecoveryBegun,
     RestartCancelled,
     RestartOrdered,
-    SettingsApplied,
-    StepRecoverable,
-    TimerDue,
 )
-from everstep_controller.core.jobs import restore_point
+from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
 from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import boundaries, forecast, growth
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
-from everstep_controller.core.recovery import incidents, planning
+from everstep_controller.core.recovery import planning
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
-# Rare, and nobody can say which jobs it concerns.
-_ABOUT_ALL = (
-    AutomationPaused,
-    AutomationResumed,
-    ControllerStarted,
-    EventRejected,
-    RecoveryBegun,
-    SettingsApplied,
-)
 
-
-def plan_restarts(turn: Turn, event: Event) -> None:
-    """See what is wanted of each job, and do what is due of it."""
-    if isinstance(event, JobProgressed):
-        job = turn.state.jobs.get(event.job)
-        if job is not None and job.planned is not None:
-            _reach_boundary(turn, job)
-        return
-    nodes = turn.state.nodes
+def reconcile_jobs(turn: Turn, names: Set[str]) -> None:
+    """See what is wanted of each of these jobs, and do what is due of it."""
+    nodes, known = turn.state.nodes, turn.state.jobs
     turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
     draining = set(turn.state.draining)
-    for job in jobs_concerned(turn, event):
+    for job in (known[name] for name in sorted(names) if name in known):
         if job.state is JobState.ENDED:
             _end(turn, job)
         else:
@@ -76,11 +54,9 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     _want(turn, job, wish)
 
 
-def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
-    """A newer step can be restored, and no row of progress has said so."""
-    job = turn.state.jobs.get(event.job)
-    if job is not None and event.generation == job.generation.number:
-        job.lineage.recoverable_step = event.step
+def look_again(turn: Turn, name: str) -> None:
+    """It is time to look again at what is wanted of a job."""
+    turn.mark_job(name)
 
 
 def boundary_overdue(turn: Turn, name: str) -> None:
@@ -89,7 +65,7 @@ def boundary_overdue(turn: Turn, name: str) -> None:
     if job is None or job.planned is None or job.state not in ACTIVE:
         return
     if turn.paused(name):
-        turn.set_timer(f"planned/{name}", turn.state.settings.planned_ns)
+        turn.set_timer(f"{TimerKind.PLANNED}/{name}", turn.state.settings.planned_ns)
         return
     waited_s = turn.state.settings.planned_ns // 1_000_000_000
     newest = job.lineage.recoverable_step
@@ -120,7 +96,7 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
     if known is not None and wish.after_step is None and not _takes_back(known, wish):
         wish.after_step, wish.named = known.after_step, known.named
     elif known is not None:
-        turn.drop_timer(f"planned/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
     job.planned = wish
     turn.announce(job.name, f"{wish.kind.title()}Planned", f"{job.name}: {describe(job, wish)}")
 
@@ -155,7 +131,7 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: no node is drained")
     if started or (moot and job.state in ACTIVE):
         job.planned = None
-        turn.drop_timer(f"planned/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
 
 
 def _end(turn: Turn, job: JobRecord) -> None:
@@ -163,7 +139,7 @@ def _end(turn: Turn, job: JobRecord) -> None:
     if job.planned is not None:
         message = f"{job.name} has ended before what was planned: {job.planned.reason}"
         turn.announce(job.name, "PlanDropped", message)
-        turn.drop_timer(f"planned/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
         job.planned = None
 
 
@@ -184,7 +160,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
 
 
 def _look_for_growth(turn: Turn, job: JobRecord) -> None:
-    timer = f"growth/{job.name}"
+    timer = f"{TimerKind.GROWTH}/{job.name}"
     if not growth.may_grow(turn, job):
         if job.growable_since_ns:
             job.growable_since_ns = 0
@@ -218,7 +194,7 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     if wish.after_step is None or boundaries.too_far(job, wish, newest):
         wish.after_step = newest + boundaries.margin(job)
-        turn.drop_timer(f"planned/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {describe(job, wish)}")
     if boundaries.reached(job, wish.after_step):
         _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
@@ -227,7 +203,7 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
-    timer = f"planned/{job.name}"
+    timer = f"{TimerKind.PLANNED}/{job.name}"
     if near and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.planned_ns)
 
@@ -238,7 +214,7 @@ def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
     if at_ns is None:
         return False
     if turn.now_ns < at_ns:
-        timer = f"still/{job.name}"
+        timer = f"{TimerKind.STILL}/{job.name}"
         if timer not in turn.state.timers:
             turn.set_timer(timer, at_ns - turn.now_ns)
         return False
@@ -250,7 +226,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     wish = job.planned
     if wish is None:
         return
-    turn.drop_timer(f"planned/{job.name}")
+    turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
     if nothing := boundaries.in_vain(turn.state, job, wish):
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
@@ -289,7 +265,7 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
     if job is None or job.planned is None or cancel_problem(turn.state, job):
         return
     wish, job.planned = job.planned, None
-    turn.drop_timer(f"planned/{job.name}")
+    turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
     why = f": {event.reason}" if event.reason else ""
     turn.announce(
         job.name,
@@ -297,19 +273,3 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
         f"{event.operator} took back the restart of {job.name} that {wish.by} had ordered "
         f"({wish.reason}){why}",
     )
-
-
-def jobs_concerned(turn: Turn, event: Event) -> list[JobRecord]:
-    """Return the jobs for which something may have changed: all, only where nobody can say which.
-
-    It depends on the job's own state, the nodes that its launchers offer, the settings, and what is
-    paused; the time comes as a timer of the job's.
-    """
-    known = turn.state.jobs
-    timer = event.timer if isinstance(event, TimerDue) else ""
-    if isinstance(event, _ABOUT_ALL) or timer == "recovery":
-        return list(known.values())
-    names = {*turn.jobs_changed, getattr(event, "job", ""), timer.partition("/")[2]}
-    if changed := turn.nodes_changed:
-        names.update(job.name for job in known.values() if not changed.isdisjoint(job.launchers))
-    return [known[name] for name in sorted(names) if name in known]

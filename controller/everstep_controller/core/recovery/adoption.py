@@ -5,19 +5,11 @@ from dataclasses import replace
 from everstep_common.reports import RestartedHere
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
-from everstep_controller.core.jobs import orders, restore_point, transition
+from everstep_controller.core.jobs import incidents, orders, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
-from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import Cause, Generation, JobRecord, JobState, PlanKind
-from everstep_controller.core.recovery import blame, incidents, start
+from everstep_controller.core.recovery import blame, start
 from everstep_controller.core.turn import Turn
-
-
-def is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
-    """Return whether a generation that only an agent knows is one that its plan allowed it."""
-    left = job.generation.number + job.generation.own_restarts
-    mine = 0 < seen.planned_generation <= job.generation.number
-    return job.generation.members == [node] and mine and seen.generation <= left
 
 
 def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:

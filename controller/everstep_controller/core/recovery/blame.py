@@ -6,7 +6,7 @@ from itertools import groupby
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model import deaths, node_jobs
-from everstep_controller.core.model.deaths import Death, Judgement, Remedy, Strike
+from everstep_controller.core.model.deaths import Judgement, Remedy, Strike
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.nodes import claims, transition
@@ -38,11 +38,6 @@ _HARDWARE = frozenset(
 )
 
 
-def note_death(job: JobRecord, death: Death) -> None:
-    """Keep how a rank of the current generation died, until the generation is judged."""
-    deaths.add_death(job.recovery.deaths, death)
-
-
 def judge_end(turn: Turn, job: JobRecord) -> None:
     """Look, once, at how the generation ended that is to be followed by a new one; and act."""
     incident = job.incident
@@ -67,7 +62,7 @@ def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement
         _blame(turn, turn.state.nodes[judgement.node], judgement.sentence)
 
 
-def judge_by_late_finding(turn: Turn, node: NodeRecord) -> None:
+def reconcile_node(turn: Turn, node: NodeRecord) -> None:
     """Judge again where a node's word came after the decision, while training stands still."""
     for job in node_jobs.jobs_of_node(turn.state, node):
         incident = job.incident
@@ -169,9 +164,8 @@ def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
         )
         return
     node.strikes.clear()
-    if transition.enter_state(turn, node, NodeEvent.BLAMED, sentence):
-        # Its jobs, this one too, hear of it when this turn's event has been dealt with.
-        turn.unusable.append(node.name)
+    # Its jobs, this one too, leave it when they are reconciled.
+    transition.enter_state(turn, node, NodeEvent.BLAMED, sentence)
 
 
 def note_plan_tried(job: JobRecord, step: int | None) -> None:

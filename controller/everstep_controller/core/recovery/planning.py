@@ -11,6 +11,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
 from everstep_controller.core.recovery import blame, placement, waiting
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
@@ -18,30 +19,62 @@ _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: pl
 
 def reconsider(turn: Turn, job: JobRecord) -> None:
     """See whether the job can take its next step now. Safe to call at any time."""
+    if _awaits_agents(turn.state, job):
+        return
     if job.state is JobState.FORMING:
         _form(turn, job)
-    elif job.state in (JobState.WAITING_CAPACITY, JobState.WAITING_STATE):
+    elif job.state is JobState.WAITING_CAPACITY:
         plan(turn, job)
+    elif job.state is JobState.WAITING_STATE:
+        if waiting.may_ask_again(turn.state, job, choose_members(turn.state, job)[0]):
+            plan(turn, job)
     elif job.state is JobState.STOPPING:
         _stopping(turn, job)
+    elif job.state is JobState.REPLANNING and job.generation.cause is not None:
+        # A member was lost before the plan was carried out.
+        plan(turn, job)
+
+
+def wait_over(turn: Turn, name: str) -> None:
+    """A job has waited long enough for more nodes than it needs."""
+    # The timer stays: that it is overdue is what the job goes by.
+    job = turn.state.jobs.get(name)
+    if job is not None and job.state is JobState.FORMING:
+        turn.state.timers[f"{TimerKind.FORMING}/{name}"] = turn.now_ns
+        turn.mark_job(name)
+
+
+def retry_due(turn: Turn, name: str) -> None:
+    """It is time to ask again for a state that nobody could give back."""
+    turn.mark_job(name)
+
+
+def _awaits_agents(state: State, job: JobRecord) -> bool:
+    """Return whether none of a job's nodes has come back yet since the controller started."""
+    nodes = [state.nodes[name] for name in job.launchers if not state.nodes[name].gone]
+    return bool(nodes) and all(node.welcomed_term != state.term for node in nodes)
 
 
 def _form(turn: Turn, job: JobRecord) -> None:
     if job.ending.wanted:
         ending.end_job(turn, job, succeeded=False, reason=job.ending.wanted)
         return
-    ready = len(candidates(turn.state, job))
-    timer = f"forming/{job.name}"
-    waited = timer in turn.state.timers and turn.state.timers[timer] <= turn.now_ns
+    ready, timer = len(candidates(turn.state, job)), f"{TimerKind.FORMING}/{job.name}"
+    waited = turn.state.timers.get(timer, turn.now_ns + 1) <= turn.now_ns
     if ready >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
-        turn.drop_timer(timer)
+        if not turn.paused(job.name):
+            turn.drop_timer(timer)
         plan(turn, job)
         return
-    job.reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
-    job.reason += ineligibility.ineligible_launchers(turn.state, job)
+    if waited:
+        turn.drop_timer(timer)
     if ready >= job.spec.nodes_min and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.forming_ns)
-    orders.hold_all(turn, job)
+    kept = ineligibility.ineligible_launchers(turn.state, job)
+    reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
+    if f"{reason}{kept}" != job.reason:
+        job.reason = f"{reason}{kept}"
+        orders.hold_all(turn, job)
 
 
 def _stopping(turn: Turn, job: JobRecord) -> None:
@@ -171,7 +204,6 @@ def plan(turn: Turn, job: JobRecord) -> None:
         return
     if job.generation.unreachable:
         waiting.ask_again(turn, job, members)
-        turn.actions.append(restore_point.choose_step(turn.state, job))
         return
     _begin_generation(turn, job, members, kind)
 

@@ -4,16 +4,18 @@ No plan waits for an answer, and nothing that runs is touched: a node that fails
 any more, and is asked again. One that does not answer counts as if nobody had asked.
 """
 
-from everstep_common.reports import CheckFinished, LauncherJoined, LauncherLeft
-from everstep_controller.core.events import Event, Reported
-from everstep_controller.core.jobs import membership
+from collections.abc import Set
+
+from everstep_common.reports import CheckFinished
+from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import orders
+from everstep_controller.core.nodes import checks, orders
 from everstep_controller.core.nodes.ineligibility import failed_check
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # Nodes are checked when they join; what passed so shortly before tells the same.
@@ -29,17 +31,25 @@ _HAS_SPARES = frozenset({*ACTIVE, JobState.STOPPING, JobState.REPLANNING})
 _CHECKED_HERE = frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION})
 
 
-def look_for_spares(turn: Turn, event: Event) -> None:
-    """See after an event who has become a spare, and who is none any more."""
-    if turn.state.settings.spare_check_ns:
-        for name in sorted(_concerned(turn, event)):
-            node = turn.state.nodes.get(name)
-            if node is not None:
-                _look_at(turn, node)
+def reconcile_spares(turn: Turn, names: Set[str]) -> None:
+    """See who has become a spare, and who is none any more."""
+    if not turn.state.settings.spare_check_ns:
+        return
+    for name in sorted(names & turn.state.nodes.keys()):
+        _look_at(turn, turn.state.nodes[name])
 
 
-def spare_check_due(turn: Turn, node: NodeRecord) -> None:
+def check_finished(turn: Turn, event: Reported[CheckFinished]) -> None:
+    """Take the result of a check, of a spare or of a node in its own life."""
+    if not _record_spare_check(turn, turn.state.nodes[event.origin.node], event):
+        checks.record_check(turn, event)
+
+
+def spare_check_due(turn: Turn, name: str) -> None:
     """Ask again, or give up waiting for an answer."""
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return
     check, every_ns = node.spare_check, turn.state.settings.spare_check_ns
     check.waits = _waits(turn.state, node)
     if not every_ns:
@@ -51,7 +61,7 @@ def spare_check_due(turn: Turn, node: NodeRecord) -> None:
         _ask(turn, node)
 
 
-def record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinished]) -> bool:
+def _record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinished]) -> bool:
     """Take the answer to the newest check of a spare; return whether it was that."""
     check = node.spare_check
     if not check.number or event.report.order_id != orders.spare_check(node).id:
@@ -66,22 +76,7 @@ def record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinish
     return True
 
 
-def note_passed_check(turn: Turn, node: NodeRecord) -> None:
-    """Take what a check has shown that was not asked of a spare."""
-    node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
-
-
 # -------------------------------------------------------------------------------------------------
-
-
-def _concerned(turn: Turn, event: Event) -> set[str]:
-    """Return the nodes that may wait now and did not, or the other way round."""
-    state, names = turn.state, set(turn.nodes_changed)
-    if isinstance(event, Reported) and isinstance(event.report, LauncherJoined | LauncherLeft):
-        names.add(event.origin.node)
-    for job in (state.jobs[name] for name in turn.jobs_changed if name in state.jobs):
-        names.update(frozenset(job.launchers).difference(job.generation.members))
-    return names
 
 
 def _look_at(turn: Turn, node: NodeRecord) -> None:
@@ -110,7 +105,7 @@ def _ask(turn: Turn, node: NodeRecord) -> None:
     node.spare_check.number += 1
     node.spare_check.asked = True
     turn.actions.append(orders.spare_check(node))
-    turn.set_timer(f"spare/{node.name}", _ANSWER_NS)
+    turn.set_timer(f"{TimerKind.SPARE}/{node.name}", _ANSWER_NS)
 
 
 def _ask_later(turn: Turn, node: NodeRecord) -> None:
@@ -118,13 +113,13 @@ def _ask_later(turn: Turn, node: NodeRecord) -> None:
     after_ns = settings.spare_check_ns
     if node.spare_check.failed:
         after_ns = min(after_ns, settings.recheck_ns)
-    turn.set_timer(f"spare/{node.name}", after_ns)
+    turn.set_timer(f"{TimerKind.SPARE}/{node.name}", after_ns)
 
 
 def _fail(turn: Turn, node: NodeRecord, message: str) -> None:
     check = node.spare_check
     before, check.failed = check.failed, message or "its agent does not say why"
-    turn.nodes_changed.add(node.name)
+    turn.mark_node(node.name)
     if check.failed != before:
         turn.announce(node.name, "SpareCheckFailed", failed_check(node))
 
@@ -132,6 +127,5 @@ def _fail(turn: Turn, node: NodeRecord, message: str) -> None:
 def _shows_good(turn: Turn, node: NodeRecord) -> None:
     failed, node.spare_check.failed = node.spare_check.failed, ""
     if failed:
-        turn.nodes_changed.add(node.name)
+        turn.mark_node(node.name)
         turn.announce(node.name, "SpareCheckPassed", f"{node.name} may be a spare again")
-        membership.capacity_changed(turn)

@@ -10,6 +10,7 @@ from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning, waiting
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 
@@ -23,7 +24,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         waiting.wait_for_state(turn, job, event.lost)
         return
     job.generation.unreachable = ""
-    turn.drop_timer(f"retry/{job.name}")
+    turn.drop_timer(f"{TimerKind.RETRY}/{job.name}")
     _count_restart(job, event.step)
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)

@@ -1,10 +1,11 @@
 """Waiting jobs: for nodes, or until their state can be reached again, and what they say."""
 
-from everstep_controller.core.jobs import orders
+from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.state import State
+from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
 # How long a job waits before it asks again for a state that nobody could give back.
@@ -32,7 +33,16 @@ def wait_for_state(turn: Turn, job: JobRecord, lost: str) -> None:
     job.recovery.plan = PlanKind.WAITED
     reason = f"its state cannot be restored: {lost}; {_next_step(turn.state, job)}"
     move_job(turn, job, JobEvent.STATE_UNREACHABLE, reason)
-    turn.set_timer(f"retry/{job.name}", _RETRY_NS)
+    _note_asked(turn, job)
+
+
+def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
+    """Return whether the answer may be another one by now, or it is time to ask anyway."""
+    same = members == job.generation.members and not job.ending.wanted
+    asked = same and _connected_holders(state, job) == job.generation.asked_of
+    return (
+        not asked or f"{TimerKind.RETRY}/{job.name}" not in state.timers or job.name in state.paused
+    )
 
 
 def ask_again(turn: Turn, job: JobRecord, members: list[str]) -> None:
@@ -40,6 +50,17 @@ def ask_again(turn: Turn, job: JobRecord, members: list[str]) -> None:
     job.generation.members, job.generation.stopped = members, []
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
+    _note_asked(turn, job)
+    turn.actions.append(restore_point.choose_step(turn.state, job))
+
+
+def _note_asked(turn: Turn, job: JobRecord) -> None:
+    job.generation.asked_of = _connected_holders(turn.state, job)
+    turn.set_timer(f"{TimerKind.RETRY}/{job.name}", _RETRY_NS)
+
+
+def _connected_holders(state: State, job: JobRecord) -> list[str]:
+    return [name for name in job.lineage.holders if state.nodes[name].connected]
 
 
 def _next_step(state: State, job: JobRecord) -> str:

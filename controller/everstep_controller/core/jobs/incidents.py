@@ -12,7 +12,6 @@ from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.incident import IncidentKind, IncidentPart
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
-from everstep_controller.core.recovery import planning
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
@@ -58,6 +57,7 @@ def record_fault(
     turn: Turn, job: JobRecord, at_ns: int, cause: Cause, node: str, message: str
 ) -> None:
     """Something broke a running generation, or says more about what broke it."""
+    turn.mark_job(job.name)
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
     runs = job.state in ACTIVE
@@ -71,8 +71,6 @@ def record_fault(
         _add_part(known, part, cause)
     if runs:
         _stop_generation(turn, job, at_ns, message)
-    elif job.state is JobState.REPLANNING and node in job.generation.members:
-        planning.plan(turn, job)
 
 
 def _new_incident(job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
@@ -155,7 +153,6 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     )
     job.ledger.record_fault(at_ns, turn.now_ns, incident.id, incident.cause)
     transition.move_job(turn, job, JobEvent.FAULT, message)
-    planning.reconsider(turn, job)
 
 
 def keep_death(job: JobRecord, death: Death) -> None:

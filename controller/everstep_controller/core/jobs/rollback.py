@@ -3,10 +3,10 @@
 from everstep_common.reports import DataRange, RollbackAsked
 from everstep_common.reports.quantities import RANGES_MAX
 from everstep_controller.core.events import Reported
+from everstep_controller.core.jobs import incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.lineage import StepKey
-from everstep_controller.core.recovery import incidents
 from everstep_controller.core.turn import Turn
 
 # More bad states than memory and storage keep of one generation.

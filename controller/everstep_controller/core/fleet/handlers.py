@@ -1,0 +1,13 @@
+"""The fleet: who takes its events and timers."""
+
+from everstep_controller.core import events
+from everstep_controller.core.fleet import rejected_records
+from everstep_controller.core.registry import Handlers, Timers
+from everstep_controller.core.timers import TimerKind
+
+HANDLERS: Handlers = {
+    events.RecordRejected: rejected_records.record_rejected,
+}
+TIMERS: Timers = {
+    TimerKind.REJECTED: rejected_records.quiet,
+}

@@ -1,0 +1,87 @@
+"""Isolation at schedulers: what they keep out, what Everstep wants of them, what came of it.
+
+An isolation driver tells a scheduler (Slurm, Kubernetes, a program of the site) to place no work on
+a node. Everstep's own placement needs none of this: a node with a claim takes no ranks.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A scheduler places no work on a node; ``ours``: because Everstep asked it to."""
+
+    reason: str
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WantedIsolation:
+    """What a driver is to make so for one node: withheld for its owners, or free of our hold."""
+
+    node: str
+    owners: tuple[str, ...] = ()
+    # One sentence of all owners' claims; empty when there are none.
+    reason: str = ""
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the scheduler is to place no work there."""
+        return bool(self.owners)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenHold:
+    """What was read of a node at its scheduler; None where the scheduler places work there."""
+
+    node: str
+    hold: Hold | None
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationResult:
+    """What came of one wanted isolation: what is so now, or why nobody can say."""
+
+    wanted: WantedIsolation
+    hold: Hold | None = None
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class NodeIsolation:
+    """What is known of one node at one driver; none is kept of a node of which there is nothing."""
+
+    # What the scheduler does, as it was read or answered last.
+    hold: Hold | None = None
+    # The sentence with which it was withheld for us; None: it is not.
+    applied: str | None = None
+    # What was asked for and has not been done yet; ``waiting``: it failed and is tried again later.
+    asked: WantedIsolation | None = None
+    waiting: bool = False
+    # Why the newest call did nothing here; empty once it is as it is wanted.
+    failure: str = ""
+    # The claims in spite of which somebody freed it there: it is not asked for again for these.
+    overridden: tuple[str, ...] = ()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether somebody else has the scheduler keep it out."""
+        return self.hold is not None and not self.hold.ours
+
+
+@dataclass(slots=True)
+class DriverRecord:
+    """What one isolation driver was asked, and what it has told of its scheduler."""
+
+    name: str
+    # Its scheduler was read since this controller started: nothing is applied before that.
+    read: bool = False
+    # A reading was asked for that has not come yet.
+    reading: bool = False
+    nodes: dict[str, NodeIsolation] = field(default_factory=dict)
+    # How often it was asked to apply something.
+    calls: int = 0
+    # How many calls failed since nothing was left undone, why the newest did, and since when.
+    failure: str = ""
+    failures: int = 0
+    failing_since_ns: int = 0

@@ -1,0 +1,400 @@
+"""Node isolation at schedulers: drivers are asked for the difference between claims and holds.
+
+What is wanted follows from the claims alone. A driver is read before it is asked for anything, and
+is asked only for what is not so already; so a start of the controller changes nothing at a
+scheduler that is as it should be. What differs by another's hand is left alone: a node that others
+withhold gets a claim of the owner ``scheduler`` and is never freed by us, and one that others freed
+in spite of our claims is not withheld again for the same claims.
+
+A call that failed is tried again by a timer of the core, ever more seldom: the count is part of the
+state, so that a restart neither forgets it nor begins anew, and it needs no jitter, because one
+controller makes one call at a time to each scheduler.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolation
+from everstep_controller.core.events import DriverReported
+from everstep_controller.core.model.isolation import (
+    DriverRecord,
+    Hold,
+    IsolationResult,
+    NodeIsolation,
+    SeenHold,
+    WantedIsolation,
+)
+from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFinding
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.nodes import claims
+from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import Turn
+
+# So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
+FAILURES_MAX = 3
+_RETRY_NS = 2_000_000_000
+# A scheduler that is away for a day costs the journal two rows a minute.
+_RETRY_NS_MAX = 60_000_000_000
+
+DRIVER_FAILED = Condition(
+    name="IsolationDriverFailed",
+    component="controller/drivers/NAME",
+    meaning="calls of an isolation driver fail again and again: a scheduler may place work on a "
+    "node that Everstep keeps out, or goes on withholding one that is free",
+    source="any error of the driver, and a call that is not answered within `drivers.deadline_s`",
+    clears_when="all is done that was asked of it; it is tried at least every minute",
+    raise_after=FAILURES_MAX,
+    mode=Mode.ADVISE,
+)
+
+# --- what is wanted, and what is known -----------------------------------------------------------
+
+
+def wanted_isolation(node: NodeRecord) -> WantedIsolation:
+    """Return what schedulers should do with a node; their own claims count for nothing here."""
+    ours = [claim for claim in node.claims if claim.owner != SCHEDULER]
+    reason = "; ".join(f"{claim.owner}: {claim.reason}" for claim in ours)
+    return WantedIsolation(node.name, tuple(claim.owner for claim in ours), reason)
+
+
+def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[SeenHold, ...]:
+    """Return how a reading of the whole scheduler differs from what is known of it."""
+    known = {name: node.hold for name, node in record.nodes.items() if node.hold is not None}
+    names = sorted(known.keys() | holds.keys())
+    return tuple(
+        SeenHold(name, holds.get(name)) for name in names if known.get(name) != holds.get(name)
+    )
+
+
+def is_awaited(record: DriverRecord) -> bool:
+    """Return whether a reading is news even if it shows what is known."""
+    return record.reading or not record.read or bool(record.failures)
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+def restart_drivers(turn: Turn) -> None:
+    """Have every scheduler read before anything is asked of it: it may have changed meanwhile."""
+    for record in turn.state.drivers.values():
+        record.read, record.reading = False, True
+        turn.drop_timer(_timer(record))
+        for known in record.nodes.values():
+            known.asked, known.waiting = None, False
+
+
+def configure_drivers(turn: Turn) -> None:
+    """Take up the drivers that are configured, and forget others with what they told."""
+    state = turn.state
+    for name in state.drivers.keys() - set(state.settings.isolation_drivers):
+        record = state.drivers.pop(name)
+        turn.drop_timer(_timer(record))
+        _mark(turn, record.nodes)
+    for name in state.settings.isolation_drivers:
+        if name not in state.drivers:
+            record = state.drivers[name] = DriverRecord(name, reading=True)
+            turn.actions.append(_read(record))
+
+
+def record_report(turn: Turn, event: DriverReported) -> None:
+    """Remember what a driver told, and what it could not do."""
+    record = turn.state.drivers.get(event.driver)
+    if record is None:
+        return
+    was_failing = is_failing(record)
+    for seen in event.seen:
+        _record_hold(turn, record, seen)
+    for result in event.results:
+        _record_result(turn, record, result)
+    if event.read:
+        _record_reading(turn, record)
+    _count_failures(record, event)
+    _plan_retry(turn, record)
+    _announce_driver(turn, record, was_failing=was_failing)
+
+
+def retry_driver(turn: Turn, name: str) -> None:
+    """Have a scheduler read after a call has failed: nobody knows how far that had come."""
+    record = turn.state.drivers.get(name)
+    if record is not None:
+        record.reading = True
+        turn.actions.append(_read(record))
+
+
+# --- after every event ---------------------------------------------------------------------------
+
+
+def claim_for_schedulers(turn: Turn, node: NodeRecord) -> None:
+    """Keep a node's claim of the owner ``scheduler`` as long as others withhold the node."""
+    told, held = _foreign_holds(turn.state, node.name), node.claim_of(SCHEDULER)
+    if told and (held is None or held.reason != told):
+        claims.drain(turn, node, SCHEDULER, told)
+    elif held is not None and not told:
+        claims.unclaim(turn, node, SCHEDULER, "it is not kept out there any more")
+
+
+def apply_claims(turn: Turn, names: Collection[str]) -> None:
+    """Ask drivers for what is wanted of the nodes that may have changed, and is not so."""
+    for record in turn.state.drivers.values() if names else ():
+        if not record.read:
+            continue
+        known = (_ask(turn.state, record, name) for name in sorted(names))
+        asked = [one for one in known if one is not None]
+        if asked:
+            record.calls += 1
+            turn.actions.append(_apply(record, asked))
+
+
+def outstanding_calls(state: State) -> Iterator[Action]:
+    """Yield the calls of drivers that have not been answered."""
+    for record in state.drivers.values():
+        if record.reading:
+            yield _read(record)
+        asked = [one.asked for one in record.nodes.values() if one.asked and not one.waiting]
+        if record.read and asked:
+            yield _apply(record, asked)
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+def is_failing(record: DriverRecord) -> bool:
+    """Return whether calls fail so often in a row that people should look at the driver."""
+    return record.failures >= FAILURES_MAX
+
+
+def driver_findings(state: State) -> Iterator[OpenFinding]:
+    """Yield a finding for each driver that fails again and again."""
+    for record in state.drivers.values():
+        if is_failing(record):
+            finding = Finding(
+                component=f"controller/drivers/{record.name}",
+                condition=DRIVER_FAILED.name,
+                mode=DRIVER_FAILED.mode,
+                severity=Severity.DEGRADED,
+                message=_trouble(record),
+                evidence=f"{record.failures} calls have failed",
+                suggested_action=SuggestedAction.WATCH,
+                rule="cleared when all is done that was asked; it is tried at least every minute, "
+                "and Everstep itself places nothing on a claimed node meanwhile",
+            )
+            yield OpenFinding(finding, record.failing_since_ns)
+
+
+def isolation_sentences(state: State, node: str) -> Iterator[str]:
+    """Yield what people should know of a node at the schedulers."""
+    for record in state.drivers.values():
+        known = record.nodes.get(node)
+        if known is not None and known.failure:
+            yield f"driver {record.name} has failed for it, and tries again: {known.failure}"
+        elif record.failure and not record.read and _is_claimed(state, node):
+            yield f"driver {record.name} has not been told of it: {record.failure}"
+        if known is not None and known.overridden:
+            yield _overridden(record, node)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _record_reading(turn: Turn, record: DriverRecord) -> None:
+    """Take a reading as what is so: what failed and is done all the same is not asked for again."""
+    nodes = turn.state.nodes
+    if not record.read:
+        _mark(turn, (name for name, node in nodes.items() if node.claims))
+        _mark(turn, record.nodes)
+    record.read, record.reading = True, False
+    for name, known in record.nodes.items():
+        if known.waiting:
+            known.asked, known.waiting = None, False
+        if known.failure and name in nodes and _is_so(wanted_isolation(nodes[name]), known):
+            known.failure = ""
+        if known.failure:
+            _mark(turn, [name])
+
+
+def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
+    known = record.nodes.setdefault(seen.node, NodeIsolation())
+    had, known.hold = known.applied, seen.hold
+    if seen.hold is not None and seen.hold.ours:
+        # Its words may have been cut short there; but what nobody remembers is known by them.
+        known.applied = seen.hold.reason if had is None else had
+        known.overridden = ()
+    else:
+        known.applied = None
+    if seen.hold is None and had is not None:
+        _record_freed(turn, record, seen.node, known)
+    _mark(turn, [seen.node])
+    _forget_if_plain(record, seen.node)
+
+
+def _record_freed(turn: Turn, record: DriverRecord, name: str, known: NodeIsolation) -> None:
+    """Leave a node alone that somebody freed though it is claimed."""
+    if not _is_claimed(turn.state, name):
+        return
+    known.overridden, known.asked = _claims_on(turn.state.nodes[name]), None
+    known.waiting = False
+    turn.announce(name, "IsolationOverridden", _overridden(record, name))
+
+
+def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) -> None:
+    wanted = result.wanted
+    known = record.nodes.setdefault(wanted.node, NodeIsolation())
+    _mark(turn, [wanted.node])
+    if failure := result.failure or _contradiction(result):
+        known.waiting = known.asked == wanted
+        if not known.failure:
+            what = f"driver {record.name} failed for {wanted.node}, and tries again: {failure}"
+            turn.announce(wanted.node, "IsolationFailed", what)
+        known.failure = failure
+        return
+    known.hold, known.failure, known.overridden = result.hold, "", ()
+    known.applied = wanted.reason if result.hold is not None and result.hold.ours else None
+    if known.asked == wanted:
+        known.asked, known.waiting = None, False
+    _forget_if_plain(record, wanted.node)
+
+
+def _contradiction(result: IsolationResult) -> str:
+    """Return how an answer without a failure is none; empty when it is good."""
+    if result.wanted.withheld and result.hold is None:
+        return "it says that it has done so, and that the scheduler still places work there"
+    if not result.wanted.withheld and result.hold is not None and result.hold.ours:
+        return "it says that it has freed the node, and that the scheduler still withholds it"
+    return ""
+
+
+def _forget_if_plain(record: DriverRecord, name: str) -> None:
+    if record.nodes[name] == NodeIsolation():
+        del record.nodes[name]
+
+
+def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | None:
+    """Return what is to be asked for of a node now, and remember that it was."""
+    node, known = state.nodes.get(name), record.nodes.get(name)
+    if node is None:
+        return None
+    wanted = wanted_isolation(node)
+    if known is None and not wanted.withheld:
+        return None
+    known = record.nodes.setdefault(name, NodeIsolation())
+    if known.foreign or _is_overridden(node, known):
+        known.asked, known.waiting, known.failure = None, False, ""
+    elif _differs(wanted, known):
+        known.asked, known.waiting = wanted, False
+        return wanted
+    _forget_if_plain(record, name)
+    return None
+
+
+def _is_overridden(node: NodeRecord, known: NodeIsolation) -> bool:
+    if known.overridden != _claims_on(node):
+        known.overridden = ()
+    return bool(known.overridden)
+
+
+def _differs(wanted: WantedIsolation, known: NodeIsolation) -> bool:
+    """Return whether something is neither so nor asked for; what failed may be half done."""
+    if known.asked is not None:
+        return known.asked != wanted
+    if known.failure:
+        return True
+    return not _is_so(wanted, known)
+
+
+def _is_so(wanted: WantedIsolation, known: NodeIsolation) -> bool:
+    return known.applied == (wanted.reason if wanted.withheld else None)
+
+
+def _claims_on(node: NodeRecord) -> tuple[str, ...]:
+    """Return the claims of a node by what tells one from the next, whatever its reason becomes."""
+    ours = (claim for claim in node.claims if claim.owner != SCHEDULER)
+    return tuple(f"{claim.owner}@{claim.since_ns}" for claim in ours)
+
+
+def _mark(turn: Turn, names: Iterable[str]) -> None:
+    for name in names:
+        if name in turn.state.nodes:
+            turn.mark_node(name)
+
+
+def _is_claimed(state: State, name: str) -> bool:
+    return name in state.nodes and wanted_isolation(state.nodes[name]).withheld
+
+
+def _foreign_holds(state: State, name: str) -> str:
+    """Return who else keeps a node out and why; empty for nobody."""
+    found = []
+    for record in state.drivers.values():
+        known = record.nodes.get(name)
+        if known is not None and known.hold is not None and known.foreign:
+            found.append(f"{record.name}: {known.hold.reason or 'no reason given'}")
+    return "; ".join(found)
+
+
+def _count_failures(record: DriverRecord, event: DriverReported) -> None:
+    """Count a call that failed; none counts any more once nothing is left undone."""
+    of_nodes = (f"{name}: {known.failure}" for name, known in record.nodes.items() if known.failure)
+    failure = event.failure or next(of_nodes, "")
+    if not failure:
+        record.failure, record.failures = "", 0
+    elif event.failure or _has_failed(record, event.results):
+        record.failure, record.failures = failure, record.failures + 1
+
+
+def _has_failed(record: DriverRecord, results: Iterable[IsolationResult]) -> bool:
+    asked = (record.nodes.get(result.wanted.node) for result in results)
+    return any(known is not None and bool(known.failure) for known in asked)
+
+
+def _plan_retry(turn: Turn, record: DriverRecord) -> None:
+    failures, timer = record.failures, _timer(record)
+    if not failures:
+        record.failing_since_ns = 0
+        turn.drop_timer(timer)
+        return
+    record.failing_since_ns = record.failing_since_ns or turn.now_ns
+    if timer not in turn.state.timers:
+        # Past the seventh the wait does not grow any more.
+        turn.set_timer(timer, min(_RETRY_NS_MAX, _RETRY_NS << min(failures - 1, 6)))
+
+
+def _announce_driver(turn: Turn, record: DriverRecord, *, was_failing: bool) -> None:
+    if is_failing(record) and not was_failing:
+        turn.announce(CONTROLLER, DRIVER_FAILED.name, _trouble(record))
+    elif was_failing and not is_failing(record):
+        turn.announce(
+            CONTROLLER, f"{DRIVER_FAILED.name}Cleared", f"driver {record.name} does as it is asked"
+        )
+
+
+def _trouble(record: DriverRecord) -> str:
+    return f"isolation driver {record.name} fails: {record.failure}"
+
+
+def _overridden(record: DriverRecord, node: str) -> str:
+    return (
+        f"somebody freed {node} at driver {record.name} in spite of a claim: it takes no ranks, "
+        f"but others may place work there; to give it back: everstep release {node}"
+    )
+
+
+def _timer(record: DriverRecord) -> str:
+    return f"{TimerKind.ISOLATION}/{record.name}"
+
+
+def _read(record: DriverRecord) -> ReadIsolation:
+    return ReadIsolation(
+        id=f"isolation/{record.name}/read",
+        driver=record.name,
+        reason="what its scheduler withholds is to be known before anything is asked of it",
+    )
+
+
+def _apply(record: DriverRecord, wanted: list[WantedIsolation]) -> ApplyIsolation:
+    return ApplyIsolation(
+        id=f"isolation/{record.name}/{record.calls}",
+        driver=record.name,
+        reason="claims differ from what its scheduler withholds",
+        wanted=tuple(wanted),
+    )

@@ -1,0 +1,63 @@
+"""Reconciliation: what follows from the state for all nodes and jobs that an event has marked.
+
+Handlers record what an event says, and mark whom it may concern. Then everything that is marked is
+gone through in one order: nodes, the jobs that have to do with them, planned work, spares, and what
+waiting launchers are told. Each decides from the state alone, and may mark others; when nothing is
+marked any more, marking everything again would change nothing. Last, when all claims are settled,
+isolation drivers are asked for what differs from them.
+"""
+
+from everstep_controller.core.jobs import admission, ending, membership, orders
+from everstep_controller.core.model.node_jobs import jobs_of_node
+from everstep_controller.core.nodes import isolation
+from everstep_controller.core.planned import restarts
+from everstep_controller.core.recovery import blame, planning, spares
+from everstep_controller.core.turn import Marks, Turn
+
+# Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
+_ROUNDS_MAX = 64
+
+
+class UnsettledError(Exception):
+    """Decisions contradict each other: the same subjects are marked again and again."""
+
+
+def reconcile(turn: Turn) -> None:
+    """Decide for all that is marked, until nothing is. Raises UnsettledError."""
+    nodes: set[str] = set()
+    for _ in range(_ROUNDS_MAX):
+        if not turn.marks:
+            isolation.apply_claims(turn, nodes)
+            return
+        nodes |= turn.marks.nodes
+        _reconcile_round(turn, turn.take_marks())
+    raise UnsettledError(f"not settled after {_ROUNDS_MAX} rounds: {turn.marks}")
+
+
+def _reconcile_round(turn: Turn, marks: Marks) -> None:
+    for name in sorted(marks.nodes & turn.state.nodes.keys()):
+        node = turn.state.nodes[name]
+        isolation.claim_for_schedulers(turn, node)
+        membership.reconcile_node(turn, node)
+        blame.reconcile_node(turn, node)
+        marks.jobs.update(job.name for job in jobs_of_node(turn.state, node))
+    for name in sorted(marks.jobs):
+        _reconcile_job(turn, name)
+    restarts.reconcile_jobs(turn, marks.jobs)
+    waiting = marks.nodes | _waiting_nodes(turn, marks)
+    spares.reconcile_spares(turn, waiting)
+    orders.hold_where_eligibility_changed(turn, waiting)
+
+
+def _waiting_nodes(turn: Turn, marks: Marks) -> set[str]:
+    """Return the nodes whose launchers wait in jobs that have moved."""
+    moved = (turn.state.jobs[name] for name in marks.moved if name in turn.state.jobs)
+    return {name for job in moved for name in job.launchers.keys() - set(job.generation.members)}
+
+
+def _reconcile_job(turn: Turn, name: str) -> None:
+    admission.admit_successors(turn, name)
+    job = turn.state.jobs.get(name)
+    if job is not None:
+        planning.reconsider(turn, job)
+        ending.count_launchers(turn, job)

@@ -1,0 +1,191 @@
+"""Driver worker: makes the calls of one isolation driver, one at a time, each with a deadline.
+
+What is wanted while a call is under way goes into the next one, newest word per node. A driver that
+hangs or raises is a result: the core hears of it as of any other, and decides when it is tried
+again. Between calls the scheduler is read now and then, for others change it too.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from everstep_common.printable import printable
+from everstep_controller.core.actions import ApplyIsolation, ReadIsolation
+from everstep_controller.core.events import DriverReported
+from everstep_controller.core.model.isolation import (
+    DriverRecord,
+    Hold,
+    IsolationResult,
+    WantedIsolation,
+)
+from everstep_controller.core.nodes.isolation import changed_holds, is_awaited
+from everstep_controller.drivers.port import Applied, IsolationDriver
+
+# A call that was cancelled gets this long to end before it is taken for stuck.
+_CANCEL_S = 5.0
+_SENTENCE_MAX = 512
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTiming:
+    """How long a call may take, and how often the scheduler is read."""
+
+    deadline_s: float
+    read_every_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLink:
+    """The worker's way to the core: what it knows of the driver, and where results go."""
+
+    record: Callable[[str], DriverRecord | None]
+    report: Callable[[DriverReported], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    sentence: str
+
+
+class DriverWorker:
+    """``run`` is its task; ``apply`` and ``read`` say what the next calls are for."""
+
+    def __init__(
+        self, name: str, driver: IsolationDriver, link: CoreLink, timing: DriverTiming
+    ) -> None:
+        self._name = name
+        self._driver = driver
+        self._link = link
+        self._timing = timing
+        self._wanted: dict[str, WantedIsolation] = {}
+        self._read_due = False
+        self._is_reading = False
+        self._wake = asyncio.Event()
+        self._stuck: asyncio.Task[Any] | None = None
+
+    def apply(self, wanted: Iterable[WantedIsolation]) -> None:
+        """Have the next call apply this as well."""
+        self._wanted.update((one.node, one) for one in wanted)
+        self._wake.set()
+
+    def read(self) -> None:
+        """Have the scheduler read, unless that is under way."""
+        if not self._is_reading:
+            self._read_due = True
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Make calls until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._timing.read_every_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._read_due = True
+            self._wake.clear()
+            while self._read_due or self._wanted:
+                await (self._read() if self._read_due else self._apply())
+
+    async def _read(self) -> None:
+        self._read_due, self._is_reading = False, True
+        answer = await self._call(self._driver.read())
+        self._is_reading = False
+        record = self._link.record(self._name)
+        if record is None:
+            return
+        if isinstance(answer, _Failure):
+            await self._link.report(DriverReported(driver=self._name, failure=answer.sentence))
+            return
+        holds = {node: _bounded(hold) for node, hold in answer.holds.items()}
+        seen = changed_holds(record, holds)
+        if seen or is_awaited(record):
+            await self._link.report(DriverReported(driver=self._name, read=True, seen=seen))
+
+    async def _apply(self) -> None:
+        wanted, self._wanted = tuple(self._wanted.values()), {}
+        answer = await self._call(self._driver.apply(wanted))
+        results = tuple(_result(one, answer) for one in wanted)
+        await self._link.report(DriverReported(driver=self._name, results=results))
+
+    async def _call(self, call: Coroutine[Any, Any, T]) -> T | _Failure:
+        """Return the answer of a call, or why there is none by its deadline."""
+        if self._stuck is not None and not self._stuck.done():
+            call.close()
+            return _Failure("the call before was cancelled and has not ended")
+        task: asyncio.Task[T] = asyncio.create_task(call, name=f"driver {self._name}")
+        self._stuck = task
+        try:
+            await asyncio.wait({task}, timeout=self._timing.deadline_s)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=_CANCEL_S)
+        if not task.done() or task.cancelled():
+            return _Failure(f"no answer within {self._timing.deadline_s:g} s")
+        error = task.exception()
+        if error is not None:
+            return _Failure(_sentence(str(error)) or type(error).__name__)
+        return task.result()
+
+
+class DriverWorkers:
+    """The workers of all drivers that are configured."""
+
+    def __init__(
+        self, drivers: Mapping[str, IsolationDriver], link: CoreLink, timing: DriverTiming
+    ) -> None:
+        self._workers = {
+            name: DriverWorker(name, driver, link, timing) for name, driver in drivers.items()
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the drivers, as the core is told them."""
+        return tuple(self._workers)
+
+    def call(self, action: ApplyIsolation | ReadIsolation) -> None:
+        """Have a driver do what the core wants, unless it is not configured any more."""
+        worker = self._workers.get(action.driver)
+        if worker is None:
+            return
+        if isinstance(action, ApplyIsolation):
+            worker.apply(action.wanted)
+        else:
+            worker.read()
+
+    def start(self) -> None:
+        """Begin to make calls, each driver on its own."""
+        self._tasks = [
+            asyncio.create_task(worker.run(), name=f"isolation driver {name}")
+            for name, worker in self._workers.items()
+        ]
+
+    async def stop(self) -> None:
+        """End calls that are under way; the next start finds out how far they came."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationResult:
+    if isinstance(answer, _Failure):
+        return IsolationResult(wanted, failure=answer.sentence)
+    if failure := answer.failures.get(wanted.node, ""):
+        return IsolationResult(wanted, failure=_sentence(failure))
+    if wanted.node not in answer.now:
+        return IsolationResult(wanted, failure="its answer says nothing of this node")
+    hold = answer.now[wanted.node]
+    return IsolationResult(wanted, hold and _bounded(hold))
+
+
+def _bounded(hold: Hold) -> Hold:
+    return replace(hold, reason=_sentence(hold.reason))
+
+
+def _sentence(text: str) -> str:
+    """Return a sentence of somebody else's for journal and terminal."""
+    return printable(text)[:_SENTENCE_MAX]

@@ -1,0 +1,46 @@
+"""Every event and every kind of timer is taken by exactly one package, or the core cannot start."""
+
+import pytest
+
+from everstep_common import reports
+from everstep_controller.core import controller, events, registry
+from everstep_controller.core.fleet import handlers as fleet
+from everstep_controller.core.jobs import handlers as jobs
+from everstep_controller.core.nodes import handlers as nodes
+from everstep_controller.core.planned import handlers as planned
+from everstep_controller.core.recovery import handlers as recovery
+from everstep_controller.core.registry import RegistrationError
+from everstep_controller.core.timers import TimerKind
+
+PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
+
+
+def test_each_event_and_each_timer_is_taken_once() -> None:
+    taken = registry.merge_handlers(package.HANDLERS for package in PACKAGES)
+    assert set(taken) == registry.kinds_of_events() - {events.TimerDue}
+    assert set(registry.merge_timers(package.TIMERS for package in PACKAGES)) == set(TimerKind)
+
+
+def test_an_event_that_two_packages_take_is_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"taken by two packages: .*LauncherLeft"):
+        registry.merge_handlers([jobs.HANDLERS, {reports.LauncherLeft: lambda turn, event: None}])
+
+
+def test_an_event_that_no_package_takes_is_refused() -> None:
+    others = [package.HANDLERS for package in PACKAGES if package is not fleet]
+    with pytest.raises(RegistrationError, match=r"taken by no package: .*RecordRejected"):
+        registry.merge_handlers(others)
+
+
+def test_a_timer_that_nobody_takes_or_two_take_is_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"taken by no package: .*maintenance"):
+        registry.merge_timers(package.TIMERS for package in PACKAGES if package is not planned)
+    with pytest.raises(RegistrationError, match="taken by two packages: stalled"):
+        registry.merge_timers([jobs.TIMERS, {TimerKind.STALLED: lambda turn, name: None}])
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(RegistrationError, match=r"there is no such thing: .*int"):
+        registry.merge_handlers(
+            [*(package.HANDLERS for package in PACKAGES), {int: lambda turn, event: None}]
+        )
