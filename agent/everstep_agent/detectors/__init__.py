@@ -1,1 +1,1 @@
-"""Detectors judge what one node can judge alone; pure, from readings to judgements."""
+"""Detectors: turn what was read of one node into judgements of its health, without any I/O."""

@@ -1,4 +1,4 @@
-"""Every condition that the agent can find, each defined beside the detector that judges it."""
+"""Condition catalogue: every condition an agent can find, collected from all of its detectors."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

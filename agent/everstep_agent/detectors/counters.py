@@ -1,4 +1,4 @@
-"""Counters with a memory: how much each grew, over restarts, resets, wraps and narrow registers."""
+"""Counter growth: how much a counter grew, over restarts, resets, wraps and narrow registers."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping

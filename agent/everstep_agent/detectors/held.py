@@ -1,4 +1,4 @@
-"""Detector of ranks that were killed and are not gone, because the kernel holds them."""
+"""Unkillable rank detector: ranks that were killed and still run, because the kernel holds them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Detector of what goes wrong around a job's snapshots while its training goes on."""
+"""Snapshot skip detector: jobs that go on training while their snapshots are skipped."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 SKIPPED = "SnapshotsSkipped"
-# One skip in so long: longer than any burst of a storage that catches its breath.
+# How long skips are counted: longer than a storage that falls behind takes to catch up.
 WINDOW_NS = 30 * SECOND_NS
 
 CONDITIONS = (

@@ -1,4 +1,4 @@
-"""Detector of jobs whose steps do not reach the folder or bucket that they are to be brought to."""
+"""Persistence detector: jobs whose steps do not reach the folder or bucket meant to store them."""
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault, judged

@@ -1,4 +1,4 @@
-"""Detector of nodes with which no copies can be exchanged, because the two ends refuse each other.
+"""Transfer refusal detector: other nodes that refuse this node's transfers, or that it refuses.
 
 Only what this agent began is judged: who connects to it has said no name that can be trusted.
 """

@@ -1,1 +1,1 @@
-"""What is judged of other accelerators."""
+"""Accelerator detectors: judgements of devices of any vendor but NVIDIA."""

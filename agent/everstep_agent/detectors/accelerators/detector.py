@@ -69,7 +69,7 @@ class AcceleratorDetector:
         if device.ecc_corrected is None:
             return
         growth = self._counters.take(f"{device.component}/ecc_corrected", device.ecc_corrected, now)
-        # What came while nobody looked is spread over that time, not put into this window.
+        # Errors counted while no agent ran are spread over that time, not put into this window.
         share = min(1.0, _WINDOW_S / growth.seconds) if growth.seconds else 1.0
         window = self._rates.setdefault(device.component, RateWindow(_WINDOW_S * 10**9))
         rate = window.take(round(growth.count * share), now.boot_ns) / _WINDOW_S

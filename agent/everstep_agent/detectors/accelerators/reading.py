@@ -1,4 +1,4 @@
-"""Accelerators of any vendor but NVIDIA: what is read of them, and what can be wrong."""
+"""Accelerator readings: what is read of devices of any vendor but NVIDIA, and their conditions."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""What is judged of NVIDIA GPUs."""
+"""GPU detectors: judgements of NVIDIA GPUs, their memory, clocks, links and processes."""

@@ -13,14 +13,14 @@ from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
 
 _SLOWDOWN_MINUTES = 10
-# Two GPUs cannot say which of them is the odd one.
+# Fewest other GPUs to compare with: of two GPUs nobody can say which one is slow.
 _PEERS_MIN = 2
 
 # Plain numbers: the operators of an enumeration take ten times as long.
 _BRAKED = int(ClockReason.POWER_BRAKE)
 _HEATED = int(ClockReason.HARDWARE_THERMAL | ClockReason.SOFTWARE_THERMAL)
 _HARDWARE = int(ClockReason.HARDWARE_SLOWDOWN | ClockReason.HARDWARE_THERMAL) | _BRAKED
-# With one of these the GPU itself says why it is slow, and another condition tells of it.
+# Reasons that the GPU itself gives for low clocks; each raises another condition than this one.
 _EXPLAINED = _HARDWARE | _HEATED | int(ClockReason.SOFTWARE_POWER_CAP)
 
 CONDITIONS = (

@@ -1,4 +1,4 @@
-"""All GPU detectors over one answer of the driver."""
+"""GPU detector: runs the detectors of all GPU subjects over one answer of the NVIDIA driver."""
 
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.clocks import ClockDetector

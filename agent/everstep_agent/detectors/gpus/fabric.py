@@ -1,4 +1,4 @@
-"""The NVSwitch fabric as each GPU sees it: whether it joined, and what it says of its health."""
+"""NVSwitch fabric detector: whether each GPU joined the fabric, and what it says of its health."""
 
 from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.reading import FabricReading, GpuReading

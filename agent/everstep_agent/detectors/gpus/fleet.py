@@ -1,4 +1,4 @@
-"""The GPUs of one node beside each other: versions, limits and modes that should be the same."""
+"""GPU consistency: versions, limits and modes that should be the same on all GPUs of a node."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""One way to say what a GPU detector found, so that no healthy counterpart is forgotten."""
+"""GPU judgements: builds the faulty or healthy judgement of one GPU condition from its value."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""GPUs that were there: one that the driver does not list any more is lost as well."""
+"""Missing GPUs: a GPU that was seen before and that the driver no longer lists counts as lost."""
 
 from everstep_agent.detectors.gpus.judging import judge
 from everstep_agent.detectors.gpus.presence import LOST, RESET_DEMANDED
@@ -23,7 +23,7 @@ class KnownGpus:
             judge(component, LOST, True, "the driver does not list it any more")
             for component in missing
         ]
-        # A GPU that was lost before it could say its address was told of by its number.
+        # A GPU that was lost before its PCI address was known was reported under its index.
         judgements += [
             judge(f"gpu/index-{gpu.index}", fault, False, f"it is GPU {gpu.pci}")
             for gpu in named

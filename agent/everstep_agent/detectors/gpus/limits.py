@@ -1,4 +1,4 @@
-"""The thresholds of the GPU detectors that an operator may set."""
+"""GPU limits: the thresholds of the GPU detectors that an operator may set."""
 
 from dataclasses import dataclass, fields
 

@@ -1,4 +1,4 @@
-"""GPU detector: what the NVIDIA driver says of its GPUs, and whether it answers at all."""
+"""GPU presence detector: GPUs that are lost or give no answer, and a driver that hangs."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -134,7 +134,7 @@ _HANG = GpuFault(
 
 def judge_gpus(reading: GpusReading, expected: int, on_bus: int) -> list[Judgement]:
     """Judge one answer; ``expected`` GPUs are configured (0: any), ``on_bus`` are on the bus."""
-    # Every GPU of a node at once is rather the driver's fault than that of eight GPUs.
+    # When no GPU of the node answers, the driver is the more likely cause than all of its GPUs.
     all_silent = len(reading.gpus) > 1 and all(gpu.error for gpu in reading.gpus)
     judgements = [_judge_presence(reading, on_bus, all_silent), _judge_library(reading)]
     if expected:
@@ -202,7 +202,7 @@ def _judge_answer(gpu: _Words, all_silent: bool) -> Iterable[Judgement]:
         return
     needs_reset = gpu.error_code == RESET_REQUIRED
     evidence = gpu.error or f"{gpu.component} answers"
-    # A GPU that only says one of the two says nothing of the other.
+    # An error is either "reset required" or "lost": it leaves the other condition unknown.
     yield judge(gpu.component, LOST, None if needs_reset else bool(gpu.error), evidence)
     holds = None if gpu.error and not needs_reset else needs_reset
     yield judge(gpu.component, RESET_DEMANDED, holds, evidence)

@@ -1,4 +1,4 @@
-"""Device memory that nobody owns: left by processes that are gone, or by none at all."""
+"""Orphaned GPU memory: device memory held by processes that are gone, or by no process at all."""
 
 from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits

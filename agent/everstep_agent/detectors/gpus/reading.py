@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of its GPUs: the readings that the GPU detectors judge."""
+"""GPU readings: what the NVIDIA driver says of its GPUs, as the GPU detectors judge it."""
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -28,9 +28,9 @@ class ClockReason(IntFlag):
     DISPLAY_SETTING = 0x100
 
 
-# nvmlReturn_t: what tells a GPU that needs a reset from one that is gone.
+# nvmlReturn_t of nvml.h: tells a GPU that needs a reset from one that is gone.
 RESET_REQUIRED = 16
-# The library in memory is of another version than the kernel module.
+# nvmlReturn_t of nvml.h: the NVML library is of another version than the kernel module.
 VERSION_MISMATCH = 18
 
 
@@ -167,7 +167,7 @@ class GpusReading:
     absent_code: int | None = None
     complete: bool = True
     dead_pids: tuple[int, ...] | None = None
-    # Why the driver tells nothing of itself (Xid and ECC events); empty where it does.
+    # Why the driver sends no events (Xid, ECC) by itself; empty where it does.
     no_events: str = ""
     # How long the driver took over this answer.
     spent_s: float = 0.0

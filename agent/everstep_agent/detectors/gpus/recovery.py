@@ -1,4 +1,4 @@
-"""What the driver itself asks to be done with a GPU: field 230, or the text of Xid 154."""
+"""GPU recovery action: what the driver wants done with a GPU, from NVML field 230 or Xid 154."""
 
 from everstep_agent.detectors.gpus.reading import RecoveryAction
 from everstep_common.judging.condition import Condition

@@ -1,1 +1,1 @@
-"""What is judged of the host: memory, processors, clock, disks, processes, services."""
+"""Host detectors: judgements of memory, processors, clock, disks, processes and services."""

@@ -77,7 +77,7 @@ CONDITIONS = (
 )
 
 
-# What ends when the mount does; of other conditions only their device can tell.
+# Conditions of a mount, cleared when it is unmounted; all others are of a device and stay open.
 _OF_MOUNTS = ("DiskFull", "InodesExhausted", "MountReadOnly", "MountHang", "MountFailed")
 
 
@@ -136,7 +136,8 @@ class DiskDetector:
         component = f"disk/{disk.mount}"
         if disk.writable:
             self._were_writable.add(disk.mount)
-            # The kernel log's finding names the device, and only a look can say that it is over.
+            # A kernel message may have raised this finding, by the name of the device. No message
+            # clears it: a mount that is writable does.
             name = disk.kernel_name or disk.device.rpartition("/")[2]
             told = f"{disk.device} is mounted writable"
             yield Healthy(FindingKey(f"disk/{name}", "FilesystemReadOnly"), told)

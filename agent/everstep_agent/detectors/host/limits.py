@@ -1,4 +1,4 @@
-"""The thresholds of the host's signals that an operator may set."""
+"""Host limits: the thresholds of the host's signals that an operator may set."""
 
 from dataclasses import dataclass
 

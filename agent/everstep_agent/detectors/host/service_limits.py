@@ -1,4 +1,4 @@
-"""Which services and kernel modules are watched, as an operator may set it."""
+"""Service settings: the services and kernel modules to watch, as an operator may set them."""
 
 from dataclasses import dataclass
 

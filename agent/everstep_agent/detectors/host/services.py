@@ -12,7 +12,7 @@ from everstep_common.judging.judgement import Healthy, Judgement, Unknown
 from everstep_common.judging.moment import Moment
 
 _SECOND_NS = 10**9
-# Only one of them runs; starting it stops the others, which may stay enabled.
+# Services that exclude each other: starting one stops the others, which may stay enabled.
 _TIME_UNITS = frozenset(
     {"chronyd.service", "chrony.service", "systemd-timesyncd.service", "ntpd.service"}
 )
@@ -135,7 +135,7 @@ class ServiceDetector:
         name = _short(unit.name)
         window_s = self._limits.restart_window_s
         grown = self._counters.take(f"service/{name}/restarts", restarts, now)
-        # Over a longer gap (no agent ran) nobody can say when they were.
+        # After a longer gap (no agent ran) nobody can say when the restarts were.
         is_recent = 0 < grown.seconds <= window_s
         window = self._restarts.setdefault(name, RateWindow(int(window_s * _SECOND_NS)))
         count = window.take(grown.count if is_recent else 0, now.boot_ns)

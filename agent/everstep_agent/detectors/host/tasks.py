@@ -11,9 +11,10 @@ from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
 
-# How many names a finding tells.
+# How many process names a finding lists at most.
 _TOLD = 5
-# Looks out of turn (an ordered check) must not count as minutes.
+# Looks come once a minute; those out of turn (an ordered check) must not count as minutes, so a
+# process must have been stuck for this long as well.
 _DRIVER_LOOKS = 5
 _DRIVER_AGE_NS = (_DRIVER_LOOKS - 1) * MINUTE_NS
 

@@ -116,7 +116,7 @@ class KernelUsage:
     tasks_max: int | None = None
     connections: Usage | None = None
     oom_kills: int | None = None
-    # Seconds since the epoch, by the wall clock of then.
+    # When the node booted, in seconds since the epoch, by the wall clock at the reading.
     booted_at_s: int | None = None
 
 
@@ -189,7 +189,7 @@ class UsageDetector:
 
     def _judge_kills(self, kills: int, now: Moment) -> Judgement:
         grown = self._counters.take("host/oom_kills", kills, now)
-        # Over a longer gap (no agent ran) nobody can say when they were.
+        # After a longer gap (no agent ran) nobody can say when the kernel killed them.
         is_recent = 0 < grown.seconds <= _OOM_WINDOW_MIN * 60
         killed = self._kills.take(grown.count if is_recent else 0, now.boot_ns)
         evidence = f"{killed} processes killed in {_OOM_WINDOW_MIN} min"

@@ -1,1 +1,1 @@
-"""What the node has, against what it should have."""
+"""Inventory detectors: what a node has, compared with what its operator expects it to have."""

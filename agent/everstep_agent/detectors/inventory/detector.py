@@ -1,4 +1,4 @@
-"""Inventory detector: what the node should have and has not."""
+"""Inventory detector: parts that the node's operator expects and that the node does not have."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ CONDITIONS = (
         "AcceleratorMissing",
         "accelerators/VENDOR",
         "fewer accelerators than expected",
-        # The adapters were not run on the hardware yet.
+        # Only advice: the adapters that read these devices were not run on the hardware yet.
         Mode.ADVISE,
     ),
 )
@@ -118,7 +118,7 @@ def _judge_gpus(expected: ExpectedGpus, seen: SeenInventory) -> Iterator[Judgeme
         fault = Fault(message=message, rule="driver version of the inventory") if wrong else None
         yield judged("driver/nvidia", "DriverMismatch", f"driver {seen.driver or '?'}", fault)
     answering = {gpu.pci for gpu in seen.gpus if not gpu.error}
-    # All of them at once is the driver's trouble, and has findings of its own.
+    # When no GPU at all answers, the driver is at fault, which other detectors report.
     for pci in expected.pci if answering else ():
         message = f"no GPU answers at {pci}"
         yield judged(

@@ -1,4 +1,4 @@
-"""What a node of some type should have, as its operator wrote it down; one file serves a fleet."""
+"""Expected inventory: what nodes of one type should have, as their operator wrote it in a file."""
 
 import re
 from collections.abc import Iterator, Sequence

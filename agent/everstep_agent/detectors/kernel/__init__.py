@@ -1,4 +1,4 @@
-"""Detectors of kernel lines, one file for each subject; what the rest of the agent uses of them."""
+"""Kernel log detectors: judgements of kernel messages; this package exports what others use."""
 
 from everstep_agent.detectors.kernel.detector import KernelDetector as KernelDetector
 from everstep_agent.detectors.kernel.detector import XidSettings as XidSettings

@@ -28,7 +28,8 @@ RULES = LineRules(
     )
 )
 SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles))
-# Xids of which the last one counts: what the driver asks for, power smoothing on and off.
+# Xids of which only the last one counts: 154 (what the driver wants done about a GPU), 162 and 163
+# (its power smoothing went on, went off).
 _TOGGLES = frozenset({154, 162, 163})
 # KERN_WARNING, include/linux/kern_levels.h
 _WARNING = 4
@@ -73,7 +74,7 @@ class KernelDetector:
         self._tables = settings.tables
         self._xids = XidDetector(settings.tables, settings.overrides, settings.history)
         self._xids.standing = self._known
-        # The finding that is open under a key; the book of findings knows.
+        # Returns the finding that is open under a key; wired to the agent's book of open findings.
         self.standing: Callable[[FindingKey], Finding | None] = lambda _: None
         self._said: dict[FindingKey, Finding | None] = {}
         self._named_gpu = ""
@@ -100,7 +101,7 @@ class KernelDetector:
         for one in _without_repeats(found):
             for judgement in self._judge_line(one, truth, now):
                 self._said[judgement.key] = _finding(judgement)
-                # A flood says the same thing thousands of times; the order of the last ones counts.
+                # A flood repeats a judgement thousands of times: each key keeps its last, in order.
                 latest.pop(judgement.key, None)
                 latest[judgement.key] = judgement
         return list(latest.values())

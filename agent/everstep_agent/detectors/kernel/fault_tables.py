@@ -1,4 +1,4 @@
-"""The tables of NVIDIA's error codes, as the detectors are given them."""
+"""Fault tables: NVIDIA's tables of error codes (Xid, SXid, NVLink) as values for the detectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The verdict on an Xid: the operator's, then the driver's, then that of the tables, and why."""
+"""Xid verdict: decided by the operator's override, else the driver, else the table of Xids."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -98,7 +98,7 @@ def decide(
     if word is None or row is None or row.severity is None:
         return table
     if word.action is RecoveryAction.NONE and table.severity in (None, Severity.INFO):
-        # No action is no reason to raise what the tables do not call a fault.
+        # The driver asks for no action, and the tables do not call it a fault: neither raises it.
         return table
     return by_driver(word)
 

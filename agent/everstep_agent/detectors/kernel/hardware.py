@@ -1,4 +1,4 @@
-"""What the kernel says of processors, memory modules and the PCI bus."""
+"""Hardware rules: kernel messages about processors, memory modules and the PCI bus."""
 
 import re
 

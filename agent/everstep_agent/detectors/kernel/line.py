@@ -1,4 +1,4 @@
-"""One kernel message, and the PCI addresses that stand in it."""
+"""Kernel line: one kernel message, and the PCI addresses that stand in it."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Saved logs in every form that people paste into tickets: which message is in a line, and when."""
+"""Saved log formats: finds the kernel message, time and host in a line, whichever tool wrote it."""
 
 import html
 import json
@@ -19,8 +19,8 @@ MESSAGE_KEYS = ("MESSAGE", "msg", "message", "log")
 _TIME_KEYS = ("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP", "time", "timestamp", "ts")
 _TAG_KEYS = ("SYSLOG_IDENTIFIER", "_TRANSPORT", "programname", "syslogtag", "app-name")
 _HOST_KEYS = ("_HOSTNAME", "host", "hostname")
-# What is in lines that belong to a message, but do not show its words: when it was written, who
-# wrote it, or the words themselves as a list of bytes.
+# Found in lines that belong to a record but do not hold its message as text: they hold its time,
+# its writer, or the message as a list of bytes.
 FIELD_NEEDLES = (
     "__REALTIME_TIMESTAMP",
     '"time"',
@@ -32,7 +32,7 @@ FIELD_NEEDLES = (
     '"MESSAGE":[',
     '"MESSAGE": [',
 )
-# A page of a ticket system writes blanks of its own.
+# Text copied from a ticket system's page has non-breaking spaces and HTML entities.
 SPACE_NEEDLES = ("NVRM:&nbsp;", "NVRM:\u00a0")
 _MICROSECONDS = 10**6
 
@@ -58,7 +58,7 @@ class LogFormats:
     """Reads lines one after another; every one may be of another format than the one before."""
 
     def __init__(self) -> None:
-        # Of the record that takes several lines.
+        # What is known so far of a record that takes several lines.
         self._time = ""
         self._boot_s: float | None = None
         self._tag = ""
@@ -96,7 +96,7 @@ class LogFormats:
         if not any(
             key in record for key in MESSAGE_KEYS if isinstance(record.get(key), str | list)
         ):
-            # What ships logs to a cloud wraps them once more.
+            # Log shippers of clouds wrap the record in one more JSON object.
             inner = (one for one in record.values() if isinstance(one, dict) and "MESSAGE" in one)
             record = next(inner, record)
         for key in ("pri", *keys):
@@ -195,7 +195,7 @@ def _peeled(text: str, known: LogLine) -> LogLine:
         file = file or found.get("file") or ""
         boot_s = _boot_s(found) or boot_s
         if (tag := found.get("tag")) and tag != "kernel":
-            # A program that writes "kernel: …" stays the one that wrote it.
+            # A message of another program that begins with "kernel:" is still not the kernel's.
             program = program or tag
         injected = injected or _is_injected(found)
     if not time and boot_s is not None:

@@ -1,4 +1,4 @@
-"""What stands before a message in the saved logs of all tools: time, host, program, marks."""
+"""Saved log prefixes: patterns of what tools write before a message, such as time and host."""
 
 import re
 

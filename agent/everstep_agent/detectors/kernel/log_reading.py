@@ -1,4 +1,4 @@
-"""A saved log as a whole: what its kernel lines say, each thing once, with where it stands."""
+"""Saved log analysis: the findings in a whole log, each listed once, with the lines it is in."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from everstep_common.judging.findings import Finding, FindingKey, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 _WORTH_READING = Sieve((*SIEVE.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
-# A mail or a terminal has broken the line before the number of the Xid.
+# The start of an Xid message whose line a mail or a terminal has broken before the Xid's number.
 _BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
 _SECOND_NS = 10**9
 # A log with more different things in it than this is not read to its end by anybody.
@@ -66,7 +66,7 @@ class ToldXid:
 
     code: int
     gpu: str
-    # What the table calls it; empty for a code that is in no table.
+    # The name of the Xid in NVIDIA's table; empty for a code that is not in it.
     name: str
     places: Places
     host: str
@@ -94,9 +94,9 @@ class LogReading:
 
     tables: FaultTables
     lines: int = 0
-    # Lines of other programs that only quote the kernel.
+    # How many lines were of other programs that only quote the kernel.
     foreign: int = 0
-    # Findings that came after too many different ones.
+    # How many findings were left out because there were too many different ones already.
     dropped: int = 0
     findings: dict[tuple[str, FindingKey, object], ToldFinding] = field(default_factory=dict)
     xids: dict[tuple[str, str, int], ToldXid] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class LogReading:
         event = xid_event(line.text)
         if event is not None:
             self._count(event, number, line)
-        # An Xid 154 is about another one; all others are told one by one, graver or not.
+        # An Xid 154 refines the finding of the Xid before it; all others are judged by themselves.
         known: Mapping[FindingKey, Finding] = {}
         if event is not None and event.code == 154:
             known = node.fatal_xids
@@ -218,7 +218,7 @@ class LogReading:
             told.places.add(number, line.time)
             told.ended_line = None
         if finding.rule != told.finding.rule:
-            # The driver's next line (Xid 154) decided instead of the table.
+            # The Xid 154 that followed says what the driver wants, which outranks the table.
             told.finding = finding
 
 

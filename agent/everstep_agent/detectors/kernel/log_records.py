@@ -1,4 +1,4 @@
-"""Records of saved logs that take several lines: who wrote one is known before what it says."""
+"""Multi-line log records: reorders their fields, so that a message's writer is known before it."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ class NumberedLine:
 
 
 _KEY = re.compile(r'^(?:> ?|\s)*(?:"(\w{1,64})"\s*:|(_{0,2}[A-Z][A-Z0-9_]{1,63})=)')
-# A record begins or ends: export, JSON, verbose.
+# A line that begins or ends a record of `journalctl -o export`, `json-pretty` or `verbose`.
 _BORDER = re.compile(r"^(?:> ?|\s)*(?:$|[\[\]{},\s]+$|\{.*\}|__CURSOR=|\S.{10,60} \[s=\w{1,64};i=)")
-# No record that matters has more fields of those that matter.
+# More of the fields that are read here than any real record has: bounds what is held back.
 _FIELDS_MAX = 64
 
 

@@ -1,4 +1,4 @@
-"""What the kernel says of the machine itself: crashes, stalls, and memory that ran out."""
+"""Machine rules: kernel messages about crashes, stalls, and memory that ran out."""
 
 import re
 

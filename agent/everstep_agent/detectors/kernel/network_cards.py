@@ -1,4 +1,4 @@
-"""What the kernel says of Mellanox and NVIDIA network cards (mlx5)."""
+"""Network card rules: kernel messages about Mellanox and NVIDIA network cards (mlx5 driver)."""
 
 import re
 
@@ -7,7 +7,7 @@ from everstep_agent.detectors.kernel.rule import LineRule
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
-# gpud tells each of these once a day; an hour without another line is quiet enough for a card.
+# gpud reports each of these once a day; here an hour without another line clears the finding.
 _QUIET_NS = HOUR_NS
 _OVER = "silence"
 

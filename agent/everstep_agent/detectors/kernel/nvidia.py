@@ -1,4 +1,4 @@
-"""What the NVIDIA driver writes besides its Xids."""
+"""NVIDIA driver rules: what the driver writes to the kernel log besides Xid errors."""
 
 import re
 

@@ -1,11 +1,11 @@
-"""What the registers in NVLink errors say: Xid 144 to 150 of Blackwell, Xid 74 of those before."""
+"""NVLink error decoding: the registers of Xid 144 to 150 (Blackwell) and of Xid 74 (older)."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-# From this driver branch on IntrInfo is laid out in another way.
+# From this driver branch on the register IntrInfo of Xid 144 to 150 has another layout.
 _SECOND_LAYOUT = 575
 
 
@@ -84,7 +84,7 @@ def decode(
 ) -> Nvlink5Action | None:
     """Return what the decode table asks for; None where it has no row."""
     found = {row.action for row in rows if row.xid == error.xid and row.fits(error, branch)}
-    # Without a driver version two layouts may fit, and then only agreement decides.
+    # Without a driver version rows of both layouts may fit: the answer counts only if they agree.
     return found.pop() if len(found) == 1 else None
 
 

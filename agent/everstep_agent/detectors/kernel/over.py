@@ -1,4 +1,4 @@
-"""What ends the findings of kernel lines that the kernel never takes back."""
+"""Kernel finding clearance: what clears findings that no later kernel message takes back."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -31,11 +31,13 @@ CONDITIONS = (
     *storage.CONDITIONS,
     *machine.CONDITIONS,
 )
-# Those that no line and no silence ends: a new boot does, for a GPU one in which it answers.
+# Conditions that neither a later kernel message nor silence clears: a new boot of the node does;
+# for a condition of a GPU, a boot in which that GPU answers.
 _ENDED_BY_BOOT = frozenset(one.name for one in CONDITIONS if not one.quiet_ns)
-# The driver remembers nothing: its word of today does not undo them.
+# Findings raised because an Xid came back. The driver keeps no history, so its asking for no action
+# now does not clear them.
 _MEMORY_SAYS = (REBOOTED_RULE, LINK_AGAIN_RULE)
-# A fault that the driver wants nothing done about is told for so long.
+# A finding that is not fatal stays open this long although the driver asks for no action.
 _TOLD_NS = 10 * MINUTE_NS
 
 
@@ -114,7 +116,7 @@ def field_230(gpu: GpuReading | None) -> RecoveryAction | None:
 def _refined(known: BookEntry, action: RecoveryAction, now: Moment) -> list[Judgement]:
     finding = known.finding
     if finding.injected:
-        # The driver knows nothing of a drill, which ends as a drill does.
+        # The driver knows nothing of an injected Xid, which is cleared when its injection ends.
         return []
     if finding.condition not in ("XidFatal", "XidDegraded") or finding.rule in _MEMORY_SAYS:
         return []

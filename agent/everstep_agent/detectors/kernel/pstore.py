@@ -1,4 +1,4 @@
-"""Detector of crashes that the firmware has kept: how the boot before this one ended."""
+"""Crash record detector: whether the previous boot crashed, by what the firmware kept (pstore)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,10 +12,12 @@ from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 from everstep_common.judging.moment import Moment
 
-# From the crash to the next start of the kernel: a node with 2 TB of memory trains it for minutes.
+# The longest time from a crash to the next start of the kernel: firmware tests and trains the
+# memory of a node with 2 TB for minutes.
 _BETWEEN_BOOTS_NS = HOUR_NS
 _KEY = FindingKey("host/kernel", "PreviousBootCrashed")
-# The words of an end; an Oops, a lockup or a machine check before it is the cause.
+# Conditions with which a kernel ends; an Oops, a lockup or a machine check before a panic is its
+# cause.
 _ENDINGS = ("KernelPanic", "KernelOops", "KernelLockup", "MachineCheckFatal")
 
 CONDITIONS = (

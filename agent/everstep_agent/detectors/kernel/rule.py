@@ -1,4 +1,4 @@
-"""A rule for kernel lines: which words it looks for, and what a line with them says."""
+"""Kernel line rule: a pattern to look for, and the finding that a line with it stands for."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the kernel says of file systems, disks and file servers."""
+"""Storage rules: kernel messages about file systems, disks and file servers."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""SXids in kernel lines: the errors that the NVIDIA driver reports of its NVSwitches."""
+"""SXid errors: the NVSwitch errors that the NVIDIA driver logs, how they are parsed and judged."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Xids in kernel lines: the errors that the NVIDIA driver reports of its GPUs."""
+"""Xid errors: the GPU errors that the NVIDIA driver logs, how they are parsed and classified."""
 
 import re
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ CONDITIONS = (
     ),
 )
 
-# Why a fault that came back is more than the driver says.
+# The sentence for a fault that came back, which is then judged graver than the driver judges it.
 REBOOTS_WORDS = f"it is back after {EARLIER_BOOTS} reboots"
 
 # "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus." Old drivers
@@ -82,7 +82,7 @@ _TEXT_DECIDES = frozenset({74, *range(144, 151), 154})
 _TPC = re.compile(r"\(GPC (?P<gpc>\d{1,3}), TPC (?P<tpc>\d{1,3})\b")
 
 # Xid 154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)". Newer drivers
-# write "OS Reboot" and "PF FLR" in the brackets: the number is what stays.
+# write "OS Reboot" and "PF FLR" in the brackets; only the number is the same in all of them.
 _RECOVERY = re.compile(r"changed from .{0,60}? to 0x(?P<number>[0-9a-fA-F]{1,8})\b")
 _RECOVERY_WORDS = {
     "none": RecoveryAction.NONE,

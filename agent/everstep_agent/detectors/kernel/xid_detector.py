@@ -1,4 +1,4 @@
-"""Judges Xids: each by the first rule that can tell, the gravest before those that it causes."""
+"""Xid detector: turns Xids into findings; a milder one does not replace an open graver one."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -33,9 +33,9 @@ from everstep_common.judging.moment import Moment
 
 REBOOTED_RULE = f"same Xid after {EARLIER_BOOTS} reboots"
 LINK_AGAIN_RULE = "Xid 74 again on the same link"
-# NVIDIA: an ECC or parity error on the same link for the third time is the hardware.
+# NVIDIA: the third ECC or parity error on the same NVLink in a day is a hardware fault.
 _LINK_ERRORS = 2
-# Faults of programs, unless they come again in the same place.
+# Xids of faulty programs; only one that comes again in the same place is held against the GPU.
 _REPEATING = (13, 31)
 
 # The driver logs Xid 154 within a second of the Xid that it is about.
@@ -90,7 +90,7 @@ class XidDetector:
             return [_power_smoothing(event, line)]
         _join(gpu, event, now)
         if line.injected:
-            # The driver knows nothing of a drill, and nobody should remember it.
+            # An injected Xid: the driver knows nothing of it, and it must not enter the history.
             verdict = self._verdict(event, gpu, replace(truth, actions={}), now)
         else:
             self._remember(event, truth, now)
@@ -99,7 +99,7 @@ class XidDetector:
         if verdict.severity is None:
             return self._repeats(event, line, now)
         finding = self._finding(event, line, verdict, gpu)
-        # One that the open one caused does not replace it.
+        # A milder Xid that follows a graver one does not replace the graver one's open finding.
         return [Faulty(gravest(finding, self.standing(finding.key)))]
 
     def _verdict(self, event: XidEvent, gpu: _Gpu, truth: DriverTruth, now: Moment) -> Verdict:

@@ -1,4 +1,4 @@
-"""The memory of Xids over reboots: what comes back is more than what happens once."""
+"""Xid history: which Xids were seen when, over reboots, because one that returns weighs more."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ WINDOW_NS = 24 * HOUR_NS
 BURSTS = 2
 # gpud: an Xid that is back after two reboots is the hardware.
 EARLIER_BOOTS = 2
-# Ours: a fault that came back within two weeks is the same fault.
+# Our own choice: a fault that came back within two weeks is the same fault.
 _BOOTS_WINDOW_NS = 14 * 24 * HOUR_NS
 # More than eight GPUs show in two weeks; what is older is dropped first.
 _SIGHTINGS_MAX = 500

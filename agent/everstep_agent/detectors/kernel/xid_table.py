@@ -1,4 +1,4 @@
-"""What an Xid code means for the node, for drivers that do not say it themselves."""
+"""Xid table: what each Xid code means for a node whose driver does not say it itself."""
 
 import re
 from collections.abc import Iterable

@@ -1,1 +1,1 @@
-"""What is judged of links: Ethernet, InfiniBand, RoCE, and bonds of them."""
+"""Link detectors: judgements of Ethernet, InfiniBand and RoCE links, and of bonds of them."""

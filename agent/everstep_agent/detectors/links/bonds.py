@@ -65,7 +65,7 @@ class BondDetector:
     def judge(self, bonds: Sequence[BondReading]) -> Iterable[Judgement]:
         """Judge one reading of all bonds."""
         for name in self._slaves.keys() - {bond.name for bond in bonds}:
-            # It may come back with other slaves.
+            # The bond is gone; if it comes back, it may have other slaves.
             self._slaves[name].clear()
             for condition in ("BondDegraded", "BondUneven"):
                 yield Healthy(FindingKey(f"link/{name}", condition), "the bond was removed")

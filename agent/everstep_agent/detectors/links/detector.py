@@ -98,7 +98,8 @@ class LinkDetector:
         judgements = [*removed, self._judge_monitor(missing, len(links))]
         for name, known in self._known.items():
             if known.kind in missing:
-                # When they come back one after another, those that are late have not been down.
+                # No link of this kind can be read. When they can be again, one after another, the
+                # last of them must not count as having been down until then.
                 self._outages.pop(name, None)
                 why = f"no {known.kind} link can be read"
                 judgements.append(Unknown(FindingKey(f"link/{name}", "LinkDown"), why))
@@ -155,7 +156,7 @@ class LinkDetector:
 
     def _down(self, key: FindingKey, link: LinkReading, evidence: str, now: Moment) -> Faulty:
         outage = self._outage(link.name, now)
-        # What the operator named and nobody has seen up has not just lost its link.
+        # A link that the operator requires and that was never up has not just gone down: no grace.
         stayed = (
             link.name not in self._seen_up
             or now.boot_ns - outage.since_ns >= self._limits.down_s * SECOND_NS

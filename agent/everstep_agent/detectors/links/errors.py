@@ -1,4 +1,4 @@
-"""Error counters of links as rates: rules as data, one engine for InfiniBand and Ethernet."""
+"""Link error rates: rules on the growth of a link's counters, for InfiniBand and Ethernet alike."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from everstep_common.judging.moment import Moment
 
 # Counters are read every few seconds, so a rate that lasts is found at the second reading.
 _RATE_LOOKS = 2
-# A minute of readings below the limit.
+# As many readings below the limit as a minute has.
 _CALM_LOOKS = 12
 
 CONDITIONS = (

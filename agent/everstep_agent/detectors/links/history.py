@@ -1,4 +1,4 @@
-"""Link history detector: drops, flaps, and losses that were over before anybody could look."""
+"""Link history detector: drops, flaps, and short losses of a link between two readings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -57,12 +57,13 @@ class _Past:
     returns: RateWindow
     losses: RateWindow
     up: bool | None = None
-    # Since when it is up or down, and since when nothing was lost.
+    # Since when the link is up or down, and since when it lost nothing (boot clock).
     since_ns: int = 0
     calm_ns: int = 0
     dropped: bool = False
     flapping: str = ""
-    # Losses that looks saw and the counter has not told of yet, and those that no look saw.
+    # Losses seen as a link that was down and not counted by the port's counter yet; losses that
+    # only the counter shows, because the link was up again at the next reading.
     seen: int = 0
     bounced: int = 0
     bounced_ns: int = field(default=-1)

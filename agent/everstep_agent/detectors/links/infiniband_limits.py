@@ -1,4 +1,4 @@
-"""What an operator may set of the judgement on InfiniBand and RoCE counters."""
+"""InfiniBand limits: the thresholds for InfiniBand and RoCE counters that an operator may set."""
 
 from dataclasses import dataclass
 

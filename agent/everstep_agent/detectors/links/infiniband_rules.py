@@ -1,4 +1,4 @@
-"""Which counters of an InfiniBand or RoCE port mean what, and how wide their registers are."""
+"""InfiniBand counter rules: which counters of a port show which fault, and how wide they are."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

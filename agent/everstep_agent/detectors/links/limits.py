@@ -1,4 +1,4 @@
-"""What an operator may set of the judgement on links."""
+"""Link limits: when a link counts as down, dropped or flapping, as an operator may set it."""
 
 from dataclasses import dataclass
 

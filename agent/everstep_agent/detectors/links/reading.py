@@ -1,4 +1,4 @@
-"""What is read of a link, whatever kind it is."""
+"""Link reading: the state, speed and identity of one interface or port of any kind."""
 
 from dataclasses import dataclass
 
