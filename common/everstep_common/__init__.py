@@ -1,1 +1,1 @@
-"""What the parts share; standard library only, as it is imported inside training processes."""
+"""Common code of all components: standard library only, as training processes import it."""

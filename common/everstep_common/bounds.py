@@ -1,4 +1,4 @@
-"""Bounds of fields: what a number, a text or a list in a message may be, and in which unit.
+"""Field bounds: what a number, a text or a list in a message may be, and in which unit.
 
 They stand beside a field's type, once: ``rank: Annotated[int, Integer(0, 2**31 - 1)]``. Whatever
 reads the field from outside (a frame, a protobuf message) compiles them to a closure and holds the

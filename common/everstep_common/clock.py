@@ -1,4 +1,4 @@
-"""The clocks of a node, read in one place: boot clock for intervals, wall clock for people."""
+"""Node clocks, read in one place: the boot clock for intervals, the wall clock for people."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and back, checked against their type hints; standard library only.
+"""JSON codec: frozen dataclasses to JSON and back, checked against their type hints.
 
 Supported field types: bool, int (64 bits), float, str, bytes (as hexadecimal), Enum, dataclasses,
 ``X | None``, ``tuple[X, ...]``, ``tuple[X, Y]`` and ``dict[str, X]``. Anything else is a

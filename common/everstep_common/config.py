@@ -1,4 +1,4 @@
-"""One TOML file to one frozen dataclass; every mistake in it is reported at once.
+"""Configuration loader: one TOML file to one frozen dataclass, with every mistake reported at once.
 
 A field of a configuration is documented where it stands, with ``setting(default, help=…, unit=…)``;
 nested dataclasses are tables. ``problems()`` of the whole configuration says what is wrong with its

@@ -1,4 +1,4 @@
-"""How the end of a job is worded where a program has to know it again."""
+"""Job end reasons: their wording, where a program has to recognise it again."""
 
 _BY_USER = "ended by its user on "
 

@@ -1,4 +1,4 @@
-"""What the texts of failures mean: a table from patterns to kinds, read from the top."""
+"""Failure texts: an ordered table from patterns in error messages to kinds of failure."""
 
 import re
 

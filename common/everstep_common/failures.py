@@ -1,4 +1,4 @@
-"""How a training process died, from its exit code, its signal and its last lines of stderr."""
+"""Failure classification: how a training process died, by its exit code and its last output."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

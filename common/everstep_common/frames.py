@@ -1,4 +1,4 @@
-"""Messages between a job's processes and the agent: length-prefixed JSON frames on a Unix socket.
+"""Frames: length-prefixed JSON messages on the Unix socket between a job's processes and the agent.
 
 A frame is a 4-byte big-endian length and a JSON object ``{"type": "Begin", ...fields}``.
 Descriptors travel as SCM_RIGHTS beside the first byte of their frame.

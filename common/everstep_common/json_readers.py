@@ -1,4 +1,4 @@
-"""What reads JSON values as the types that dataclasses name; made once for each type."""
+"""JSON readers: functions that read JSON values as a dataclass's types, made once for each type."""
 
 import types
 import typing

@@ -1,8 +1,8 @@
-"""What ranks were seen to import, as nodes tell each other: names that are checked, and bounded.
+"""Import lessons: the modules that ranks were seen to import, as nodes pass them on to standbys.
 
-It comes from a user's process and makes processes of the same user on other nodes import: nothing
-but names of modules gets through, and such variables as can be a setting, but not a place or a
-secret. Pure.
+A lesson comes from a user's process and makes processes of the same user on other nodes import:
+nothing but names of modules gets through, and such variables as can be a setting, but not a place
+or a secret. Pure.
 """
 
 import re

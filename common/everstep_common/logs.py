@@ -1,4 +1,4 @@
-"""Logging of the daemons: one line each, with the journal's priorities under systemd, or JSON."""
+"""Daemon logging: one line per record, with systemd's priorities under systemd, or as JSON."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Long messages coded part by part: an event loop that does it can do other things in between.
+"""Long frames: long messages coded in parts, so that an event loop can do other work in between.
 
 Each function is a generator that yields after every small part and returns the result. On the wire
 the frames are those of `frames`. What is read here is ASCII without spaces between its parts, and

@@ -1,4 +1,4 @@
-"""Texts of jobs, kernels and operators on a terminal: nothing in them may steer it. Pure."""
+"""Printable text: texts of jobs, kernels and operators, made safe for a terminal. Pure."""
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Exits of ranks: what follows from how one ended, for whoever has to judge it. Pure."""
+"""Rank exits: what follows from how a rank's process ended. Pure."""
 
 from everstep_common.failure_texts import unvarying
 from everstep_common.failures import ENDED_ITSELF, Side, side

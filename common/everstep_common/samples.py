@@ -1,4 +1,4 @@
-"""The fixed, versioned column order of a node's samples: agents pack it, the controller reads."""
+"""Sample columns: the fixed, versioned order in which agents pack a node's measurements."""
 
 SCHEMA = 1
 

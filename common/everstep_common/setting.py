@@ -1,4 +1,4 @@
-"""A documented field of a configuration, for code that reads no files."""
+"""Setting: a documented field of a configuration, for code that reads no files."""
 
 import typing
 from collections.abc import Callable

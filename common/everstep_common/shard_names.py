@@ -1,4 +1,4 @@
-"""How private shards of a rank are called, and which of them another rank's may stand in for."""
+"""Shard names: how a rank's private shards are named, and which may come from another rank."""
 
 import re
 

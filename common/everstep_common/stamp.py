@@ -1,4 +1,4 @@
-"""Stamps: when something happened, on the clocks of the node that saw it. Reads no clock."""
+"""Stamp: when something happened, on the clocks of the node that saw it. Reads no clock."""
 
 from dataclasses import dataclass
 from typing import Annotated

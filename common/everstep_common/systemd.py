@@ -1,4 +1,4 @@
-"""The service manager's protocol: readiness, watchdog, and descriptors that outlive a restart.
+"""systemd protocol: readiness, watchdog, and file descriptors kept over a restart.
 
 The same protocol is spoken by systemd and by the small holder process that stands in for it where
 systemd is not PID 1 (``everstep-agent hold``), so a daemon has one code path.

@@ -1,4 +1,4 @@
-"""The exceptions that the last lines of a process tell of, innermost cause first."""
+"""Tracebacks: the chain of exceptions in the last lines of a process's output."""
 
 import re
 from collections.abc import Iterator, Sequence

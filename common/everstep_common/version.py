@@ -1,4 +1,4 @@
-"""The version of this build, and of the language between a job's processes and the agent."""
+"""Versions: of this build, and of the messages between a job's processes and the agent."""
 
 VERSION = "0.1.0"
 

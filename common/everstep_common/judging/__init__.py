@@ -1,1 +1,1 @@
-"""The language of judgement that agent, controller and command line share. Pure."""
+"""Judgement vocabulary: conditions and findings, shared by agent, controller and CLI. Pure."""

@@ -1,4 +1,4 @@
-"""The book of open findings: judgements go in, what was raised and cleared comes out."""
+"""Finding book: takes judgements, and says which findings they raised and cleared."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

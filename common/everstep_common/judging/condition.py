@@ -1,4 +1,4 @@
-"""What a condition is: when it is raised, what clears it, and how far automation may go."""
+"""Condition: when it is raised, what clears it, and how far automation may go for it."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What is wrong with a component, and how it becomes a judgement."""
+"""Fault: what is wrong with a component, and how it becomes a judgement."""
 
 from dataclasses import dataclass
 

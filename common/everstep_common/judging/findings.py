@@ -1,4 +1,4 @@
-"""What a detector says about a node: the words shared by agent, controller and command line."""
+"""Finding: a lasting fault of a component, with the words that say how bad it is and what to do."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,4 +1,4 @@
-"""What a detector says after one look at one condition of one component."""
+"""Judgement: the result of one look at one condition of a component: faulty, healthy or unknown."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a launcher, a rank or an agent reports: each fact is defined once, here.
+"""Reports: what a launcher, a rank or an agent reports, each fact defined once.
 
 Frames on the agent's Unix socket, protobuf messages to the controller and rows of its journal are
 derived from these records (`everstep_common.codec`, `everstep_proto.reports`, the journal's codec).

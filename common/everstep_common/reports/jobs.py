@@ -1,4 +1,4 @@
-"""Reports of a job: what its launcher and its ranks say of it, each fact once.
+"""Job reports: what a job's launcher and its ranks say of it, each fact once.
 
 The job itself is named beside the report (protobuf ``Record.job``), for a connection has one job.
 """

@@ -1,4 +1,4 @@
-"""Reports of a node: what its agent says of the node itself, each fact once."""
+"""Node reports: what a node's agent says of the node itself, each fact once."""
 
 from dataclasses import dataclass
 from enum import Enum

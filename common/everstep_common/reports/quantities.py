@@ -1,4 +1,4 @@
-"""Quantities of reports: each number, name and text that is reported, with its bounds and unit."""
+"""Report quantities: each number, name and text that is reported, with its bounds and unit."""
 
 from typing import Annotated
 

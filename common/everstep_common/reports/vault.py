@@ -1,4 +1,4 @@
-"""Reports of the vault: what a node says of what it has for a job, beside the copies themselves."""
+"""Vault reports: what a node holds for a job besides its snapshots, such as warm standbys."""
 
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What a job's launcher and training processes say to the agent of their node, and its answers.
+"""Trainer messages: between a job's launcher and training processes and the agent of their node.
 
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
 Trainer:   Attach → Attached | Refused,

@@ -1,4 +1,4 @@
-"""What a launcher says to the agent of its node, and what it is told."""
+"""Launcher messages: between a job's launcher and the agent of its node."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""The answer that launchers and training processes have in common."""
+"""Refusal: the one answer that launchers and training processes have in common."""
 
 from dataclasses import dataclass
 

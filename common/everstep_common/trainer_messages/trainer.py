@@ -1,4 +1,4 @@
-"""What a training process says of its part in the job, and what it is told."""
+"""Training process messages: a process's part in its job, its progress, and the agent's answers."""
 
 from dataclasses import dataclass
 

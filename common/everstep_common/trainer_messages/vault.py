@@ -1,4 +1,4 @@
-"""What a training process asks of the vault, to save its state and to restore it."""
+"""Snapshot messages: what a training process asks to save its state and to restore it."""
 
 from dataclasses import dataclass
 
