@@ -1,1 +1,1 @@
-"""The contract of agent, controller and command line: generated messages and their conversion."""
+"""Messages between agent, controller and command line: generated code and its conversion."""

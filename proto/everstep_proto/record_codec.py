@@ -1,4 +1,4 @@
-"""Records to protobuf messages and back, by the names of their fields.
+"""Record codec: records to protobuf messages and back, by the names of their fields.
 
 A codec is compiled once for each pair of types, into one function each way that reads the fields
 one after the other, as somebody would write it by hand; a bound that the wire cannot exceed is not

@@ -1,4 +1,4 @@
-"""Generate the committed stubs from the .proto files: ``python -m everstep_proto.regenerate``."""
+"""Stub generation from the .proto files: ``python -m everstep_proto.regenerate``."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Reports on the agent's stream: which body of a Record is which report of `everstep_common`.
+"""Report conversion: which report each message body in a Record on the agent's stream is.
 
 The table follows from the names: the body's message is called as the report's class.
 """

@@ -1,4 +1,4 @@
-"""Who may talk to whom off the node: certificates of daemons and command line."""
+"""TLS and identity: who may talk to whom between nodes, by the certificates of both ends."""
 
 import ipaddress
 import logging

@@ -1,4 +1,4 @@
-"""Told from gRPC's words: what answers at the address is a server, but of another kind."""
+"""Web server detection: recognises by gRPC's error text that an address is not a gRPC server."""
 
 # What gRPC says of an answer in HTTP/1, of one that is not HTTP/2, and of one in HTTP/2 that is
 # none of gRPC's (404, or a page).
