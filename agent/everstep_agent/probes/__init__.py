@@ -1,1 +1,1 @@
-"""Probes read the node; they do not judge."""
+"""Probes: read the state of the node, and judge nothing."""

@@ -1,4 +1,4 @@
-"""Clock probe: what the kernel says of its own clock (adjtimex, which changes nothing here)."""
+"""Clock probe: what the kernel says of its own clock (adjtimex, read only)."""
 
 import ctypes
 import errno

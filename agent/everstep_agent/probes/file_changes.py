@@ -1,4 +1,4 @@
-"""Tells when a file was written, created or replaced, through inotify of the kernel."""
+"""File change watch: reports by inotify when a file was written, created or replaced."""
 
 import ctypes
 import errno

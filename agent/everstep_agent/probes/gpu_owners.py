@@ -1,4 +1,4 @@
-"""Whether the processes that hold device memory exist."""
+"""GPU memory owners: finds processes that hold device memory and no longer exist."""
 
 import os
 from collections.abc import Iterable

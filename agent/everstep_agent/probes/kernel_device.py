@@ -1,4 +1,4 @@
-"""The kernel's own ring buffer of messages: /dev/kmsg."""
+"""Kernel log device: reads the kernel's ring buffer of messages, /dev/kmsg."""
 
 import os
 import re

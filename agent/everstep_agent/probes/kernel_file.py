@@ -1,4 +1,4 @@
-"""A file that somebody writes kernel lines to: a relayed log, or a drill."""
+"""Kernel log file: follows a file with kernel messages, such as a relayed log."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Files of /proc and /sys: read whole, small and quickly; one that is read again stays open."""
+"""Files of /proc and /sys: bounded reads of whole files, kept open where they are read often."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kernel log probe: what is read of a log, and how far."""
+"""Kernel log interface: a batch of new messages, and the position up to which a log was read."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Which kernel log is read: the kernel's own, or a file that a syslog daemon writes."""
+"""Kernel log choice: the kernel's own log device, or a file that a syslog daemon writes."""
 
 import stat
 from pathlib import Path

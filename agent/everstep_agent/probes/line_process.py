@@ -1,4 +1,4 @@
-"""A child process that is talked to in lines, on the event loop: no thread waits for it."""
+"""Line process: a child process that exchanges lines with the event loop, without a thread."""
 
 import asyncio
 import logging

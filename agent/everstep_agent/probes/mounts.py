@@ -1,4 +1,4 @@
-"""The table of mounts: what is mounted where, and which of it a server or a process answers for."""
+"""Mount table: what is mounted where, and which mounts depend on a server or a process."""
 
 import re
 from collections.abc import Iterable, Sequence

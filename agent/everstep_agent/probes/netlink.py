@@ -1,4 +1,4 @@
-"""Netlink probe: the kernel says at once that a link changed."""
+"""Netlink probe: learns from the kernel at once that a network link changed."""
 
 import asyncio
 import errno

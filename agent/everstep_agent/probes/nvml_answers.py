@@ -1,4 +1,4 @@
-"""What the GPU probe's process said, put together: an answer tells what changed since the last."""
+"""NVML answers: rebuilds full GPU readings from answers that carry only what changed."""
 
 import json
 from collections.abc import Callable, Sequence

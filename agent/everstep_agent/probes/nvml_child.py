@@ -1,4 +1,4 @@
-"""The process that talks to the NVIDIA driver, so that nobody else has to wait for it.
+"""NVML process: the child process that calls the NVIDIA driver, so that the agent never blocks.
 
 Started by its path. For every line on standard input, ``{"id": 7, "complete": true}``, it writes
 one line of JSON with that id and the fields of GpuReading that have changed since its last answer;

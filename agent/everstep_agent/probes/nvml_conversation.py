@@ -1,4 +1,4 @@
-"""A conversation with the GPU probe's process: each answer goes to the request that it names."""
+"""NVML conversation: matches each answer of the NVML process to the request that it names."""
 
 import asyncio
 import json

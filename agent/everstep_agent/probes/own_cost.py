@@ -1,4 +1,4 @@
-"""What the agent costs its node, its helper processes included, through psutil."""
+"""Agent cost: CPU time and memory of the agent and its helper processes, through psutil."""
 
 from dataclasses import dataclass
 

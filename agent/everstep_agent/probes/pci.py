@@ -1,4 +1,4 @@
-"""PCI facts of a device in sysfs: its address, its NUMA node, whether it is a virtual function."""
+"""PCI device files: a device's address, its NUMA node, and whether it is a virtual function."""
 
 import os
 import re

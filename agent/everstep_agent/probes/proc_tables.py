@@ -1,4 +1,4 @@
-"""The tables of /proc, taken apart. What is not as the kernel writes it raises ValueError."""
+"""Tables of /proc: parsed into numbers; text that the kernel would not write raises ValueError."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Crash records: what the firmware kept of the last lines before a crash (pstore)."""
+"""Crash record probe: the last kernel lines before a crash, as the firmware kept them (pstore)."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence

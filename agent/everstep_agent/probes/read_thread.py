@@ -1,4 +1,4 @@
-"""Threads for reads that block: one of its own for a slow read, a common one for the quick ones."""
+"""Read threads: run blocking reads, quick ones on one thread together, each slow one on its own."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Storage probe: local disks, NVMe controllers and md arrays. May block on a dying disk."""
+"""Storage probe: local disks, NVMe controllers and md arrays; it may block on a dying disk."""
 
 import os
 from collections.abc import Callable, Iterator

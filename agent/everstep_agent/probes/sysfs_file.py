@@ -1,4 +1,4 @@
-"""A file of sysfs that is read again and again: bounded, and through a descriptor that is kept."""
+"""Sysfs file: bounded reads through a descriptor that stays open between them."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The system bus: what systemd says of its units, by D-Bus."""
+"""System bus client: asks systemd for the state of its units by D-Bus."""
 
 import errno
 import socket

@@ -1,4 +1,4 @@
-"""The reads of one probe: one that misses its deadline is abandoned, not waited for."""
+"""Probe worker: runs the blocking reads of a probe, and abandons one that misses its deadline."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""What the watch looks at: each file wires one probe to its detectors."""
+"""Sources: each file connects one probe to its detectors, for the loop that reads them."""

@@ -1,4 +1,4 @@
-"""Accelerators of any vendor but NVIDIA: chosen by what is present, each tool on its own."""
+"""Accelerator sources: devices of any vendor but NVIDIA, one source for each tool present."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Disks: local ones together, network and user-space file systems each by itself."""
+"""Disk sources: all local disks together, and each network or user-space file system by itself."""
 
 from collections.abc import Callable, Collection, Sequence
 

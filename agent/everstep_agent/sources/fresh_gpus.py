@@ -1,4 +1,4 @@
-"""Asks the driver at once what it wants done about a GPU, and does not wait long for it."""
+"""Fresh GPU reading: asks the driver at once what it wants done about a GPU, with a short wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: what the driver says when it is asked, what it tells unasked, whether it answers."""
+"""GPU sources: the readings and the events of the NVIDIA driver, and whether it answers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

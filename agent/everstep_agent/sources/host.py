@@ -1,4 +1,4 @@
-"""The host: load and memory every second; clock, limits, hardware and processes more rarely."""
+"""Host sources: load and memory every second; clock, limits, hardware and processes more rarely."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

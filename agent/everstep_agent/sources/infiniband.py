@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE: the ports of every HCA, and every few seconds what they count."""
+"""InfiniBand source: the ports of every HCA (InfiniBand and RoCE), and their counters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The kernel log: every line once, its faults to the findings, its position remembered."""
+"""Kernel log source: reads every message once, judges it, and remembers the position."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence

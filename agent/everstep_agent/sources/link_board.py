@@ -1,4 +1,4 @@
-"""What the sources of links tell the rest of the agent: the newest readings, and what is blind."""
+"""Link readings: the newest of interfaces and ports, combined for the rest of the agent."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence

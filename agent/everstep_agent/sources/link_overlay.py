@@ -1,4 +1,4 @@
-"""The place between the probes of links and their detectors, where faults on purpose enter."""
+"""Link overlay: where an injected fault changes the readings of links before they are judged."""
 
 from typing import Protocol
 

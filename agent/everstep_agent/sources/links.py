@@ -1,4 +1,4 @@
-"""The two sources of links, and what they share."""
+"""Link sources: builds those of Ethernet and InfiniBand, with what they share."""
 
 from everstep_agent.detectors.counters import Counters
 from everstep_agent.inventory.node_view import NodeView

@@ -1,4 +1,4 @@
-"""The network: interfaces, bonds and where they sit, at once when a link changes."""
+"""Network source: Ethernet interfaces and bonds, in a rhythm and at once when a link changes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The agent itself: what it costs its node."""
+"""Agent cost source: what the agent costs its node; it is reported and not judged."""
 
 from collections.abc import Sequence
 

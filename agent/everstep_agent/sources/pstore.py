@@ -1,4 +1,4 @@
-"""Crash records of the boot before this one."""
+"""Crash record source: whether the boot before this one crashed."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Asks for a look as soon as a descriptor becomes readable."""
+"""Descriptor readiness: has a source read as soon as its descriptor becomes readable."""
 
 import asyncio
 from collections.abc import Callable

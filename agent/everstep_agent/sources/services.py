@@ -1,4 +1,4 @@
-"""Services: units of the service manager, looked at in a rhythm and at once when one changes."""
+"""Service source: units of the service manager, in a rhythm and at once when one changes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A look whose read blocks: it runs on a thread, with a deadline."""
+"""Threaded reading: a source's blocking read, run on a thread with a deadline."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

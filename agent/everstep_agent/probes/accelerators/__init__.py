@@ -1,1 +1,1 @@
-"""Accelerators of any vendor but NVIDIA: one file per tool that reads them."""
+"""Accelerator probes: devices of any vendor but NVIDIA, one file per tool that reads them."""

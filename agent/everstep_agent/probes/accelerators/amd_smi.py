@@ -1,4 +1,4 @@
-"""AMD GPUs: through AMD's SMI library where its Python package is installed, else through sysfs.
+"""AMD GPU probe: reads through AMD's SMI library where it is installed, else through sysfs.
 
 The library is asked by a process of its own at each look (amd_smi_child.py says for which version):
 the driver may hang it, and the agent's memory stays free of it. Not run on the hardware.

@@ -1,4 +1,4 @@
-"""Asks AMD's SMI library once, in a process of its own, and prints its answer as JSON.
+"""AMD SMI process: asks AMD's SMI library once and prints its answer as JSON.
 
 Written for the Python package amdsmi 7.0 (ROCm 7.0), after its signatures and AMD's reference; it
 was not run on the hardware. Run as a script: everything here is imported by that process alone.

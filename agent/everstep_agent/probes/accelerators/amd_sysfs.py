@@ -1,4 +1,4 @@
-"""AMD GPUs, through the files of the amdgpu driver.
+"""AMD GPU probe over sysfs: reads the files of the amdgpu driver.
 
 Written for the files that the kernel's documentation of amdgpu describes (6.8: hwmon, RAS, memory
 and busy counters); it was not run on the hardware. Wakes no device and needs no library.

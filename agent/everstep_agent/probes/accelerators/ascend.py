@@ -1,4 +1,4 @@
-"""Huawei Ascend NPUs, through npu-smi.
+"""Huawei Ascend probe: reads NPUs through the vendor's tool npu-smi.
 
 Written for npu-smi 23.0 to 25.5 from Huawei's documentation; it was not run on the hardware.
 """

@@ -1,4 +1,4 @@
-"""Output of npu-smi (Huawei Ascend), turned into readings."""
+"""npu-smi output: parses the text of Huawei's tool into readings of Ascend NPUs."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Which tools are asked on this node: all that are known, each only while it is present."""
+"""Accelerator probe list: one probe for each vendor tool that the agent knows."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Hygon DCUs, through hy-smi.
+"""Hygon probe: reads DCUs through the vendor's tool hy-smi.
 
 Written for hy-smi of DTK 23.10 and 24.04 from the outputs that PaddlePaddle's documentation of
 these devices shows: Hygon's own shows it as a picture only. It was not run on the hardware. The

@@ -1,4 +1,4 @@
-"""Output of hy-smi (Hygon DCU), turned into readings."""
+"""hy-smi output: parses the text of Hygon's tool into readings of DCUs."""
 
 from everstep_agent.detectors.accelerators.reading import AcceleratorReading, AcceleratorsReading
 from everstep_agent.probes.accelerators.text import (

@@ -1,4 +1,4 @@
-"""Output of Intel's xpu-smi (XPU Manager), turned into readings."""
+"""Intel xpu-smi output: parses the text of XPU Manager's tool into readings of Intel GPUs."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Output of xpu-smi of Kunlunxin (Baidu), turned into readings."""
+"""Kunlunxin xpu-smi output: parses the text of Baidu's tool into readings of its devices."""
 
 import re
 from itertools import pairwise

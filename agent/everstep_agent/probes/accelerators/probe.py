@@ -1,4 +1,4 @@
-"""What every adapter of an accelerator tool offers."""
+"""Accelerator probe interface: the two calls that every vendor's probe offers."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What the parsers of tool output share: plain text, table cells, numbers, and one error."""
+"""Tool output parsing: plain text, table cells, numbers and units, shared by all vendor parsers."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Runs a vendor's command: in a process of its own, with a deadline and bounded output."""
+"""Vendor tool: runs a command in its own process, with a deadline and bounded output."""
 
 import contextlib
 import logging

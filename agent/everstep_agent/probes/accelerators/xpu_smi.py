@@ -1,4 +1,4 @@
-"""xpu-smi: two vendors' tools have this name, and the output says whose it is.
+"""xpu-smi probe: two vendors' tools have this name, and the output tells whose it is.
 
 Kunlunxin's (Baidu): written for the tool of driver 515.58 (XRE 5.0.21) from PaddlePaddle's
 documentation of the P800. Intel's: written for XPU Manager 1.0 to 1.3 from its user guide, and for

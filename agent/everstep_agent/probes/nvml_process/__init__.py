@@ -1,1 +1,1 @@
-"""What runs in the process that talks to the NVIDIA driver; it imports nothing of ours but this."""
+"""NVML process code: runs in the child that calls the NVIDIA driver, and imports only itself."""

@@ -1,4 +1,4 @@
-"""Calls into NVML that may be missing, refused, or answered for some GPUs only."""
+"""NVML calls: ask the driver's library for values that may be missing, refused or per GPU."""
 
 import ctypes
 import struct

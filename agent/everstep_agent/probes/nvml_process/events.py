@@ -1,4 +1,4 @@
-"""What the driver tells unasked: Xids and memory errors, from event sets, each on a thread."""
+"""NVML events: Xids and memory errors that the driver reports unasked, awaited on threads."""
 
 import ctypes
 import threading

@@ -1,4 +1,4 @@
-"""A GPU's place in its NVSwitch fabric, by the newest question that the driver understands."""
+"""NVML fabric state: a GPU's place in its NVSwitch fabric, in the newest form the driver knows."""
 
 from everstep_agent.probes.nvml_process.calls import Calls, member
 

@@ -1,4 +1,4 @@
-"""What is read of a GPU at every look."""
+"""Fast GPU values: those that change in seconds and are read at every reading of a GPU."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""One GPU: what identifies it, what is read at every look, and what is read more rarely."""
+"""GPU in the NVML process: reads its identity once, fast values always, slow values rarely."""
 
 from everstep_agent.probes.nvml_process.calls import Calls, GoneError, as_text, member
 from everstep_agent.probes.nvml_process.fast import read_fast

@@ -1,4 +1,4 @@
-"""The NVLinks of one GPU: states and error counters, as many in one call as the driver allows."""
+"""NVLinks of one GPU: states and error counters, in as few driver calls as possible."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The slices of a GPU (MIG devices): listed, not judged."""
+"""MIG devices of a GPU: the slices that it is divided into, listed and not judged."""
 
 from everstep_agent.probes.nvml_process.calls import Calls, as_text, member
 

@@ -1,4 +1,4 @@
-"""What is read of a GPU at every tenth look."""
+"""Slow GPU values: those that change in minutes and are read at every tenth reading of a GPU."""
 
 from collections.abc import Iterable, Mapping, Sized
 from typing import cast
