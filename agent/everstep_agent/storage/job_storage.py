@@ -1,4 +1,4 @@
-"""A job's storage on this node: what is wanted there, who brings it, what was seen there."""
+"""Job storage: which steps of a job are to be stored from this node, by whom, and what is there."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Persist state: what the controller wants in storage, and what became of it. Pure."""
+"""Persist state: the steps that the controller wants stored, and the outcome of each. Pure."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,4 +1,4 @@
-"""Conversion between steps in storage and the controller's messages. Pure."""
+"""Storage message conversion: between steps in storage and the controller's messages. Pure."""
 
 from collections.abc import Iterable
 

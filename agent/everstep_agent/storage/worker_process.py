@@ -1,4 +1,4 @@
-"""Agent's end of a storage worker: started, asked with a deadline, abandoned when it hangs."""
+"""Storage worker client: starts a worker, asks it with a deadline, abandons one that hangs."""
 
 import asyncio
 import contextlib

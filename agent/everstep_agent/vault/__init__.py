@@ -1,1 +1,1 @@
-"""Snapshots of training jobs in this node's memory: kept, replicated, restored."""
+"""Vault: snapshots of training jobs in this node's memory, kept, replicated and restored."""

@@ -1,4 +1,4 @@
-"""A job's vault on this node: the slots of its ranks, replicas of others, what is on its way."""
+"""Job vault: a job's snapshots on this node: slots of its ranks, replicas, running transfers."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Vault context: what the vaults of all jobs on a node share."""
+"""Vault context: the parts of the agent that the vaults of all jobs on a node share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Conversion of what the controller sends to the values of a vault. Pure."""
+"""Vault message conversion: from the controller's messages to the values of a vault. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import fields

@@ -1,1 +1,1 @@
-"""Where a job's steps are stored: a folder, or a bucket of an object store."""
+"""Storage backends: a folder, or a bucket of an object store, that holds a job's steps."""

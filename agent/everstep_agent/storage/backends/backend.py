@@ -1,4 +1,4 @@
-"""Storage backend: what a folder and a bucket both do for the files of a job."""
+"""Storage backend interface: what a folder and a bucket both do for the files of a job."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol

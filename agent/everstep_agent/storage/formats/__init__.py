@@ -1,1 +1,1 @@
-"""What is written to storage: safetensors files, and the records beside them. Pure."""
+"""Storage formats: safetensors files, and the records beside them. Pure."""

@@ -1,1 +1,1 @@
-"""The storage worker: a process with the job's rights that reads and writes its files."""
+"""Storage worker: a process with the rights of a job's user that reads and writes its files."""

@@ -1,4 +1,4 @@
-"""Messages between the agent and its storage worker, in the frames of ``everstep_common``.
+"""Storage worker messages: what the agent asks of a storage worker, and what that answers.
 
 Agent:  AssumeUser → UserAssumed | RequestFailed; then one request at a time, each answered by its
         answer or RequestFailed.

@@ -1,1 +1,1 @@
-"""Snapshot memory: sealed regions, and who may have how much of what the node has."""
+"""Snapshot memory: sealed regions, and how much of the node's memory each user may have."""

@@ -1,4 +1,4 @@
-"""Memory gauges: what the node, the cgroups above the agent and the huge page pool still have."""
+"""Memory gauges: what is free on the node, in the agent's cgroups and among its huge pages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Memory quota: who has how much snapshot memory, and what of the promises is still due. Pure.
+"""Memory quota: who holds how much snapshot memory, and how much is still promised. Pure.
 
 A promise is made when a launcher joins, before any of its processes runs. What its job takes comes
 out of it; what is left is gone for whoever joins later.

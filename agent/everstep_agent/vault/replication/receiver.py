@@ -1,4 +1,4 @@
-"""Receiver of replicas from other agents, as far as there is memory for them beside the node's own.
+"""Replica receiver: takes copies from other agents as far as this node has memory for them.
 
 Where most members are in one failure domain, those outside it keep several ones' replicas. What a
 job was promised counts one member's: the others' are taken only while the slots of the next

@@ -1,4 +1,4 @@
-"""Sender of copies and of their manifests to agents that ask."""
+"""Copy sender: sends copies and their manifests to agents that ask for them."""
 
 import asyncio
 import logging

@@ -1,1 +1,1 @@
-"""Restore: which verified copies together hold what a rank asks for, and fetching them."""
+"""Restore: finds verified copies that together hold a rank's state, and fetches them."""

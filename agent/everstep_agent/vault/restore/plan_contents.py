@@ -1,4 +1,4 @@
-"""Contents of the copies that a plan names; of equal copies, one is asked."""
+"""Plan contents: which shards the copies of a restore plan hold, asked once for equal copies."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Sources of a state, and which of them to take it from. Pure."""
+"""Copy sources: where copies of a state can be had, and which of them to restore from. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass

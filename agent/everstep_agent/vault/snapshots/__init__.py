@@ -1,1 +1,1 @@
-"""Snapshots on this node: slots, copies and their manifests, and what of them outlives an agent."""
+"""Snapshots on this node: slots, copies and manifests, and what of them outlives the agent."""

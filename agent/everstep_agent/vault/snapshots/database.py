@@ -1,4 +1,4 @@
-"""Rows for the next agent process in SQLite; one that cannot be written stops nobody's training."""
+"""Database rows for the next agent process; a row that cannot be written stops no training."""
 
 import logging
 import sqlite3

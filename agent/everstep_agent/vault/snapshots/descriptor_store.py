@@ -1,4 +1,4 @@
-"""Descriptor store: keeps memory over a restart of the agent, with what it is in SQLite."""
+"""Descriptor store: keeps snapshot memory over a restart of the agent, described in SQLite."""
 
 import json
 import secrets

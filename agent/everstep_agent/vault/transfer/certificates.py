@@ -1,4 +1,4 @@
-"""TLS certificates between agents: those in this node's files now."""
+"""TLS certificates between agents: loaded from this node's files, again when they change."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Messages between agents over a bulk connection; one request for each connection.
+"""Bulk transfer messages between agents: one request for each connection.
 
 Put:       PutCopy → SendStripes → stripes, over this connection and others →
            CopyStored | HashMismatch.

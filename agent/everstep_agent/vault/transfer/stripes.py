@@ -1,4 +1,4 @@
-"""Stripes of a copy, which the streams of a transfer share out among them. Pure."""
+"""Stripes of a copy: the parts that the streams of a transfer share out among them. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
