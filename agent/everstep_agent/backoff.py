@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: full jitter, so a fleet does not return in step."""
+"""Retry backoff: random delays between attempts, so that a fleet does not return in step."""
 
 import random
 

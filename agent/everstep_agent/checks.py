@@ -1,4 +1,4 @@
-"""The check that an order asks for: look at everything once, then say if ranks may run here."""
+"""Node check that the controller orders: reads everything once, then says if ranks may run here."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,4 @@
-"""What an operator may set of an agent, and what holds when nothing is set."""
+"""Agent configuration: the settings of an agent, their units and defaults."""
 
 import os
 import socket

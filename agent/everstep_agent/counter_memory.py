@@ -1,4 +1,4 @@
-"""The counters of this node, kept from one agent to the next."""
+"""Counter memory: the last counts of the node's hardware, saved by one agent for the next."""
 
 import asyncio
 import json

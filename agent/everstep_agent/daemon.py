@@ -1,4 +1,4 @@
-"""The agent as a whole: what is built from what, started in which order, and how it ends."""
+"""Agent daemon: builds all parts of an agent, starts them in order, and stops them."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Reads the tables of NVIDIA's error codes, which are data files of this package."""
+"""Fault table loader: reads NVIDIA's tables of error codes from the data files of this package."""
 
 import csv
 from collections.abc import Callable

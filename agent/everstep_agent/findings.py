@@ -1,4 +1,4 @@
-"""Findings of this node: judgements become records for the controller, and outlive the agent."""
+"""Findings of this node: raised and cleared by judgements, sent on, and kept over a restart."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The newest kernel messages that are worth showing, told to the controller when they change."""
+"""Recent kernel messages: the newest worth showing, sent to the controller when they change."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""Liveness between neighbours: answer their UDP probes, probe them, and report only suspicion."""
+"""Peer liveness over UDP: answers other agents' probes, probes peers, and reports who is silent."""
 
 import asyncio
 import hashlib

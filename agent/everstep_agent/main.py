@@ -1,4 +1,4 @@
-"""``everstep-agent``: one per node; watches it, keeps its jobs' snapshots, tells the controller."""
+"""``everstep-agent``: a node's daemon; watches the node, keeps snapshots, tells the controller."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Everything that is watched on this node: one wiring for the daemon and the one-shot commands."""
+"""Node watch: wires all sources to their detectors, for the daemon and for one-shot commands."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

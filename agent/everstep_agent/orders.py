@@ -1,4 +1,4 @@
-"""What the controller's words do on this node: terms are checked here, the parts do the work."""
+"""Controller orders: checks the term of each message and hands it to the part that executes it."""
 
 import asyncio
 import logging

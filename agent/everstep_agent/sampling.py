@@ -1,4 +1,4 @@
-"""Samples: a row a second from the latest readings, packed in the order the controller reads."""
+"""Samples: one row of measurements a second, packed in the column order the controller expects."""
 
 import asyncio
 import math

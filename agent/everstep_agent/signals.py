@@ -1,4 +1,4 @@
-"""What an operator may set of the signals: thresholds, how far automation may go, and overrides."""
+"""Signal settings: thresholds, how far automation may go, and what to do about single Xids."""
 
 import difflib
 from collections.abc import Mapping

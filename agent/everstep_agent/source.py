@@ -1,4 +1,4 @@
-"""Something that is looked at again and again: what is read, in which rhythm, and who judges it."""
+"""Source: something that is read in a rhythm and judged; a probe with its detectors."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

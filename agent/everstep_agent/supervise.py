@@ -1,4 +1,4 @@
-"""Keeps the tasks of the daemon running: one that fails is a finding and is started again."""
+"""Task supervision: a task of the daemon that fails is reported as a finding and started again."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""When a peer counts as silent: pure, from what was sent and what came back."""
+"""Peer suspicion: when a peer that answers no probes counts as silent; no I/O and no clock."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

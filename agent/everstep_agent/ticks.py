@@ -1,4 +1,4 @@
-"""The agent's beat: what is done every second is done at the same moment, for one wake-up.
+"""Common tick: what is done every second is done at the same moment, for a single wake-up.
 
 A wake-up costs more than the work that it is for: a process that slept finds its caches cold.
 """

@@ -1,4 +1,4 @@
-"""The agent's stream to the controller: opened again for ever, whatever becomes of it."""
+"""Uplink: the agent's stream to the controller, opened again whenever it ends."""
 
 import asyncio
 import logging

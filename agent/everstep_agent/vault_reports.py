@@ -1,4 +1,4 @@
-"""What the controller is still to be told of the vault: of each job, what is new on this stream."""
+"""Vault report queue: what each job's vault reports next on this stream, whole or as a change."""
 
 from everstep_proto.generated import fleet_pb2
 

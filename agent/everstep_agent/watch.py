@@ -1,4 +1,4 @@
-"""The loop that looks at the node: each source in its rhythm, its judgements to the findings."""
+"""Watch loop: reads each source in its rhythm and hands its judgements to the findings."""
 
 import asyncio
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""The Xids of this node, kept from one agent to the next and over reboots."""
+"""Xid memory: the Xids of this node, saved by one agent for the next and kept over reboots."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""``everstep-agent hold -- COMMAND``: keeps descriptors over restarts of COMMAND, as systemd does.
+"""``everstep-agent hold -- COMMAND``: keeps descriptors while COMMAND restarts, as systemd does.
 
 A service manager in small, for where systemd is not PID 1: it speaks the sd_notify(3) protocol of
 the descriptor store, restarts the command when it dies, and takes it along when it dies itself.

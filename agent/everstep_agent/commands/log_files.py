@@ -1,4 +1,4 @@
-"""Opens a saved log, whatever it is packed in, and reads it line by line in bounded memory."""
+"""Saved log file: opened whatever it is packed in, and read in pieces of bounded size."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""What was found in a saved log, for people and for programs."""
+"""Saved log report: the findings in a log as text for a terminal and as JSON."""
 
 from collections.abc import Iterable
 

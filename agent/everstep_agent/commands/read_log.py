@@ -1,4 +1,4 @@
-"""``everstep-agent read-log``: what a saved kernel log says about its node."""
+"""``everstep-agent read-log``: finds the faults of a node in a saved kernel log."""
 
 import argparse
 import io

@@ -1,1 +1,1 @@
-"""Tools of the event loop: threads, tasks by generation, signals of change, long work in slices."""
+"""Concurrency: threads, tasks by generation, change signals, and long work on the event loop."""

@@ -1,4 +1,4 @@
-"""Change signal: wakes everybody who waits for any change of a job's vault."""
+"""Change signal: wakes every task that waits for any change of a job's snapshots on this node."""
 
 import asyncio
 

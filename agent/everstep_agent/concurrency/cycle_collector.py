@@ -1,4 +1,4 @@
-"""Python's collector of cycles: it looks at the old objects seldom, and never in between.
+"""Cycle collector: Python's garbage collector, kept from long passes at inconvenient moments.
 
 Nearly all that the agent drops goes at once, by its count of references. A pass over all that lives
 holds the event loop for 25 ms for each long manifest of 200,000 shards, and by Python's own

@@ -1,4 +1,4 @@
-"""Tasks by generation: what is under way for each of a job's, so that a stop can wait for it."""
+"""Generation tasks: what runs for each generation of a job, so that a stop can wait for it."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Time slices: long work on the event loop, done in parts, so that nobody waits for its end."""
+"""Time slices: long work on the event loop, done in parts so that other tasks run in between."""
 
 import asyncio
 from collections.abc import Generator

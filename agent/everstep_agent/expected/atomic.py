@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all."""
+"""Atomic file writing: a file appears whole under its name or not at all."""
 
 import contextlib
 import os

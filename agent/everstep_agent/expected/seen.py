@@ -1,4 +1,4 @@
-"""What the node has, from the newest readings, as the inventory detector compares it."""
+"""Present inventory: what the node has by the newest readings, to compare with the expected one."""
 
 from pathlib import Path
 

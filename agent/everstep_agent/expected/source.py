@@ -1,4 +1,4 @@
-"""The source that compares the node with its expected inventory."""
+"""Inventory source: compares the node with its expected inventory in a steady rhythm."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

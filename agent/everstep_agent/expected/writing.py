@@ -1,4 +1,4 @@
-"""The expected inventory as TOML with comments, from what the node has now."""
+"""Inventory file writer: the node's present inventory as TOML with comments."""
 
 import json
 from collections.abc import Iterator, Sequence

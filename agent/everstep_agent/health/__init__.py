@@ -1,1 +1,1 @@
-"""Whether this node is healthy, for whoever asks on the node: people, schedulers, launchers."""
+"""Node health: one answer for those who ask on the node: people, schedulers, launchers."""

@@ -1,4 +1,4 @@
-"""``everstep-agent check``: is this node fit for work, in one answer within a deadline."""
+"""``everstep-agent check``: says whether this node is fit for work, within a deadline."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Answers of the running agent about this node: what is open, and a look that all askers share."""
+"""Health service of the agent: open findings, and one reading of everything that callers share."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence

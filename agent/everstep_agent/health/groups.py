@@ -1,4 +1,4 @@
-"""The groups of signals that a caller may ask for, and which of them a finding belongs to."""
+"""Signal groups: what a caller of a health check may ask for, and the group of each finding."""
 
 import difflib
 from collections.abc import Iterable, Mapping

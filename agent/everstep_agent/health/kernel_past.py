@@ -1,4 +1,4 @@
-"""The kernel's words since the boot for whoever looks only once: what is long over is over."""
+"""Kernel log since boot, for a single look: read by age, so that past events count as over."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The health-check service that ft_launcher of NVIDIA's resiliency extension asks on its node."""
+"""Health-check service: what NVIDIA's ft_launcher asks on its node to learn if it may train."""
 
 # ruff: noqa: N802 - the names are those of nvhcd.proto
 

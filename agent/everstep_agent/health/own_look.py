@@ -1,4 +1,4 @@
-"""A look at the node by the command itself: every source once, and again where one is not sure."""
+"""Node check without an agent: the command reads every source itself, again where it is unsure."""
 
 import asyncio
 import dataclasses

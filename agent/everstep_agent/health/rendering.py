@@ -1,4 +1,4 @@
-"""A health report as people, programs and Nagios read it."""
+"""Health report output: as a table, as JSON, and as one line for Nagios."""
 
 import json
 from collections.abc import Iterator

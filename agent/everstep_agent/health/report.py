@@ -1,4 +1,4 @@
-"""What is known of the health of this node at one moment, and what that means in one word."""
+"""Health report: the open findings of a node, what could not be read, and one status for all."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The two sockets on which the agent tells how its node is: its own, and that of ft_launcher."""
+"""Health sockets: serve the agent's own protocol and that of ft_launcher, each as a task."""
 
 import asyncio
 

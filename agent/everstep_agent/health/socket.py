@@ -1,4 +1,4 @@
-"""The agent's health socket: one line asks, one line answers, for every user of the node."""
+"""Health socket: a Unix socket that answers a one-line question of any user in one line."""
 
 import asyncio
 import json

@@ -1,1 +1,1 @@
-"""Faults on purpose: they enter where real ones do, and everything they cause says so."""
+"""Fault injection: makes faults on purpose, and marks every finding that they cause."""

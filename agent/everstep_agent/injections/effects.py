@@ -1,4 +1,4 @@
-"""Which conditions an injection can cause; whatever else is found meanwhile is real."""
+"""Injection effects: which conditions each kind of injection can cause; others found are real."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""How an injection is written: its grammar, and what is said of a text that is none."""
+"""Injection grammar: how an injection is written, and what is wrong with a text that is none."""
 
 import difflib
 import re

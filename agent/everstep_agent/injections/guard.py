@@ -1,4 +1,4 @@
-"""A process beside the agent: when the agent is killed, what it had stopped goes on at once.
+"""Injection guard: a process that continues what the agent had stopped when the agent is killed.
 
 A successor does the same, but nobody knows when there will be one.
 """

@@ -1,4 +1,4 @@
-"""Does what an operator orders to go wrong, for as long as it was ordered and no longer."""
+"""Injector: makes the faults that an operator orders, and ends each after the ordered time."""
 
 import asyncio
 import logging

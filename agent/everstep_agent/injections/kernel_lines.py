@@ -1,4 +1,4 @@
-"""Kernel lines on purpose: into the kernel's own log where that is allowed, else beside it."""
+"""Injected kernel lines: written to the kernel's own log where that is allowed, else beside it."""
 
 import os
 import stat

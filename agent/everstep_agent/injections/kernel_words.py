@@ -1,4 +1,4 @@
-"""The kernel lines that injections write."""
+"""Injected kernel messages: the text that each kind of injection writes to the kernel log."""
 
 from everstep_agent.injections.specs import KernelSpec, XidSpec
 

@@ -1,4 +1,4 @@
-"""Sources whose judgements say what was injected."""
+"""Injection marking: wraps a source so that judgements caused by injections say so."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What outlives the agent of its injections: the answers it gave, and what a kill would leave."""
+"""Injection memory: what the next agent must know of injections if this one is killed."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What a reading becomes while a fault is injected: reading in, reading out."""
+"""Injection overlays: change a reading of a GPU, link or counter as an injected fault would."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The injections that run, what they do to readings, and which findings they have caused."""
+"""Running injections: change the readings they concern, and track the findings they cause."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

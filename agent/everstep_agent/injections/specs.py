@@ -1,4 +1,4 @@
-"""What can be injected."""
+"""Injection specifications: every kind of fault that can be injected, with its parameters."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Processes that are made to stand still on purpose, and always go on afterwards."""
+"""Process stopping: processes are stopped on purpose, and always continued afterwards."""
 
 import asyncio
 import logging

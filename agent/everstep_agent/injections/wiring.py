@@ -1,4 +1,4 @@
-"""What an injector needs of the agent, put together."""
+"""Injector wiring: builds the injector of a node from the parts of its agent."""
 
 from collections.abc import Callable, Iterable
 

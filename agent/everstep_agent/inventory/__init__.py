@@ -1,1 +1,1 @@
-"""What this node consists of, as facts."""
+"""Node inventory: the hardware and software of this node, as its agent reports them."""

@@ -1,4 +1,4 @@
-"""Accelerators of any vendor but NVIDIA, as the controller wants to hear of them."""
+"""Accelerator inventory: devices of any vendor but NVIDIA, in the controller's message format."""
 
 from collections import Counter
 from collections.abc import Iterable

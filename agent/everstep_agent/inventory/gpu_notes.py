@@ -1,4 +1,4 @@
-"""What the inventory says of NVIDIA GPUs in words: slices, and what the driver does not tell."""
+"""GPU notes: remarks on a node's NVIDIA GPUs, on slices and on what the driver does not tell."""
 
 from everstep_agent.detectors.gpus.reading import GpusReading
 

@@ -1,4 +1,4 @@
-"""Links and accelerators of the inventory, with where they sit and what is near to them."""
+"""Device locations: links and accelerators with their NUMA node and the links nearest to them."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What this node consists of, from the latest readings, as the controller wants to hear it."""
+"""Node view: the latest reading of each probe, and the node's inventory made of them."""
 
 import os
 from collections.abc import Mapping, Sequence

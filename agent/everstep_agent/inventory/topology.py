@@ -1,4 +1,4 @@
-"""The node's topology: which interfaces are near to which GPU, in the words of nvidia-smi topo."""
+"""Node topology: which links are near to which device, on the scale of ``nvidia-smi topo``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The agent's end of a Unix connection to a launcher or trainer: frames in, frames and fds out."""
+"""Local connection: the agent's end of a Unix socket, which carries frames and descriptors."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Listeners: sockets that the agent listens on, and what is said when it cannot."""
+"""Listeners: sockets that the agent listens on, and the error message when it cannot."""
 
 import ipaddress
 import os

@@ -1,4 +1,4 @@
-"""Memory for long messages: how many bytes of them the agent holds at once, shared out fairly."""
+"""Message memory: how many bytes of long messages the agent holds at once, in fair shares."""
 
 import asyncio
 import mmap

@@ -1,4 +1,4 @@
-"""The processes that a launcher names, where it may count in a PID namespace of its own (a pod).
+"""PID namespaces: finds the processes that a launcher names by the numbers of its own namespace.
 
 Who is at the other end of a socket the kernel tells in this agent's numbers. What a launcher writes
 in a message is in the launcher's.

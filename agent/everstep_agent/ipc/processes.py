@@ -1,4 +1,4 @@
-"""Processes, known for certain: a pid and when it started, watched through a pidfd."""
+"""Process identity: a pid and its start time, so that a reused pid is never taken for it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Metrics of jobs and snapshots: numbers only; ``*_total`` counts."""
+"""Job metrics: the counts and sizes of jobs and snapshots on a node, as plain numbers."""
 
 import dataclasses
 from collections.abc import Collection

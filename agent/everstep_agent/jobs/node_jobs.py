@@ -1,4 +1,4 @@
-"""The jobs of a node: everything that the rest of the agent needs to know of this package."""
+"""Node jobs: all jobs of a node, as the one interface of this package to the rest of the agent."""
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping

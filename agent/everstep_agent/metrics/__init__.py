@@ -1,1 +1,1 @@
-"""What this agent tells Prometheus."""
+"""Metrics of the agent: what it exports to Prometheus."""

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus of accelerators of any vendor but NVIDIA."""
+"""Accelerator metrics: what the agent exports of devices of any vendor but NVIDIA."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""What this agent tells Prometheus: the node's readings, open findings, and the agent itself."""
+"""Metrics collector: builds all of the agent's metric families when Prometheus asks."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus of NVIDIA GPUs: readings, limits, throttling, error counters."""
+"""GPU metrics: readings, limits, throttling and error counters of NVIDIA GPUs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus of the host's limits, clock, memory, mounts and services."""
+"""Host metrics: the kernel's limits, clock, memory modules, mounts and services."""
 
 from collections.abc import Iterator
 

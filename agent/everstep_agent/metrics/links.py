@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus of links: state, speed, and what interfaces and ports count."""
+"""Link metrics: state, speed, and the counters of interfaces and ports."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""A small HTTP server on the event loop for one page: /metrics."""
+"""Metrics server: a small HTTP server on the event loop that serves /metrics and nothing else."""
 
 import asyncio
 import logging

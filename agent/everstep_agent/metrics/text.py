@@ -1,4 +1,4 @@
-"""Metric families as the text that Prometheus reads: names, labels and values, and nothing else.
+"""Prometheus text format: writes names, labels and values of metric families, and nothing else.
 
 A node of 8 GPUs has some 1,700 series. The client library's writer, which knows
 OpenMetrics as well, holds the event loop for 10 ms over them; this one for a quarter of that.

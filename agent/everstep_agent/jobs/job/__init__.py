@@ -1,1 +1,1 @@
-"""One job on a node: what acts for it, and what of it runs."""
+"""Job on a node: the parts of the agent that act for one job, and the processes it runs."""

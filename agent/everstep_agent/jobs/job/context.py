@@ -1,4 +1,4 @@
-"""Job context: what every job on the node needs of the agent and of the world around it."""
+"""Job context: the parts of the agent that every job on the node uses."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Local processes of a job's newest generation, and how far all of them have come."""
+"""Local processes: those of a job's newest generation here, and the phase all have reached."""
 
 from everstep_agent.ipc.pid_namespaces import named_processes, number_for
 from everstep_agent.ipc.processes import ProcessIdentity, alive

@@ -1,4 +1,4 @@
-"""One job on this node: follows the controller's orders, and reports what becomes of them."""
+"""Node job: one job on this node; carries out the controller's orders and reports the outcome."""
 
 import logging
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Vault report: what the controller is told of a job's copies."""
+"""Vault report: tells the controller which snapshots and replicas of a job this node holds."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Spare duty: what a node does for a job whose launcher waits for a place there."""
+"""Spare duty: what a node prepares for a job while its launcher waits here as a spare."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Stopping of generations on a node, also where a launcher is gone or does not answer."""
+"""Generation stopping: ends a generation's processes here, also without help of the launcher."""
 
 import asyncio
 import logging

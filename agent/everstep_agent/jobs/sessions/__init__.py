@@ -1,1 +1,1 @@
-"""Sessions of launchers and training processes on the agent's Unix socket."""
+"""Sessions: connections of launchers and training processes on the agent's Unix socket."""

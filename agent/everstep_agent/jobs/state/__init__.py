@@ -1,1 +1,1 @@
-"""State of a job on a node: its facts, its life as a table, and how both are kept and told."""
+"""Job state on a node: its facts, its lifecycle table, its storage and its messages."""

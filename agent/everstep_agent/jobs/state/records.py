@@ -1,4 +1,4 @@
-"""Records: what a launcher said, as the controller journals it; plans, as a launcher hears them."""
+"""Conversion of plans and reports: between the controller's, the launcher's and stored forms."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
