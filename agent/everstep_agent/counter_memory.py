@@ -10,7 +10,8 @@ from everstep_common.codec import CodecError, from_json, to_json
 
 logger = logging.getLogger(__name__)
 
-# What a crash may forget: a rate over the minutes around it is then too small, never too large.
+# The counts that a crash may lose: a rate over the minutes around it is then too small, never too
+# large.
 KEEP_INTERVAL_S = 60.0
 
 

@@ -40,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 _STORE_CLOSE_S = 2.0
 _SELF_CHECK_S = 1.0
-# A driver may need half a minute for its first answer; nobody waits that long for the node's Hello.
+# How long the first message to the controller waits for readings of the node: a driver may need
+# half a minute for its first answer.
 _FIRST_LOOK_S = 5.0
 _RECONNECT_FIRST_S = 0.1
 
@@ -62,7 +63,7 @@ async def run(config: AgentConfig) -> None:
         except OSError as error:
             raise DaemonError(str(error)) from error
         except ExceptionGroup as group:
-            # Not except*: what it raises comes out as a group on Python 3.11.2.
+            # Not `except*`: on Python 3.11.2 an error raised in it comes out wrapped in a group.
             if group.split(OSError)[1] is not None:
                 raise
             raise DaemonError(str(first_error(group))) from group

@@ -41,7 +41,7 @@ class RecentKernelMessages:
 
 
 def _to_wire(line: KernelLine, now: Stamp) -> fleet_pb2.KernelLine:
-    # The kernel stamps with a clock that stands still in suspend: good enough for people.
+    # The kernel's stamps stand still in suspend, the boot clock does not: near enough for people.
     age_ns = 0 if line.boot_ns is None else max(0, now.boot_ns - line.boot_ns)
     logged = Stamp(now.boot_id, now.boot_ns - age_ns, now.wall_ns - age_ns)
     return fleet_pb2.KernelLine(

@@ -20,11 +20,12 @@ from everstep_proto.tls import split_address
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-# ConfirmPeer: three probes within a second, the last with time left for its answer.
+# When the controller asks whether a peer is alive: three probes within a second, with time left for
+# the answer to the last.
 _CONFIRM_PROBES = 3
 _CONFIRM_GAP_S = 0.3
 _CONFIRM_S = 1.0
-# Magic and version, kind, first bytes of the SHA-256 of the asked node's name, nonce.
+# A datagram: magic and version, kind, first bytes of the SHA-256 of the asked node's name, nonce.
 _DATAGRAM = struct.Struct("!4s4s8s8s")
 _MAGIC = b"ESP1"
 _ASK, _ANSWER = b"ask\0", b"answ"
@@ -73,7 +74,7 @@ class Liveness(asyncio.DatagramProtocol):
         """Probe the peers once a second until cancelled."""
         try:
             while True:
-                # First of all: between two rounds of questions there is always a whole interval.
+                # Slept first, so that there is a whole interval between two rounds of probes.
                 await tick(INTERVAL_S)
                 self._report(self._suspicion.tick(boot_ns()))
                 self._ask_all()

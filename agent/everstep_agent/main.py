@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 
 
-# What a shell says of a command that Ctrl-C has ended.
+# The exit code by which a shell shows that Ctrl-C has ended a command.
 _INTERRUPTED = 130
 
 
@@ -47,7 +47,7 @@ def _main(words: list[str]) -> int:
 
         return inventory(words[1:])
     options = _parser().parse_args(words)
-    # The holder needs none of this, and stays small.
+    # Imported only here: the command `hold` needs none of this, and its process stays small.
     from everstep_agent.config import AgentConfig
     from everstep_agent.daemon import DaemonError
     from everstep_agent.persistence.data_folder import FolderInUseError

@@ -182,7 +182,7 @@ class NodeWatch:
         source.quiet = lambda: book.judge_quiet_events(self._stamp())
         source.open_findings = lambda: book.open_findings
         source.ask_gpus = FreshGpus(lambda: self.watch.look({"gpu"}), self.view).read
-        # Also where it begins: killed before it remembers the first line, the agent reads it again.
+        # Also saved before the first line: an agent killed before then reads from the same place.
         self._keep_position(log.position)
         return source
 

@@ -13,7 +13,7 @@ from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
-# Answers that are remembered, so that a check that is ordered again is answered and not run again.
+# How many answers are remembered, so that a check that is ordered again is not run again.
 _CHECKS_REMEMBERED = 100
 
 

@@ -7,7 +7,8 @@ from everstep_agent.probes.worker import ProbeWorker
 from everstep_common.judging.judgement import Judgement
 
 Look = Callable[[], Awaitable[Sequence[Judgement]]]
-# Called on the event loop with what asks for a look at once; returns what ends the listening.
+# Starts listening for changes, on the event loop: takes a function to call when the source should
+# be read at once, and returns a function that ends the listening.
 Listen = Callable[[Callable[[], None]], Callable[[], None]]
 
 
@@ -45,6 +46,6 @@ class ProbeResult:
 
     probe: str
     judgements: tuple[Judgement, ...] = ()
-    # Why it could not be read, and why it never will be with the rights that the agent was given.
+    # Why the source could not be read; why it never can be with the rights that the agent has.
     trouble: str = ""
     denied: str = ""

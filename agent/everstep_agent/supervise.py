@@ -12,7 +12,7 @@ from everstep_common.systemd import notify, watchdog_interval_s
 logger = logging.getLogger(__name__)
 
 _RESTART_S = 1.0
-# It has to run for so long before its finding is cleared.
+# How long a restarted task has to run before the finding about it is cleared.
 _FINE_S = 60.0
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# DESIGN: 1 Hz, three misses; with the controller's confirmation a node is lost within 5 s.
+# One probe a second and three misses: with the controller's confirmation a node is lost within 5 s.
 MISSES = 3
 
 

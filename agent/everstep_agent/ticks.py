@@ -6,7 +6,7 @@ A wake-up costs more than the work that it is for: a process that slept finds it
 import asyncio
 import math
 
-# A timer may come this much early; it is not due again then.
+# A timer may fire this much early; the tick then counts as done, not as due once more.
 _EARLY_S = 0.001
 
 

@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 AgentMessage = fleet_pb2.AgentMessage
 ControllerMessage = fleet_pb2.ControllerMessage
 
-# We retry ourselves. Without its own pool a new channel would inherit the last one's back-off.
+# gRPC's own retries are off: the uplink retries. Without a subchannel pool of its own a new channel
+# would inherit the back-off of the one before it.
 _CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -32,9 +33,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.http2.bdp_probe", 0),
 )
-# After a stream that lasted so long the next attempt is quick again.
+# After a stream that lasted this long the retry back-off begins anew.
 _STEADY_S = 5.0
-# Words that are only true for the moment (peer reports); the oldest of so many are void.
+# How many messages that are true only for the moment (peer reports) wait; the oldest are dropped.
 _URGENT_MAX = 1000
 
 
@@ -141,7 +142,8 @@ class Uplink:
                 if self.connected:
                     self._away_since_s, self.connected = loop.time(), False
                     self.on_away()
-            # Not at Welcome: two agents of one name would end each other's streams at full speed.
+            # Not reset when the controller says Welcome: two agents of one name would then end each
+            # other's streams without any back-off.
             if loop.time() - began_s > _STEADY_S:
                 said = ""
                 self._backoff.reset()

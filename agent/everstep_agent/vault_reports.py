@@ -2,10 +2,10 @@
 
 from everstep_proto.generated import fleet_pb2
 
-# A broken memory must not make a report grow without end (see JobVault).
+# How many bad copies a report lists: broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32
 
-# The copies of a report, by their bytes.
+# The copies that a report listed, by their serialized bytes.
 _Told = dict[bytes, fleet_pb2.Copy]
 
 
@@ -20,7 +20,7 @@ class VaultReports:
     def __init__(self) -> None:
         self._waiting: dict[str, fleet_pb2.VaultReport] = {}
         self._told: dict[str, _Told] = {}
-        # Large, and the same in report after report.
+        # The import lesson that was sent last for each job: large, and rarely another one.
         self._lessons: dict[str, fleet_pb2.Lesson] = {}
         self._changes = False
 

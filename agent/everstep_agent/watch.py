@@ -12,7 +12,7 @@ from everstep_agent.sources.threaded import ThreadedLook
 from everstep_agent.ticks import next_tick
 from everstep_common.judging.judgement import Judgement
 
-# Before a look that somebody asked for: one look takes what comes in a burst.
+# Pause before a look that was asked for, so that one look serves a burst of requests.
 _STORM_PAUSE_S = 0.02
 
 
@@ -22,7 +22,7 @@ class Watch:
     def __init__(self, sources: Sequence[Source], findings: Findings) -> None:
         self.sources = tuple(sources)
         self._findings = findings
-        # A check looks out of turn; the thread behind a source does one thing at a time.
+        # One lock per source: a look out of turn (a check) and a regular one must not overlap.
         self._turns = {source.name: asyncio.Lock() for source in sources}
         self._bells = {source.name: _Bell() for source in sources}
         thread = SharedThread("probes")
@@ -100,7 +100,7 @@ class _Bell:
             return True
         loop = asyncio.get_running_loop()
         self._sleeper = loop.create_future()
-        # Not asyncio.timeout_at: this is most of what an idle agent does, and costs a tenth.
+        # Instead of asyncio.timeout_at, at a tenth of its cost: an idle agent does little else.
         alarm = loop.call_at(due, self._end_sleep)
         try:
             await self._sleeper

@@ -19,14 +19,14 @@ from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
 _LISTEN_FDS_START = 3
-# As systemd counts: more is a leak of the command, not a use.
+# The most descriptors that are kept: more would be a leak in the command.
 _FDS_MAX = 4096
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 # 253 descriptors, the most that one message may have, and the credentials.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 _RESTART_FIRST_S = 0.2
 _RESTART_LONGEST_S = 5.0
-# A command that ran this long was well: its next restart is quick again.
+# A command that ran this long was healthy: the delay before its restart begins anew.
 _WELL_S = 10.0
 _STOP_S = 20.0
 

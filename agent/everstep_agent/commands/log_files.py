@@ -12,7 +12,7 @@ from typing import IO, cast
 
 from everstep_agent.detectors.kernel.log_reading import NumberedLine
 
-# What is longer than this without a line end is read in pieces.
+# A line longer than this is read in pieces.
 _LINE_CHARS = 1 << 16
 _LINES_PER_PIECE = 2000
 _MAGIC_BYTES = 8
@@ -54,7 +54,7 @@ class LogFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing what unpacks does not close what it reads from.
+        # Closing the decompressor does not close the file that it reads from.
         self._text.close()
         self._packed.close()
 

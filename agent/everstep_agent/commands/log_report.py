@@ -60,7 +60,7 @@ def _places(places: Places) -> dict[str, object]:
 def report_as_text(file: LogFile, reading: LogReading) -> str:
     """Return the report for a terminal."""
     found = _sorted(reading)
-    # Of one node everybody knows which it is.
+    # In a log of a single node its name is left out.
     several = len(reading.hosts) > 1
     paragraphs = ["\n".join(_paragraph(told, several)) for told in found]
     if others := list(_other_xids(reading)):

@@ -51,7 +51,7 @@ Fields may be added; none changes its meaning."""
 def main(arguments: Sequence[str]) -> int:
     """Read one log; return the exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A log has letters that the terminal may not know.
+        # A log may have characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="replace")
     options = _parser().parse_args(arguments)
     reading = LogReading(load_tables())
@@ -83,7 +83,7 @@ def _take(file: LogFile, reading: LogReading) -> None:
         for piece in file.pieces():
             reading.take(piece)
     except KeyboardInterrupt:
-        # Who has waited for long enough wants to see what was found.
+        # Interrupted by Ctrl-C: show what was found so far.
         file.torn = "you stopped it"
 
 

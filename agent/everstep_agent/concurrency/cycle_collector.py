@@ -8,12 +8,12 @@ thresholds one comes in the middle of each that is read.
 import asyncio
 import gc
 
-# Python's own for the young ones: a pass over them takes less than a millisecond.
+# Python's own threshold for young objects: a pass over them takes less than a millisecond.
 _YOUNG, _MIDDLE = 700, 10
-# As often as the middle ones, counted in passes over those: never.
+# Threshold for old objects, in passes over the middle generation: so high that it is never reached.
 _NEVER = 1 << 30
 _LEAST_S = 60.0
-# A pass takes no more than this part of the time.
+# Passes over all objects take no more than this share of the time.
 _PART = 10_000
 
 

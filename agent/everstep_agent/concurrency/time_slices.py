@@ -7,15 +7,15 @@ from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
-# Work this short is done at once. All of a turn's new work comes on top of one slice.
+# Work shorter than this is done at once, in the turn of the loop in which it comes.
 _AT_ONCE_S = 0.001
-# The largest steps of the longest work, which come on top, take two or three milliseconds.
+# Length of a slice; a single step of long work cannot be divided and takes two or three ms on top.
 _SLICE_S = 0.002
-# A fifth of a millisecond to copy, in or out.
+# Bytes that are copied at once, which takes a fifth of a millisecond.
 _MOVED_AT_ONCE = 512 * 1024
 
-# Long work takes turns, one slice in each turn of the loop: or a flood would add up to a stall.
-# The loop's own, as its clock is: whoever works on it shares its time, and nobody is wired for it.
+# A lock by which long work takes turns, one slice in each turn of the loop: a flood of it would
+# stall the loop otherwise. It belongs to the loop, as its clock does: no caller has to pass it on.
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 

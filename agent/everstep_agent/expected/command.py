@@ -21,7 +21,8 @@ from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.judging.book import FindingBook
 
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
-# What an inventory is made of; a service that cannot be read is no reason to refuse one.
+# The groups of sources that an inventory is made of; services are none of them, so one that cannot
+# be read is no reason to refuse to write an inventory.
 _NEEDED = frozenset({"gpu", "ib", "net", "host", "disk", "accelerators"})
 
 _EPILOG = """\

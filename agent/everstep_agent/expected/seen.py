@@ -47,7 +47,7 @@ def seen(view: NodeView, cpus: tuple[int | None, int | None]) -> SeenInventory:
 
 
 def _gpu(gpu: GpuReading) -> SeenGpu:
-    # Before the first complete reading nothing is known of its links: that is no zero.
+    # Before the first complete reading the NVLinks of a GPU are unknown, which is not zero links.
     active = [link.active for link in gpu.nvlinks if link.active is not None]
     return SeenGpu(
         pci=gpu.pci,

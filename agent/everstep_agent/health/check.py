@@ -19,9 +19,9 @@ from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import SOCKET_NAME, ask_agent
 from everstep_common.config import ConfigError, load
 
-# What an agent that runs may need for its answer; one that hangs is done without.
+# How long a running agent may take to answer; after that the command reads the node itself.
 _AGENT_S = 5.0
-# Of the deadline, for ending the driver's process and drawing the answer.
+# The part of the deadline that is kept for ending the NVML process and printing the answer.
 _RESERVE_S = 1.5
 _SYSTEM_SOCKET = Path("/run/everstep-agent") / SOCKET_NAME
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
@@ -75,13 +75,13 @@ def main(words: Sequence[str]) -> int:
     backstop = threading.Timer(options.deadline_s, _give_up, (options,))
     backstop.daemon = True
     backstop.start()
-    # Its answer is the report; the words of the agent's parts are not for who asks.
+    # The report is the whole answer: log lines of the agent's parts would confuse its readers.
     logging.disable(logging.CRITICAL)
     try:
         config, notes = _config(given.config)
         report = asyncio.run(_report(config, options, notes))
     except ConfigError as error:
-        # On both: a program reads the answer, an operator the log of what started the command.
+        # On both outputs: a program reads standard output, an operator the log of its caller.
         _usage("; ".join(error.problems))
         report = unknown(socket.gethostname(), f"wrong configuration: {error.problems[0]}")
     except Exception as error:  # noqa: BLE001 - a check that fails tells nothing of the node
@@ -102,7 +102,7 @@ async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]
             notes += (f"no agent could be asked: {error}",)
     if "inventory" in options.groups and config.inventory_file is None:
         notes += ("no inventory is expected; 'everstep-agent inventory --help' tells how to",)
-    # Only now: the answer of an agent needs no probes.
+    # Imported only here: no probes are needed when a running agent has answered.
     from everstep_agent.health.own_look import own_look
 
     spent_s = asyncio.get_running_loop().time() - began
@@ -126,7 +126,7 @@ def _give_up(options: _Options) -> None:
 
 
 def _write(text: str) -> None:
-    # Not through sys.stdout: its lock may be held by whoever is stuck.
+    # Not through sys.stdout: a thread that is stuck may hold its lock.
     data = text.encode("utf-8", errors="replace")
     while data:
         try:

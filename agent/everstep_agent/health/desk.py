@@ -8,8 +8,8 @@ from everstep_agent.source import ProbeResult
 from everstep_agent.watch import Watch
 from everstep_common.judging.book import BookEntry
 
-# Whoever asks more often gets the same look: nobody on the node can make the agent work harder, and
-# some sources start a vendor's tool. What is open is always of this moment.
+# Callers within this time share one look: nobody on the node can make the agent work harder, and
+# some sources start a vendor's tool. The open findings are those of the moment, however.
 _FRESH_S = 5.0
 
 
@@ -19,7 +19,7 @@ class HealthDesk:
     def __init__(
         self, node: str, watch: Watch, open_findings: Callable[[], Sequence[BookEntry]]
     ) -> None:
-        # What a source cannot read of what it should, by its name.
+        # Returns what parts a source cannot read, in words, by the source's name.
         self.blind: Callable[[], Mapping[str, str]] = dict
         self._node = node
         self._watch = watch

@@ -18,7 +18,7 @@ GROUPS = (
     "inventory",
 )
 
-# What a component is called up to its first slash.
+# The group of a component, by the first part of its name ("gpu" of "gpu/0000:3b:00.0").
 _BY_COMPONENT = {
     "gpu": "gpu",
     "driver": "gpu",
@@ -32,11 +32,12 @@ _BY_COMPONENT = {
     "accelerator": "accelerators",
     "accelerators": "accelerators",
 }
-# Kernel lines and the expected inventory tell of all kinds of components.
+# The group of a condition, by its title in docs/signals.md: kernel lines and the expected inventory
+# concern all kinds of components.
 _BY_TITLE = {"kernel": "kernel", "inventory": "inventory"}
-# Found by the probe of the device itself, and just what an inventory is compared for.
+# Conditions that a GPU's own probe finds, and that whoever asks for the inventory wants as well.
 _MISSING = frozenset({"GpuCountMismatch", "GpuLost"})
-# Whoever asks for one group wants the kernel's words about it as well.
+# Further groups of sources to read for a group: the kernel log, for instance, concerns most.
 _SOURCES = {
     "gpu": {"kernel"},
     "ib": {"net", "kernel"},

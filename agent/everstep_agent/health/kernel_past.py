@@ -9,7 +9,7 @@ from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.judgement import Healthy
 
-# After so long without another one an event is over: from the longest to the shortest.
+# Times without another event after which some condition counts as over, the longest first.
 QUIET_NS = tuple(
     sorted({one.quiet_ns for one in CONDITIONS.values() if one.quiet_ns}, reverse=True)
 )
@@ -22,7 +22,7 @@ class PastLog:
         self._log = log
         self._now_ns = now_ns
         self._kept: list[KernelLine] = []
-        # Lines that are younger wait for a later read.
+        # Lines younger than this are held back for a later read.
         self.oldest_ns = 0
 
     @property
@@ -46,7 +46,7 @@ class PastLog:
         return self._log.has_news()
 
     def _waits(self, line: KernelLine) -> bool:
-        # A line of unknown age is as good as new.
+        # A line of unknown age counts as new.
         age_ns = 0 if line.boot_ns is None else self._now_ns() - line.boot_ns
         return age_ns < self.oldest_ns
 

@@ -19,9 +19,9 @@ from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]
 
-# Its client waits for a minute, and a job waits for its client.
+# How long a reading of the node may take: ft_launcher would wait a minute, and its job with it.
 _PATIENCE_S = 3.0
-# One rank of each of eight jobs may ask at once; the look is shared.
+# How many may ask at once: more than the jobs of a node, which all share one reading.
 _ASKING_MAX = 32
 _REQUEST_BYTES_MAX = 64 << 10
 _STOP_S = 0.2
@@ -33,7 +33,7 @@ _OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 5_000),
 )
 
-# What its default arguments name, in our groups; everything is looked at for the first two.
+# The groups of signals that an argument of ft_launcher's check names; none means all of them.
 _THEIR_GROUPS: dict[str, tuple[str, ...]] = {
     "prolog": (),
     "epilog": (),

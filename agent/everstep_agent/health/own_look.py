@@ -19,12 +19,12 @@ from everstep_common.judging.findings import FindingKey, Severity
 from everstep_common.judging.judgement import Faulty
 from everstep_proto.generated import fleet_pb2
 
-# Between the looks that a debounced condition asks for: longer than a bounce of a register, short
-# enough for ten of them in a prolog.
+# Pause between the repeated looks that a debounced condition asks for: longer than a register
+# bounces, short enough for ten of them in a scheduler's prolog.
 _PAUSE_S = 0.2
 # A probe gives up this long before the command does, so that its name is in the answer.
 _MARGIN_S = 0.5
-# Judges what the other sources have read: it looks after them.
+# The source that judges what the others have read, and so is read after them.
 _LAST = "inventory"
 
 

@@ -11,9 +11,9 @@ from everstep_common.codec import from_json, to_json
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 
-# Raised in version 1 of the report; fields are only ever added.
+# Version of the report's JSON form; new fields may be added without raising it.
 REPORT_VERSION = 1
-# What the agent says of its own probes: it cannot tell, which is neither good nor bad.
+# Conditions of the agent's own probes: the node's health is then unknown, neither good nor bad.
 _CANNOT_TELL = ("ProbeFailed", "ProbeHang")
 
 
@@ -96,7 +96,7 @@ class Known:
 def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
     """Return the part of what is known that concerns these groups; none means all."""
     wanted = tuple(groups)
-    # Whoever lacks a right has not found the node to be worse: it is blind there.
+    # A source that lacks a right to read says nothing bad of the node: it is shown as blind.
     blind = {FindingKey(f"probe/{one.probe}", "ProbeFailed") for one in known.looks if one.denied}
     held = sorted(
         (

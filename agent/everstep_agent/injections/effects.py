@@ -19,7 +19,7 @@ from everstep_agent.injections.specs import (
 )
 from everstep_common.judging.findings import Finding
 
-# On the very component that the fault is injected into.
+# Conditions that an injection causes on the very component that it is injected into.
 ON_IT: Mapping[type, frozenset[str]] = MappingProxyType(
     {
         EccSpec: frozenset(
@@ -34,7 +34,7 @@ ON_IT: Mapping[type, frozenset[str]] = MappingProxyType(
         HangSpec: frozenset({"DriverHang"}),
     }
 )
-# On what stands for several.
+# Conditions that an injection causes on a component that stands for several, such as all GPUs.
 BESIDE_IT: Mapping[type, frozenset[str]] = MappingProxyType(
     {
         LostSpec: frozenset({"GpuCountMismatch"}),
@@ -62,7 +62,7 @@ def counters_of(spec: Spec) -> str:
 def may_cause(spec: Spec, finding: Finding) -> bool:
     """Return whether an injection can be what caused a finding."""
     if isinstance(spec, XidSpec | KernelSpec):
-        # Its line is marked where it enters.
+        # A kernel line that was injected is marked as such when it enters the kernel log.
         return finding.injected
     if finding.condition in BESIDE_IT.get(type(spec), ()):
         return True

@@ -25,7 +25,7 @@ class InjectedLog:
         self._log = log
         self._path = path
         self._lines: list[KernelLine] = []
-        # Has the log looked at; the watch knows how.
+        # Has the kernel log read at once; wired to the loop that reads all sources.
         self.wake: Callable[[], None] = lambda: None
 
     @property

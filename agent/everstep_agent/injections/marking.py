@@ -33,7 +33,7 @@ def marked(source: Source, running: RunningInjections, open_findings: OpenFindin
 
 
 def _threaded(look: ThreadedLook[T], mark: _Mark) -> ThreadedLook[T]:
-    # Still one of these: the watch gives them a thread in common.
+    # Must stay a ThreadedLook: the loop that reads all sources gives those a common thread.
     return replace(look, judge=lambda reading: mark(look.judge(reading)))
 
 

@@ -12,7 +12,7 @@ from everstep_common.reports import InjectionState
 
 logger = logging.getLogger(__name__)
 
-# A drill orders a few; the controller asks again only for what it has not heard.
+# How many answers are kept: a drill orders a few, and only unanswered orders are repeated.
 _ANSWERS_MAX = 100
 
 
@@ -47,7 +47,7 @@ class InjectionMemory:
         stored = _load(text)
         self.answers = stored.answers
         self.unended: Mapping[str, Unended] = stored.unended
-        # What was caused by injections that are over; it may be open still.
+        # Findings that were caused by injections that are over; they may still be open.
         self.lingering = stored.lingering
         self._keep = keep
 

@@ -38,7 +38,7 @@ def faulty_gpu(spec: GpuSpec, gpu: GpuReading, elapsed_s: float) -> GpuReading:
 
 
 def _heated(gpu: GpuReading, celsius: int) -> GpuReading:
-    # Newer GPUs tell what is left to their limit, and not the limit.
+    # Newer GPUs report the distance to their temperature limit instead of the limit.
     margin, before = gpu.thermal_margin_c, gpu.temperature_c
     if margin is not None and before is not None:
         margin -= round(celsius - before)

@@ -20,7 +20,8 @@ from everstep_agent.injections.specs import (
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
 
-# Windows of detectors remember errors for so long after the last one; then a fault is real.
+# How long after its end an injection may still cause findings, as the time windows of detectors
+# remember its errors; a fault that is found later is real.
 _TAIL_NS = 900_000_000_000
 # A busy node may read a line this long after it was written.
 _LATE_LINE_NS = 60_000_000_000
@@ -42,7 +43,8 @@ class RunningInjections:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self.running: dict[str, Running] = {}
-        # Which source said what was caused, and until when what is over may linger.
+        # The source that reported each finding that was caused; until when the findings of an
+        # injection that is over may still come.
         self._told_by: dict[FindingKey, str] = {}
         self._over: dict[FindingKey, int] = {}
         # Until when a line of an injection that is over may still be read.
@@ -134,7 +136,7 @@ class RunningInjections:
         )
         if cause is not None:
             self._told_by[said.key] = source
-            # The end of an earlier injection of the same does not end this one's.
+            # An earlier injection of the same fault is over; its end must not clear this finding.
             self._over.pop(said.key, None)
             if said.key not in cause.caused:
                 cause.caused.add(said.key)
@@ -159,7 +161,7 @@ class RunningInjections:
                 if self._over[key] < self._now_ns():
                     del self._over[key]
             elif key not in judged and self._told_by.get(key, source) == source:
-                # As often as the condition asks: there is no doubt about why it is over.
+                # As many healthy judgements as the condition needs to clear: it is surely over.
                 healthy = Healthy(key, "the injection that caused it is over")
                 yield from (healthy,) * CONDITIONS[key.condition].clear_after
 

@@ -11,9 +11,10 @@ from everstep_agent.ipc.processes import ProcessIdentity, identify, send_signal
 
 logger = logging.getLogger(__name__)
 
-# A share of each second: long against a step's jitter, short against any watchdog.
+# Processes stand still for a share of each such period: it is long against the jitter of a training
+# step, and short against any watchdog.
 _PERIOD_S = 1.0
-# A replaced process must be found before it has answered.
+# How often to look for a process that replaced a stopped one, which must not get to answer.
 _LOOK_S = 0.02
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from everstep_agent.detectors.accelerators.reading import AcceleratorReading, AcceleratorsReading
 from everstep_proto.generated import fleet_pb2
 
-# By tool; None of a tool that has not been asked yet.
+# The devices by the tool that reads them; None for a tool that has not been asked yet.
 Readings = Iterable[AcceleratorsReading | None]
 
 

@@ -45,7 +45,7 @@ class NodeView:
     blind: dict[str, str] = field(default_factory=dict)
     gpus: GpusReading | None = None
     gpus_on_bus: int = 0
-    # Of other vendors than NVIDIA, by the tool that reads them.
+    # Accelerators of other vendors than NVIDIA, by the tool that reads them.
     accelerators: dict[str, AcceleratorsReading | None] = field(default_factory=dict)
     own_cost: AgentCost | None = None
     # Why the kernel log cannot be read; empty when it can.

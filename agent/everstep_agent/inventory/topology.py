@@ -37,7 +37,7 @@ def distance(one: PciPlace, other: PciPlace) -> str:
         return "NODE" if known else "SYS"
     if common == 1:
         return "PHB"
-    # Below the switch that they share: its port, and the device.
+    # Behind one common PCIe switch a path has at most two more parts: a port and the device.
     below = max(len(one.path), len(other.path)) - common
     return "PIX" if below <= 2 else "PXB"
 

@@ -25,7 +25,8 @@ from everstep_common import frames
 from everstep_common.long_frames import decode_in_parts, encode_in_parts
 
 _COUNT = struct.Struct("i")
-# The kernel goes on for as long as the other side sends, if there is room.
+# The most that one receive call takes: with more room the kernel would stay in it for as long as
+# the other side sends.
 _TAKEN_BYTES = 256 * 1024
 
 
@@ -42,7 +43,7 @@ class Connection:
         self._buffer = bytearray()
         self._memories: MessageMemories | None = None
         self._owner = ""
-        # What the message that came last takes of the room.
+        # The memory that the message received last occupies of the agent's common limit.
         self._lease = no_lease()
 
     def use_memory(self, memories: MessageMemories, owner: str) -> None:
@@ -91,18 +92,19 @@ class Connection:
     async def send(self, message: object, fds: Sequence[int] = ()) -> None:
         """Send a message with descriptors, which stay the caller's. Raises OSError."""
         if fds and self._unread():
-            # Descriptors on their way count against all that the agent may send, to anybody.
+            # Descriptors under way count against the agent's limit for all of its connections.
             raise frames.FrameError("descriptors go only to one that reads its answers")
         if self._memories is None:
             await self._send(await run_in_slices(encode_in_parts(message)), fds)
             return
-        # How long it is is known when it is there.
+        # The length is known only after encoding, so the largest is reserved before it.
         memory, long = self._memories.outgoing, may_be_long(message)
         lease = await memory.acquire(self._owner, frames.FRAME_BYTES_MAX) if long else no_lease()
         try:
             parts = await run_in_slices(encode_in_parts(message))
             lease.shrink(sum(map(len, parts)))
-            # A short one, too: a long question that came after it holds room until it is taken.
+            # A short answer has a deadline, too: until it is taken, a long question that came after
+            # it holds memory.
             async with _in_time(memory, "an answer was not taken"):
                 await self._send(parts, fds)
         finally:
@@ -153,7 +155,7 @@ class Connection:
     async def _writable(self) -> None:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
-        # A descriptor of its own: the loop allows one writer for each.
+        # A duplicate: the event loop allows only one writer for each descriptor.
         fd = os.dup(self._socket.fileno())
         try:
             loop.add_writer(fd, ready.set)

@@ -26,7 +26,7 @@ def removed_after(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # As long as it is held, its inode is no other's, though nobody may listen any more.
+        # While the descriptor is open the inode is not reused, even if nobody listens any more.
         with suppress(OSError):
             if os.path.samestat(path.lstat(), os.fstat(held)):
                 path.unlink()

@@ -8,16 +8,16 @@ from dataclasses import dataclass, fields, is_dataclass
 
 from everstep_common.frames import FRAME_BYTES_MAX
 
-# Shorter ones need no turn: a Join with a long environment; thousands of them cost nobody his
-# memory.
+# Messages up to this size wait for no turn (a Join with a long environment): thousands of them at
+# once still fit in memory.
 SMALL_BYTES_MAX = 256 * 1024
 _CLEARED_BYTES = 64 * 1024
-# Two owners can always have the largest at once: one that stops in the middle of his holds up
-# nobody.
+# Room for the largest messages of two owners at once: one who stops sending in the middle of a
+# message holds up nobody else.
 MESSAGE_MEMORY_BYTES_MIN = 2 * FRAME_BYTES_MAX
 # About how long a value is written at most, and how many of them are surely a short message.
 _VALUE_BYTES = 256
-# More jobs than a node has at once; one whose turn was so many jobs ago is as one that had none.
+# How many owners' last turns are remembered: more than a node has jobs at once.
 _OWNERS_MAX = 1000
 _SHORT_WEIGHT = SMALL_BYTES_MAX // (2 * _VALUE_BYTES)
 
@@ -47,7 +47,7 @@ class FairShares:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._held: Counter[str] = Counter()
-        # Numbers of their last turns, in order.
+        # The number of each owner's last turn, in order.
         self._last_turns: dict[str, int] = {}
         self._turns = 0
 
@@ -167,7 +167,7 @@ class MessageMemory:
         ) is not None:
             request, entered = self._waiting.pop(place)
             self._fair_shares.grant(request)
-            # One that is cancelled in the same turn of the loop gives it back itself.
+            # A waiter that was cancelled in the same turn of the loop returns the memory itself.
             if not entered.done():
                 entered.set_result(None)
 

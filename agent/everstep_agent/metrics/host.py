@@ -66,7 +66,7 @@ def _services(services: ServicesReading) -> Iterator[Metric]:
         "everstep_node_service_restarts", "Automatic restarts.", labels=["service"]
     )
     for unit in services.units:
-        # What is not installed has no series.
+        # A service that is not installed has no series.
         if unit.load == "not-found":
             continue
         active.add_metric([unit.name], unit.active == "active")

@@ -54,7 +54,7 @@ class DeviceLog:
             except OSError:
                 if not drained.lines:
                     raise
-                # What was read before must not be lost with it; the next look fails as well.
+                # Lines that were read before the error are returned; the next read fails again.
                 return drained.batch()
             self._sequence = drained.take(record, self._sequence)
         return drained.batch(more=True)

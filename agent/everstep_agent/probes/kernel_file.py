@@ -29,7 +29,7 @@ class FileLog:
         if not self._source:
             self._source, self._offset = self._end_of_file()
         self._rest = b""
-        # The file that is followed, open also when its name belongs to another one by now.
+        # The file that is followed; it stays open when its name belongs to another file by now.
         self._fd = -1
         self._changes: FileChanges | None = None
 
@@ -86,7 +86,7 @@ class FileLog:
             return b""
         data = os.pread(self._fd, _FILE_BYTES_MAX, self._offset)
         self._offset += len(data)
-        # Its last line has no other end.
+        # The end of the file ends its last line.
         return data or (b"\n" if self._rest else b"")
 
     def _read(self, fd: int) -> bytes:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everstep_agent.probes.kernel_files import KeptFile, text_of
 
-# Answered by another machine: each may stop to answer at any time.
+# File systems that another machine serves: each may cease to answer at any time.
 _NETWORK = frozenset(
     [
         "nfs",
@@ -30,9 +30,9 @@ _NETWORK = frozenset(
         "panfs",
     ]
 )
-# Answered by a process of this node (FUSE), except those that only show what is local.
+# File systems that a process of this node serves (FUSE); not those that only show what is local.
 _LOCAL_FUSE = frozenset({"fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse"})
-# Of the kernel's file systems without a device, those that fill up and stop jobs when they do.
+# The kernel's file systems without a device that can fill up, which stops jobs.
 _NAMED_MEMORY = frozenset({"/dev/shm", "/tmp", "/run"})
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 

@@ -22,9 +22,9 @@ _INTERFACE = struct.Struct("=BxHiII")
 _ATTRIBUTE = struct.Struct("=HH")
 # The kernel packs a datagram of link messages into at most this much.
 _DATAGRAM_BYTES = 65536
-# Far more than the events of a switch restart on one node.
+# Receive buffer: far more than the events of a switch restart on one node.
 _BUFFER_BYTES = 1 << 20
-# What one turn of the event loop reads before others get theirs.
+# How many datagrams one turn of the event loop reads before other tasks run.
 _DATAGRAMS_AT_ONCE = 64
 
 
@@ -99,7 +99,7 @@ class LinkEvents:
         self._wanted = wanted
         self._open_socket = open_socket
         self._states: dict[int, tuple[int, int]] = {}
-        # Why only polling tells of links; empty while the kernel tells.
+        # Why link changes are found by polling only; empty while the kernel reports them.
         self.deaf = ""
 
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:

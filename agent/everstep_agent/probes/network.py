@@ -33,7 +33,7 @@ _STATISTICS = (
     "rx_bytes",
     "tx_bytes",
 )
-# Faster than any link; what says more is damaged.
+# Faster than any link: a higher speed in a file of sysfs is an error.
 _MEGABITS_MAX = 10_000_000
 # Facts that only a driver reload or a new name changes.
 _FACTS_LOOKS = 60

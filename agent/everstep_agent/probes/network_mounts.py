@@ -10,14 +10,14 @@ from everstep_agent.detectors.host.mounts import MountReading
 from everstep_agent.probes.mounts import Mount, MountTable
 from everstep_agent.probes.worker import ProbeWorker
 
-# Each costs a thread. Containers of one node mount the same few servers over and over.
+# How many mounts are asked, each on a thread: containers mount the same few servers over and over.
 _MOUNTS_MAX = 64
 
 
 def ask(path: str) -> None:
     """Ask for a file system's size and for one name in it. Blocks as long as it likes."""
     try:
-        # Never answered from a cache, unlike the names.
+        # statvfs is never answered from a cache, unlike a look-up of names.
         os.statvfs(path)
         with os.scandir(path) as names:
             next(names, None)

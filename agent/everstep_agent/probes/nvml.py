@@ -17,10 +17,10 @@ from everstep_agent.probes.nvml_conversation import Conversation
 from everstep_agent.probes.nvml_conversation import ProbeError as ProbeError
 
 _COMMAND = (sys.executable, "-P", nvml_child.__file__)
-# What changes in minutes is read every so many looks.
+# Values that change in minutes are read every so many looks.
 COMPLETE_EVERY = 10
 _KILL_GRACE_S = 1.0
-# nvmlReturn_t LIBRARY_NOT_FOUND: the one answer that no driver gives.
+# nvmlReturn_t LIBRARY_NOT_FOUND: there is no driver; every other error comes from one.
 _NO_LIBRARY = 12
 
 
@@ -59,7 +59,7 @@ class NvmlProbe:
         self._exits = exits or PidfdExits()
         self._clock_s = clock_s
         self._talk: Conversation | None = None
-        # The one process that was killed and may not be gone: no other is started before.
+        # A process that was killed and may still exist: no other is started before it is gone.
         self._leaving: LineProcess | None = None
         self._absent: tuple[float, GpusReading] | None = None
         self._numbers = itertools.count(1)

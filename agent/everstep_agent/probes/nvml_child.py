@@ -41,7 +41,7 @@ class Server:
             complete = bool(request["complete"] or first)
             write({"id": request["id"], **first, **self._read(complete)})
             if first:
-                # Only now: the handles are known, and the answer came before any event.
+                # Events are asked for only after the first answer, which needs the GPUs' handles.
                 write({"no_events": self._listen()})
                 first = {}
 

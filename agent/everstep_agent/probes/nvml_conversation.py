@@ -60,10 +60,9 @@ class Conversation:
             return
         self.answered = True
         if answer.reading.absent:
-            # It does not wait to be asked, and ends.
+            # Without the driver's library the process says so unasked, and ends.
             self._absent = answer.reading
-        # A late answer is taken in, but answers no
-        # other request: it is as old as its own.
+        # A late answer updates what is known, but answers no other request: it is too old for it.
         for number, waiting in self._waiting.items():
             if (answer.reading.absent or answer.id == number) and not waiting.done():
                 waiting.set_result(answer.reading)

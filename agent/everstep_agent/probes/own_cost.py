@@ -42,5 +42,5 @@ def _cost(process: psutil.Process) -> tuple[float, int] | None:
             cpu, memory = process.cpu_times(), process.memory_info()
     except psutil.Error:
         return None
-    # What is shared is the vault's, or the libraries of everybody.
+    # Shared memory is that of snapshots, or of libraries that other processes use as well.
     return cpu.user + cpu.system, max(0, memory.rss - memory.shared)

@@ -138,7 +138,7 @@ class SharedThread:
         thread, self._alarm = self._thread, None
         if thread is None:
             return
-        # What was read before a read that hangs is not kept waiting with it.
+        # Answers of earlier reads are delivered now, as the next read may hang.
         thread.deliver()
         reading = thread.reading
         if reading is not None and reading is self._seen:

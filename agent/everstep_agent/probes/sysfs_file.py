@@ -3,7 +3,7 @@
 import errno
 import os
 
-# What a file of sysfs can hold at most is a page; one that holds more is none of them.
+# A file of sysfs holds at most a page; a larger file is not one.
 _PAGE_BYTES = 4096
 _COUNT_MAX = 2**63 - 1
 # The device behind a descriptor is gone; there may be a new one at the same path.

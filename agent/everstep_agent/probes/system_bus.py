@@ -15,11 +15,11 @@ SYSTEM_BUS = Path("/run/dbus/system_bus_socket")
 _SYSTEMD = "org.freedesktop.systemd1"
 _BUS = "org.freedesktop.DBus"
 _MANAGER_PATH = "/org/freedesktop/systemd1"
-# The bus says so when nobody has the name: a container, or another service manager.
+# D-Bus errors when systemd is not on the bus: in a container, or with another service manager.
 _NO_SYSTEMD = ("ServiceUnknown", "NameHasNoOwner", "Spawn.", "ServiceNotFound")
-# Called from a thread whose caller has a deadline; this one only ends the thread some time.
+# The caller has a deadline of its own; this longer one only ends the thread at some time.
 _CALL_S = 10.0
-# What comes of bytes that are no message, besides OSError.
+# Errors that the D-Bus library raises for bytes that are no message, besides OSError.
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, struct.error)
 
 
@@ -99,7 +99,7 @@ class SystemBus:
     def _call(
         self, path: str, interface: str, method: str, signature: str, *body: object, to: str = ""
     ) -> tuple[object, ...]:
-        # Small, but no use to machines without the bus.
+        # Imported only here: machines without a system bus do not need it.
         from jeepney import DBusAddress, MessageFlag, MessageType, new_method_call
 
         address = DBusAddress(path, to or _SYSTEMD, interface)

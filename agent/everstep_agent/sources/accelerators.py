@@ -15,9 +15,9 @@ from everstep_common.judging.moment import Moment
 
 # The tools take seconds and a share of a core: twice a minute costs less than a thousandth of one.
 ACCELERATOR_INTERVAL_S = 30.0
-# Nobody installs a driver more often than this.
+# How often to look for tools and devices that were not there before.
 ABSENT_RETRY_S = 600.0
-# Four calls of the slowest tool, each with its own deadline, in the worst case.
+# Deadline of a look: in the worst case four calls of the slowest tool, each with its own deadline.
 _DEADLINE_S = 90.0
 
 

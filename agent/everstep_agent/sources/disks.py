@@ -13,7 +13,7 @@ from everstep_agent.sources.threaded import threaded
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement
 
-# statvfs of every disk; a disk does not fill up in seconds.
+# How often to ask every disk for its free space: a disk does not fill up in seconds.
 DISK_INTERVAL_S = 10.0
 # Each look asks a server: 12,500 nodes with three mounts each are 1,250 questions a second.
 MOUNT_INTERVAL_S = 30.0

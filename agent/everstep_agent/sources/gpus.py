@@ -17,9 +17,9 @@ from everstep_common.judging.book import BookEntry
 from everstep_common.judging.judgement import Judgement
 
 GPU_INTERVAL_S = 1.0
-# Events wake their source; the interval only bounds what it costs when nobody does.
+# Driver events wake this source at once; without one it is read only this often.
 _EVENTS_INTERVAL_S = 60.0
-# Hundreds of small files; cards do not come and go in seconds.
+# The PCI bus is read at every so many looks: hundreds of small files, and cards rarely change.
 _BUS_LOOKS = 60
 _BUS_DEADLINE_S = 5.0
 
@@ -47,9 +47,9 @@ class GpuSource:
         self._wake_events: Callable[[], None] = _nobody
         self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         self.on_changed: Callable[[], None] = _nobody
-        # Whoever judges the Xids of the kernel log judges these as well.
+        # Judges Xids that came as driver events, as those of the kernel log are judged.
         self.judge_lines: Callable[[Sequence[KernelLine]], Sequence[Judgement]] = lambda _: ()
-        # What the reading becomes while a fault is injected.
+        # Changes a reading while a fault is injected.
         self.overlay: Callable[[GpusReading], GpusReading] = lambda reading: reading
         probe.on_event = self._take_event
 
@@ -96,7 +96,7 @@ class GpuSource:
         """Judge Xids without asking the driver anything: it may hang by now."""
         events, self._events = self._events, []
         if not self._view.kernel_log:
-            # The log has the same Xids, with their text. One that is counted twice is a burst.
+            # The kernel log has the same Xids with their text; counted twice they would be a burst.
             return ()
         return self.judge_lines([_as_line(event) for event in events])
 
@@ -105,7 +105,7 @@ class GpuSource:
             self._events.append(event)
             self._wake_events()
         else:
-            # The counters say how many, and which.
+            # A memory error: the counters of the next complete reading say how many, and which.
             self._probe.complete_soon()
         self._wake()
 

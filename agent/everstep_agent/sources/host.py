@@ -28,7 +28,8 @@ from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement
 
 HOST_INTERVAL_S = 1.0
-# Each of these has debounced conditions that count looks: see their meanings before a change.
+# Intervals of looks. Debounced conditions count looks, so a change here changes how long they take;
+# see the meaning of each condition first.
 USAGE_INTERVAL_S = 10.0
 HARDWARE_INTERVAL_S = 60.0
 # All processes are looked at once a minute, a sixth of them at a time.

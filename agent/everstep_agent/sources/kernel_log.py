@@ -66,10 +66,10 @@ class KernelLogSource:
         self.on_position: Callable[[Position], None] = lambda _: None
         self.on_lines: Callable[[Sequence[KernelLine]], None] = lambda _: None
         self.on_history: Callable[[Sequence[XidSighting]], None] = lambda _: None
-        # Which events are over, and what is open; the book of findings knows.
+        # Return which events are over, and what is open; wired to the book of open findings.
         self.quiet: Callable[[], Sequence[Judgement]] = lambda: ()
         self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
-        # What the driver says now; see FreshGpus.
+        # Returns what the driver says now, or nothing when it does not answer within milliseconds.
         self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
         self._detector.standing = self._standing
 

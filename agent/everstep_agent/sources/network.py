@@ -24,11 +24,11 @@ from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement
 
 LINK_INTERVAL_S = 1.0
-# A finding within two readings is then one within 10 s.
+# Interval of the counters: a finding takes two readings, and so comes within 10 s.
 COUNTERS_INTERVAL_NS = 5_000_000_000
 # Cards do not move while the machine runs, but some are bound to their driver late.
 _PLACES_INTERVAL_NS = 60_000_000_000
-# What makes its own link, or stands for one that does.
+# Kinds of interfaces that have a physical link, or stand for interfaces that have one.
 _HEARD_KINDS = ("ethernet", "bond", "ipoib")
 
 

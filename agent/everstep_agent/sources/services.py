@@ -33,7 +33,7 @@ class ServicesSettings:
     bus: Path = SYSTEM_BUS
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     deadline_s: float = 5.0
-    # What is open, so that findings of what is watched no more can be cleared.
+    # Returns the keys of open findings, so that those of units no longer watched can be cleared.
     open_keys: Callable[[], Collection[FindingKey]] = tuple
 
 
@@ -83,7 +83,7 @@ class ServicesSource:
             return reading, None
         with contextlib.suppress(OSError):
             return reading, self._probe.signals()
-        # Then the rhythm alone tells.
+        # Without signals of changes the service manager is only asked in a rhythm.
         return reading, None
 
     def _listen(self, wake: Callable[[], None]) -> Callable[[], None]:

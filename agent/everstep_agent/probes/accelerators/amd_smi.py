@@ -120,7 +120,7 @@ def _merged(device: AcceleratorReading, answer: Mapping[str, object] | None) -> 
         driver=word("driver", device.driver),
         memory_bytes=whole("memory_bytes", device.memory_bytes),
         memory_used_ratio=number("memory_used_ratio", device.memory_used_ratio),
-        # A temperature belongs to its own limit: both of one source.
+        # A temperature and its limit must come from the same sensor.
         temperature_c=temperature if both else device.temperature_c,
         temperature_limit_c=limit if both else device.temperature_limit_c,
         power_w=number("power_w", device.power_w),

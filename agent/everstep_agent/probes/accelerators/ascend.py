@@ -35,7 +35,7 @@ class AscendProbe:
         self._tool = tool or Tool(TOOL, _FOLDERS)
         self._ecc: dict[tuple[int, int], Ecc] = {}
         self._turn = 0
-        # Why the tool does not count: not every product does, and a container may not ask.
+        # Why the tool gives no ECC counts: not every product has them, and a container may not ask.
         self._refusal = ""
 
     def present(self) -> bool:
@@ -63,7 +63,7 @@ class AscendProbe:
                 text = self._tool.run("info", "-t", "ecc", "-i", str(npu), *which)
                 self._ecc[npu, chip.chip] = parse_ecc(text)
             except (OSError, UnreadableOutputError) as error:
-                # One that has counted before will again; meanwhile its last count stands.
+                # A chip that gave a count before will again; until then its last count stands.
                 self._refusal = "" if self._ecc else str(error)
 
     def _complete(self, chip: Chip) -> AcceleratorReading:

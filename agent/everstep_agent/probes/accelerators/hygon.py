@@ -10,7 +10,7 @@ from everstep_agent.detectors.accelerators.reading import AcceleratorsReading
 from everstep_agent.probes.accelerators.hygon_text import TOOL, parse_summary
 from everstep_agent.probes.accelerators.tool import Tool
 
-# The driver's user space, and the toolkit.
+# Where the driver's user space and the toolkit install hy-smi.
 _FOLDERS = ("/opt/hyhal/bin", "/opt/dtk/bin")
 
 

@@ -19,16 +19,16 @@ from everstep_agent.probes.accelerators.text import (
 )
 
 TOOL = "xpu-smi"
-# Of the statistics: utilisation, power, temperatures of core and memory, memory used, and errors
-# of the memory. "Please do not dump" others, says the manual of 1.x.
+# Numbers of the statistics to ask for: utilisation, power, temperatures of core and memory, memory
+# used, and memory errors. "Please do not dump" others, says the manual of 1.x.
 METRICS = "0,1,3,4,18,29,30"
 PROPERTIES = "1,5,8,9,16"
 # The names of metric 0, in 1.0 to 1.2 and since 1.3.
 _BUSY = ("GPU Utilization (%)", "Average % utilization of all GPU Engines")
-# Worst last: a part of which nothing is known says nothing of the others. The manual spells "Ok"
-# and "OK" in the same table.
+# Health words, the worst last; "unknown" of one part says nothing of the others. The manual spells
+# "Ok" and "OK" in the same table.
 _WORDS = ("unknown", "ok", "warning", "critical")
-# Help of 1.x and summary of 2.x.
+# By these words an answer is recognised as Intel's: the help of 1.x, the summary of 2.x.
 _TITLE = re.compile(
     r"Intel(?:\(R\))? XPU(?:-SMI| System Management Interface)(?: --)? v([0-9]{1,3})\."
 )

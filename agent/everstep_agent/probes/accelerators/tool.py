@@ -21,7 +21,7 @@ _KILL_GRACE_S = 1.0
 # Sixteen devices fill 6 KB with the most talkative of the tools.
 _OUTPUT_BYTES_MAX = 1 << 20
 _READ_BYTES = 1 << 16
-# The agent is the last to go when memory is short, and what it starts inherits that.
+# The kernel kills the agent last when memory is short; a tool that it starts must not inherit that.
 _OOM_SCORE = 500
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 # nvmlReturn_t, nvml.h.
 _NO_FUNCTION = 13
 GPU_IS_LOST, RESET_REQUIRED, UNKNOWN = 15, 16, 999
-# With these the GPU has no answer at all, whatever it was asked.
+# Errors with which a GPU answers no question at all.
 _GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED})
 
 # nvmlFieldValue_t: field, scope, time, latency, nvmlValueType_t, nvmlReturn_t, and the value, whose
@@ -54,7 +54,7 @@ class Calls:
     def may(self, name: str, *arguments: object) -> object:
         """Return the answer, None for what GPU or driver lack. Raises GoneError."""
         function = getattr(self.library, name, None)
-        # By the number of arguments: a function has a newer form with one more.
+        # Missing functions are known by name and number of arguments: newer forms have one more.
         form = (name, len(arguments))
         if function is None or form in self._missing:
             return None

@@ -14,11 +14,12 @@ _SINGLE, _DOUBLE, _XID = 0x1, 0x2, 0x8
 _KINDS = {_SINGLE: "ecc_single", _DOUBLE: "ecc_double", _XID: "xid"}
 # nvmlReturn_t.
 _TIMEOUT = 10
-# The thread has nothing else to do; it wakes up so that a driver that forgets it is noticed.
+# How long the driver waits for an event before the thread asks anew, in case the driver forgot it.
 _WAIT_MS = 60_000
-# A lost GPU can make every wait fail at once.
+# Pause after a wait that failed: a lost GPU can make every wait fail at once.
 _PAUSE_S = 1.0
-# A GPU can correct 17,657 errors a second (DCGM issue 313); the counters tell of those.
+# After so many events in a second the thread pauses: a GPU can correct 17,657 memory errors a
+# second (DCGM issue 313), and counters show those.
 _STORM, _STORM_PAUSE_S = 20, 60.0
 
 Tell = Callable[[dict[str, object]], None]

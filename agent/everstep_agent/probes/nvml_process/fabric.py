@@ -2,7 +2,7 @@
 
 from everstep_agent.probes.nvml_process.calls import Calls, member
 
-# Older drivers know only the older forms: the first that is answered counts.
+# Forms of the question, the newest first; older drivers answer only the older ones.
 _FORMS = (
     ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
     ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),

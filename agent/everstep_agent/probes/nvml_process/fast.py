@@ -27,7 +27,7 @@ _CORRECTED, _UNCORRECTED, _VOLATILE = 0, 1, 0
 
 def read_fast(calls: Calls, handle: object) -> Values:
     """Return the fields of GpuReading that change in seconds. Raises GoneError."""
-    # The first question: its answer tells a GPU that is gone from one that lacks a feature.
+    # Asked first: an error here means that the GPU is gone, not that it lacks a feature.
     used = _memory_used(calls, handle)
     fields = calls.fields(handle, _FIELDS)
     busy = member(calls.may("nvmlDeviceGetUtilizationRates", handle), "gpu")
@@ -63,7 +63,7 @@ def _clock_reasons(calls: Calls, handle: object) -> int | None:
     reasons = calls.number("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is not None:
         return reasons
-    # Its name before driver 535.
+    # The function's name before driver 535.
     return calls.number("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
 
 

@@ -52,7 +52,7 @@ class Nvlinks:
         calls, handle = self._calls, self._handle
         count = calls.fields(handle, [_LINK_COUNT]).get(_LINK_COUNT)
         if count is None:
-            # Drivers before 450: the first link without a state is behind the last.
+            # Drivers before 450 give no number of links: the first without a state ends the list.
             states = (self._state(link) for link in range(_LINKS_MAX))
             count = next((link for link, state in enumerate(states) if state is None), _LINKS_MAX)
         if count:
