@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin
 
-# Makes of a value what is kept of it. Raises MisfitError.
+# Checks a value read from outside and returns it as the field keeps it. Raises MisfitError.
 Reader = Callable[[Any], Any]
 
 

@@ -2,8 +2,8 @@
 
 import re
 
-# Where an object lies differs from process to process, and so do numbers of processes and ranks,
-# files that are made for the moment, times, addresses, ports and identifiers …
+# What differs between two exceptions of the same cause: memory addresses, numbers of processes and
+# ranks, temporary files, times, network addresses, ports and identifiers.
 _VARYING = re.compile(
     r"0x[0-9a-fA-F]+|(?<=pid )\d+|(?<=pid\(s\) )\d[\d, ]*|(?<=rocess )\d+|"
     r"(?i:(?<=rank)[ =:]*\d+|(?<=\bport)[ =:]*\d+)|"
@@ -13,7 +13,7 @@ _VARYING = re.compile(
     r"\b\d{1,3}(?:\.\d{1,3}){3}(?:\]?:\d+|, \d+)?|(?<=\]:)\d+|(?<=[a-z]:)\d{4,5}\b|"
     r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
-# … and, where memory is short, how much of it there was.
+# All numbers: what differs between two errors for want of memory, which say how much there was.
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 # The first pattern that fits decides, so the special stand before the general.
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Megatron-LM, DeepSpeed and fairseq for losses, numpy 2, CPython 3.11, the kernel's mm/oom_kill.c,
 # slurmstepd 23.
 TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    # Our own words for a state of another model: an older one does not fit either.
+    # Everstep's own error for a state of another model: an older state does not fit either.
     ("exception", re.compile(r"RestoreError: .*; restore it with the model and the options that")),
     ("state", re.compile(r"\beverstep\.[\w.]*(?:RestoreError|RefusedError)\b")),
     ("assertion", re.compile(r"device-side assert")),
@@ -65,7 +65,7 @@ TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"\bBadStepError\b|returned nan values in its|found NaN in local|"
             r"found Inf in local|is non-finite|"
             r"[Mm]inimum loss scale reached|loss scale already at minimum|"
-            # Lightning, detectron2, timm and what scripts say themselves.
+            # Wordings of Lightning, detectron2, timm and of scripts themselves.
             r"(?i:(?:\b|_)loss(?:es)?\b[^.]{0,60}?(?:\bis|\bbecame|\bbecomes|\bwas|\bof|[=:])\s*"
             r"(?:nan|inf|infinite|infinity|not (?:a )?(?:finite|number))\b|"
             r"\bnan(?:s| or inf| values?)? (?:was |were )?(?:detected|encountered|found)\b|"
@@ -81,7 +81,7 @@ TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"NPU (?:function )?error|ACL stream synchronize failed|No CUDA GPUs are available"
         ),
     ),
-    # All ranks say it, and nobody's end was first.
+    # A wrong use of NCCL: all ranks raise it, so it does not follow from another rank's death.
     ("exception", re.compile(r"ncclInvalid(?:Usage|Argument)|\bNCCL\b.*, invalid (?:usage|argum)")),
     (
         "collective",

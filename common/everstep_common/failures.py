@@ -9,26 +9,26 @@ from types import MappingProxyType
 from everstep_common.failure_texts import kind_of
 from everstep_common.tracebacks import last_chain, plain
 
-# Grows with every change of the table, so that a record says which one judged it.
+# Version of the table of kinds, raised with every change: a record says which one judged it.
 TABLE_VERSION = 2
 
 
-# A program that ended with a code of its own, and without an exception.
+# Kind of a program that ended with an exit code of its own, and without an exception.
 ENDED_ITSELF = "exit"
 
 
 class Side(Enum):
     """Whose failure a kind of death is, before anything else is known."""
 
-    # The program's: with the same data it happens again, on every node.
+    # The program's fault: with the same data it happens again, on every node.
     SCRIPT = "script"
-    # The node's own word.
+    # The node's fault, as its driver or kernel says.
     NODE = "node"
-    # From outside, or of the moment: the next attempt may do.
+    # A cause from outside, or of the moment: the next attempt may succeed.
     TRANSIENT = "transient"
-    # Another rank died first.
+    # What follows when another rank died first.
     CONSEQUENCE = "consequence"
-    # The program's or the node's; only a repetition tells.
+    # The program's fault or the node's: only a repetition tells.
     UNKNOWN = "unknown"
 
 
@@ -45,34 +45,36 @@ KINDS: Mapping[str, Side] = MappingProxyType(
         ENDED_ITSELF: Side.UNKNOWN,
         "host_memory": Side.TRANSIENT,
         "storage": Side.TRANSIENT,
-        # Our own word: the state could not be restored, which an older one may cure.
+        # Everstep's own error: the state could not be restored; an older one may be restorable.
         "state": Side.TRANSIENT,
         "network": Side.TRANSIENT,
         # SIGKILL and SIGTERM come from the kernel or a person, not from broken hardware.
         "killed": Side.TRANSIENT,
-        # Of the data, the state or a device: an older state is tried first.
+        # The data, the state or a device may cause it: an older state is tried first.
         "nan": Side.TRANSIENT,
         "collective": Side.CONSEQUENCE,
     }
 )
 
-# What a process of ours, or a batch system, writes without an exception.
+# Kinds of which a process's last lines may tell without an exception in them.
 _SPOKEN = frozenset({"host_memory", "collective", "cuda", "device", "device_memory", "storage"})
-# A script that ends itself says why in its own words.
+# The same for a script that ends itself, which may say why in its own words.
 _SPOKEN_AT_EXIT = _SPOKEN | {"nan"}
-# ``python -m nothing`` says it without a traceback.
+# What Python writes, without a traceback, for ``python -m`` with a module that does not exist.
 _NO_MODULE = re.compile(r"python[\d.]*: (?:No module named|Error while finding module)")
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11})  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
 _SIGKILL = 9
-# A shell ends with this and the number of the signal that ended its program.
+# A shell's exit code is this plus the number of the signal that ended its program.
 _SHELL = 128
-# Besides crashes: SIGHUP, SIGINT, SIGKILL, SIGTERM. Other numbers are a script's own codes.
+# Signals that such a code is taken for; crashes, SIGHUP, SIGINT, SIGKILL and SIGTERM. Other codes
+# are a script's own.
 _OF_A_SHELL = _CRASHES | {1, 2, 9, 15}
-# argparse and the interpreter itself; a shell for a program that it may not start or has not found.
+# Exit codes for a wrong command line (argparse, the interpreter), and those of a shell for a
+# program that it may not start or cannot find.
 _USAGE = frozenset({2, 126, 127})
-# torch raises it from the exception that names the signal, where it has seen one.
+# torch's error for a data loader worker that is gone; its cause names the signal, if there is one.
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
-# torch says so at every end that was not planned; it is no reason for one.
+# torch's warning at every end that was not planned; it is the reason for none.
 _AFTERWARDS = re.compile(r"process group has NOT been destroyed|destroy_process_group\(\)")
 
 
@@ -99,7 +101,7 @@ def classify(
     if exit_code - _SHELL in _OF_A_SHELL:
         signal = exit_code - _SHELL
     if signal == _SIGKILL:
-        # Whatever it had written, it did not die of that.
+        # Nothing that a killed process had written is why it died, but for want of host memory.
         return Failure(_spoken(last_lines, frozenset({"host_memory"})) or "killed", "")
     died_of = last_chain(traceback)
     chain = died_of or last_chain(last_lines)

@@ -8,7 +8,7 @@ from functools import cache
 
 from everstep_common.bounds import MisfitError, Reader, bound_of, problem_of
 
-# What protobuf and SQLite can hold; a hostile 10**400 ends here and not in their middle.
+# The integers that protobuf and SQLite can hold; a hostile 10**400 is refused here already.
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 

@@ -16,11 +16,11 @@ _NAME_MAX = 200
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _VARIABLES_MAX = 64
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-# A number, a switch, a short word: no place in the file system.
+# A value that is passed on: a number, a switch or a short word, and no path.
 _SETTING = re.compile(r"[A-Za-z0-9_.,:+-]{0,32}")
-# What the dynamic linker and the interpreter obey, and what may be a secret.
+# Variables that are never passed on: those of the dynamic linker and the interpreter, and secrets.
 _PRIVATE = re.compile(r"(LD_|PYTHON)\w*|PATH|\w*(KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH)\w*", re.I)
-# Which devices a process sees: another value for each rank.
+# Variables that say which devices a process sees: they differ from rank to rank.
 _DEVICES = frozenset(
     {
         "CUDA_VISIBLE_DEVICES",
@@ -42,7 +42,7 @@ _DEVICES = frozenset(
         "FLAGS_selected_xpus",
     }
 )
-# Libraries set these themselves when they are imported: torch, the OpenMP of Intel, TensorFlow.
+# Variables that libraries set themselves when imported: torch, the OpenMP of Intel, TensorFlow.
 _OF_LIBRARIES = frozenset(
     {"TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TF2_BEHAVIOR"}
 )
@@ -81,7 +81,7 @@ def lesson_for_others(modules: Iterable[str], variables: Mapping[str, str]) -> L
     told = {name: value for name, value in variables.items() if name not in _OF_LIBRARIES}
     kept: list[str] = []
     room = TEXT_BYTES_MAX - _size(told.values())
-    # From the end: what is loaded late is what nobody can read from the script.
+    # The last ones first: modules that are imported late cannot be known from the script.
     for name in reversed([name for name in modules if _is_worth_telling(name)]):
         room -= len(name) + 1
         if room < 0:

@@ -19,11 +19,11 @@ from everstep_common.json_readers import made
 T = TypeVar("T")
 Parts = Generator[None, None, T]
 
-# What is coded at once: a millisecond or two.
+# Bytes that are coded at once, which takes a millisecond or two.
 SHORT_BYTES = 32 * 1024
-# The largest item: read at once, too. A hostile one is refused before it is looked at.
+# The largest single item, which is decoded at once; a larger, hostile one is refused before that.
 _ITEM_BYTES_MAX = 256 * 1024
-# About 25 KiB of shards, half a millisecond.
+# Items of a list that are coded at once: about 25 KiB of shards, half a millisecond.
 _ITEMS = 128
 
 
@@ -156,7 +156,7 @@ class _Scanner:
                 if last:
                     raise
             else:
-                # What ends with the text may go on behind it, if it is a number.
+                # A number at the end of the text may have more digits in the next part.
                 if last or end < len(self._text):
                     self._at = end
                     return value

@@ -2,7 +2,7 @@
 
 import re
 
-# "rank-3/x": rank 3 needs its own; "rank-3~/x": another rank's will do when it is lost.
+# "rank-3/x": rank 3 needs its own shard; "rank-3~/x": another rank's may replace one that is lost.
 _REPLACEABLE = "~"
 _PRIVATE = re.compile(r"rank-(\d+)(~?)/(.*)", re.DOTALL)
 
@@ -20,5 +20,5 @@ def owner(name: str) -> tuple[int | None, str]:
 
 def is_replaceable(name: str) -> bool:
     """Return whether the rank can do without its own."""
-    # A job has hundreds of thousands of names, most of them of all ranks.
+    # The cheap test comes first: a job has hundreds of thousands of names, and few are private.
     return name.startswith("rank-") and (m := _PRIVATE.match(name)) is not None and bool(m[2])

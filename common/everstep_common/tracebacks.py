@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-# One line of a job may be a mebibyte long; what names an exception stands at its beginning.
+# How much of a line is read: it may be a mebibyte long, and an exception's name stands in front.
 LINE_CHARACTERS_MAX = 400
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
@@ -12,7 +12,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)
 _PREFIX = re.compile(r"^(?:\[rank\d+\]:(?: |$))?(?: *[|+] ?)?")
 _HEADER = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: |$)")
-# What an exception is called when its traceback's head has scrolled away.
+# A line that names an exception, recognised without the head of its traceback.
 _CALLED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration)(?:: |$)"
 )

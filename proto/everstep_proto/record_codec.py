@@ -97,7 +97,7 @@ class Shape(typing.NamedTuple):
     bound: Bound | None
     optional: bool
     items: bool
-    # Bound of the list, where it is one.
+    # The bound of the field's list, where the field is one.
     list_bound: Bound | None
 
 
@@ -220,7 +220,8 @@ def _checked_lines(
     ]
     if not isinstance(shape.bound, Integer) or shape.items:
         return called
-    # What the wire cannot hold need not be asked for; the sentence is made by the bound itself.
+    # A bound that the type on the wire cannot exceed needs no test in the compiled code; a value
+    # that fails one is given to the bound itself, which words the error.
     least, most = _RANGES[wire.type]
     low, high = shape.bound.low, shape.bound.high
     beyond = [f"{name} < {low}"] if low > least else []

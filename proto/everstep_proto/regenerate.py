@@ -11,7 +11,7 @@ GENERATED = PROTO_FOLDER / "everstep_proto" / "generated"
 def regenerate(into: Path = GENERATED) -> None:
     """Write the stubs for every .proto file below ``into``. Raises CalledProcessError."""
     root = into.parent.parent
-    # The plugins stand beside the interpreter, which need not be in PATH.
+    # protoc's plugins are installed beside the interpreter, whose folder need not be in PATH.
     tools = Path(sys.executable).parent
     subprocess.run(
         [

@@ -33,7 +33,7 @@ _ENCODERS = {
 _DECODERS = {
     name: decoder_of(kind, getattr(fleet_pb2, kind.__name__)) for name, kind in BODIES.items()
 }
-# Its constructor takes the body by a name that is known only here.
+# Typed as Any: the constructor takes the body by keyword, whose name is known only at run time.
 _record: Any = fleet_pb2.Record
 
 

@@ -214,7 +214,7 @@ def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> Identity:
     certificates = list(auth_context.get("x509_pem_cert", ()))
     if not certificates:
         return LOCAL
-    # Only the controller asks who its peer is: agents and launchers never pay for this import.
+    # Imported only here: only the controller asks who its peer is, and the import is slow.
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 

@@ -1,7 +1,7 @@
 """Web server detection: recognises by gRPC's error text that an address is not a gRPC server."""
 
-# What gRPC says of an answer in HTTP/1, of one that is not HTTP/2, and of one in HTTP/2 that is
-# none of gRPC's (404, or a page).
+# Parts of gRPC's error texts for an answer in HTTP/1, for one that is not HTTP/2, and for one in
+# HTTP/2 that is not gRPC's (404, or a page).
 _WORDS = (
     "http1.x server",
     "expected settings frame",

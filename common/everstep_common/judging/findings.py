@@ -6,7 +6,7 @@ from typing import Annotated
 
 from everstep_common.bounds import Name, Text
 
-# Components and conditions are compared, what is said of them is read.
+# Names of components and conditions are compared, so never cut; texts for people may be.
 _Named = Annotated[str, Name(r"[^\0]{1,4096}", "the name of a component or condition")]
 _Said = Annotated[str, Text(4096)]
 

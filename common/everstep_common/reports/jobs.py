@@ -36,10 +36,10 @@ class Storage:
     """Where and how often the state is brought to storage: a folder or ``s3://bucket/prefix``."""
 
     path: q.Place
-    # After so many steps, after so long; 0: not by that.
+    # Persist after so many steps, after so much time; 0: not by that measure.
     every_steps: q.Step = 0
     every_ns: q.DurationNs = 0
-    # Whole steps that are kept.
+    # How many complete steps are kept in storage.
     keep: Annotated[int, Integer(2, 10_000, option="--persist-keep")] = 2
 
 
@@ -85,9 +85,9 @@ class JobRequest:
     fresh: bool = False
     # Which job of the name it is of, once it was told; 0 before.
     job_id: q.JobId = 0
-    # So many nodes hold one copy of the model together.
+    # How many nodes together hold one copy of the model.
     replica_nodes: Annotated[int, Integer(1, q.COUNT_MAX, option="--nodes-per-replica")] = 1
-    # What it starts, in words that differ where the programs do; "": it does not say.
+    # The program that the launcher starts, as a title that differs for other programs; "": unknown.
     program: q.Title = ""
 
     def problems(self) -> list[str]:
@@ -120,7 +120,7 @@ class LauncherLeft:
     """A launcher and all its processes are gone, or go."""
 
     reason: q.Line
-    # Its user's word (Ctrl-C, SIGTERM): the job shall end.
+    # Its user ended it (Ctrl-C, SIGTERM), and with it the job.
     by_user: bool
 
 
@@ -153,7 +153,7 @@ class RankExited:
     # Last line of its standard error.
     last_line: q.Line
     at_boot_ns: q.BootNs = 0
-    # What `everstep_common.failures` makes of its end, and its last exception in one line.
+    # The kind of its failure, as classified by `everstep_common.failures`; its last exception.
     kind: q.Word = ""
     exception: q.Line = ""
     core_dumped: bool = False
@@ -228,9 +228,9 @@ class StepsCompleted:
     # for its snapshot (largest of the local ranks). A second of very short steps, at most.
     end_boot_ns: Annotated[tuple[int, ...], Items(100_000)]
     stall_ns: Annotated[tuple[int, ...], Items(100_000)]
-    # Since the generation began, for want of a free slot.
+    # Snapshots skipped since the generation began because no slot was free.
     snapshots_skipped: Annotated[int, Integer(0, q.NUMBER_MAX)] = 0
-    # The output of one rank says so, and means the whole job: no other node has to tell.
+    # Read from the output of one rank, and true for the whole job: no other node reports it.
     of_job: bool = False
 
     def problems(self) -> list[str]:

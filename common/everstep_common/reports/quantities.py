@@ -6,7 +6,7 @@ from everstep_common.bounds import Digest, Integer, Items, Name, Text
 
 # Steps and generations name folders of up to 18 digits; this also leaves room to count on.
 NUMBER_MAX = 10**18 - 1
-# What travels in 32 bits and is counted with signs on the way.
+# The largest count of a 32-bit integer with a sign.
 COUNT_MAX = 2**31 - 1
 # Batches that a job leaves out in its whole life; more is a job that needs another data set.
 RANGES_MAX = 1000
@@ -37,13 +37,13 @@ SizeBytes = Annotated[int, Integer(0, 2**62, unit="bytes")]
 BootNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 DurationNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 
-# One of these for what people read: a sentence, a line of output, some lines of evidence.
+# Texts for people, by length: a word, a sentence, a line of output, some lines of evidence.
 Word = Annotated[str, Text(40)]
 Title = Annotated[str, Text(200)]
 Line = Annotated[str, Text(500)]
 Evidence = Annotated[str, Text(4096)]
 
-# What is opened or compared, and so never cut.
+# Texts that are opened or compared, and so never cut.
 Place = Annotated[str, Name(r"[^\0]{1,4096}", "a folder or s3://bucket/prefix", option="--persist")]
 Key = Annotated[str, Name(r"[^\0]{1,4096}", "an id of 1 to 4096 characters")]
 TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", "the hash of a token")]

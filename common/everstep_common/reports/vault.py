@@ -17,5 +17,5 @@ class Standbys:
     ready: Processes = 0
     making: Processes = 0
     memory_bytes: q.SizeBytes = 0
-    # Why there are none any more; "": there may be some.
+    # Why standbys are no longer made; "": they may be.
     ended: q.Line = ""

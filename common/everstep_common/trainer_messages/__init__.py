@@ -119,7 +119,7 @@ __all__ = [
     "Unplanned",
 ]
 
-# Reports are sent as they are: the agent passes them on.
+# Reports to the controller are among these messages as they are: the agent passes them on.
 FROM_LAUNCHER = (
     Join,
     Started,

@@ -18,9 +18,9 @@ class Join(JobRequest):
     token: str
     # Memory that each rank's state will need, to be refused before anything starts; 0: unknown.
     snapshot_bytes: q.SizeBytes = 0
-    # What lets the user into the bucket of its storage (AWS_…); never written anywhere.
+    # The user's credentials for the bucket of the job's storage (AWS_…); never written anywhere.
     environment: dict[str, str] = field(default_factory=dict)
-    # It understands Renew and Lesson.
+    # Whether this launcher understands the messages Renew and Lesson.
     learns: bool = False
 
 

@@ -68,7 +68,7 @@ class Commit:
     slot: q.Count
     epoch: q.Step
     entries: tuple[Entry, ...]
-    # The entries are those of the last copy that was committed on this connection; none are sent.
+    # The entries are the same as in the last Commit on this connection, and not sent again.
     as_before: bool = False
 
 
