@@ -10,7 +10,7 @@ from everstep_agent.vault.snapshots.slots import SlotState
 
 
 def _metric(help: str) -> int:
-    # dataclasses.field is typed as what it stands for.
+    # dataclasses.field is typed as the value of the field, not as the field.
     value: int = dataclasses.field(metadata={"help": help})
     return value
 

@@ -28,7 +28,8 @@ class EndedJobs:
 
     def _reap_due(self, job: NodeJob) -> None:
         if job.facts.superseded:
-            # A launcher came under its name, whose job has not been started: it may be gone again.
+            # The launcher of a next job of this name has joined, but that job has not started and
+            # may never do so.
             self.reap_later(job)
         self.reap(job)
 
@@ -54,7 +55,7 @@ class EndedJobs:
             self._reap_when_stored(known)
 
     def _reap_when_stored(self, job: NodeJob) -> None:
-        # Its last step is on its way from that memory to storage, which has a deadline.
+        # The job's last step is being written from this memory to storage, which has a deadline.
         if job.storage.ending:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._reap_when_stored, job)
         else:

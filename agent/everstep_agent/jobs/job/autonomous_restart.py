@@ -28,7 +28,7 @@ from everstep_common import trainer_messages as messages
 from everstep_common.reports import RankExited
 
 logger = logging.getLogger(__name__)
-# The controller's absence is never looked at more often than that.
+# The shortest wait between two checks whether the controller is still away.
 _RECHECK_S = 0.05
 
 
@@ -128,7 +128,7 @@ class AutonomousRestart:
         )
         after = f"after step {following.restore_step}" if following.restore else "from the start"
         reason = f"generation {following.generation} (in place) {after}: {decision.sentence}"
-        # Told before anything of the new generation, so that the controller adopts it in order.
+        # Recorded before anything else of the new generation: the controller learns of it first.
         times_ns = facts.autonomy.decided_boot_ns, self._context.boot_ns()
         self._context.outlet.record(restarted_record(following, plan.generation, reason, times_ns))
         self._control.begin(following, reason)

@@ -59,18 +59,18 @@ def _not_away() -> float:
 class Environment:
     """What of the world the jobs of a node touch; the defaults are the real one."""
 
-    # Descriptors that outlived the agent's restart; None asks the service manager.
+    # Descriptors that outlived the agent's restart; None takes those of the service manager.
     stored_fds: Mapping[str, int] | None = None
     keeper: DescriptorStore = field(default_factory=SystemdDescriptorStore)
     gauge: MemoryGauge = field(default_factory=NodeMemory)
     pool: MemoryGauge = field(default_factory=HugePagePool)
     boot_ns: Callable[[], int] = clock.boot_ns
     jitter: random.Random | None = None
-    # What this node shows to others, and expects of them.
+    # The certificate that this node shows to other agents, and what theirs must be signed by.
     tls: TlsSettings = field(default_factory=TlsSettings)
     # Why the controller is not there, and what happens then; "" while it is.
     controller_away: Callable[[], str] = _at_hand
-    # For how many seconds that has been so; 0 while it is there.
+    # For how many seconds the controller has been away; 0 while it is there.
     controller_away_s: Callable[[], float] = _not_away
 
 
@@ -145,7 +145,7 @@ def _make_vault_context(
         incoming=incoming,
         allocator=_make_allocator(parts, threads),
         region_store=RegionStore(database, world.keeper),
-        # Epochs of an earlier agent process never come again.
+        # Slot epochs begin at the number of this agent process, so none of an earlier one returns.
         next_epoch=itertools.count(incarnation << 32).__next__,
         message_memories=message_memories(
             settings.message_memory_bytes, settings.message_timeout_s

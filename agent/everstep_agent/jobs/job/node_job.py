@@ -77,7 +77,7 @@ class NodeJob:
     def _adopt(self, facts: JobFacts) -> None:
         vault, plan = self.vault, facts.plan
         vault.uid, vault.transfer_key = facts.owner.uid, facts.owner.transfer_key
-        # Settled again only when all that outlived the restart has been hashed: see settle().
+        # The stop counts as settled again only when all memory that outlived the restart is hashed.
         vault.stopped = facts.stops.completed
         if plan.generation:
             self._expect(plan)
@@ -215,7 +215,8 @@ class NodeJob:
         self.vault.reset()
         self.storage.files.persist_state.reset()
         self.lessons.forget()
-        # A process of the one before, perhaps another user's, knows a generation of this one.
+        # A process of the previous job, perhaps another user's, could present a generation number
+        # that the new job has as well.
         self.life += 1
         self.ranks.hang_up()
         self.record.forget_previous()

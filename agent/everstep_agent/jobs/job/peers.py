@@ -34,9 +34,9 @@ class LauncherLink:
 
     peer: LauncherPeer | None = None
     request: Join | None = None
-    # What it has waiting for the next generation; None: nothing is known to.
+    # The warm standbys that a launcher has; None: not known.
     standbys: Standbys | None = None
-    # Why it is not counted on any more, if so.
+    # Why a launcher is no longer relied on; "" while it is.
     distrust: str = ""
     # Watches a launcher that is away.
     absence: "asyncio.Task[None] | None" = None

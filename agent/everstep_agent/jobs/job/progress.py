@@ -7,7 +7,7 @@ from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.reports import Phase
 from everstep_common.trainer_messages import Progress
 
-# A rank that hangs while others go on must not make the agent grow.
+# How many steps wait for the slowest rank: one that hangs must not make the agent's memory grow.
 _PENDING_MAX = 10_000
 
 

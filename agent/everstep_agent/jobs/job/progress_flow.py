@@ -32,7 +32,7 @@ class ProgressFlow:
         self._plan = plan
         self._combiner = ProgressCombiner(plan.processes)
         self._skipped: dict[int, int] = {}
-        # What is told was seen in the output of one rank, and holds for all.
+        # Whether progress was read from the output of one rank, and holds for the whole job.
         self._of_job = False
         self._first_step_told = False
         self._next_s = 0.0

@@ -13,10 +13,11 @@ from everstep_common.trainer_messages import Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 
-# The controller looks at a job of 16,384 ranks, or more, four times a second; then so do agents.
+# Reports are gathered for longer the more ranks a job has: the controller evaluates a job of 16,384
+# ranks or more four times a second, so agents report no more often.
 _GATHER_S_PER_RANK = 15e-6
 _GATHER_S_MAX = 0.25
-# Nobody waits to hear that a copy was freed: that can wait for the next news, or so long.
+# How long the news that a copy was freed waits for other news to go with it: nobody waits for it.
 _FREED_S = 1.0
 
 
@@ -81,9 +82,9 @@ class Reporter:
     ) -> None:
         self._outlet = outlet
         self._gather_s = gather_s
-        # Makes a report, which then has to be told: it takes over the news of bad copies.
+        # Makes a report. News of bad copies is only in the first one made, so it has to be sent.
         self._held = held
-        # Of the whole job.
+        # The number of ranks of the whole job.
         self.ranks = 0
         self._last = fleet_pb2.VaultReport()
         self._gathering: asyncio.TimerHandle | None = None

@@ -33,7 +33,7 @@ class SpareDuty:
         elif wanted.transfer_key:
             self._record.share_key(wanted.transfer_key)
             self._vault.transfer_key = wanted.transfer_key
-        # It may be said before the launcher is back at an agent that has started again.
+        # The order may come before the launcher has reconnected to an agent that was restarted.
         self._wanted = wanted
         self.resume()
 

@@ -17,7 +17,8 @@ from everstep_agent.vault.job_vault import JobVault
 from everstep_common import trainer_messages as messages
 
 logger = logging.getLogger(__name__)
-# A dead process has sent its last; only one that waits for a slot is not heard at once.
+# How long the last messages of dead processes are awaited: they were sent before the death, but a
+# connection that waits for a slot reads them late.
 _DRAIN_S = 0.1
 
 
@@ -151,7 +152,7 @@ class GenerationStopper:
         if self._record.facts.stops.completed < generation:
             await self.complete(generation, self._context.boot_ns())
         if link.peer is not None and link.distrust:
-            # If it goes on one day, it has to join anew.
+            # The launcher does not answer; if it continues one day, it has to join anew.
             link.peer.hang_up()
 
     async def _kill_ranks(self, reason: str) -> None:

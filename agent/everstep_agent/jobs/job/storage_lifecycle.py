@@ -15,7 +15,7 @@ from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import Join, Notice, Storage
 
-# A user's credentials for a bucket are many short variables; a hostile list of them ends here.
+# How many environment variables with credentials for a bucket are accepted from a launcher.
 _ENVIRONMENT_MAX = 64
 _LOOK_AGAIN_S = 2.0
 
@@ -33,7 +33,7 @@ class StorageLifecycle:
             settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
-        # The job has ended, and its newest step is still on its way.
+        # Whether the job has ended while its newest step is still being written to storage.
         self.ending = False
         self._record = record
         self._link = link
@@ -47,7 +47,7 @@ class StorageLifecycle:
     def join(self, request: Join, peer: Peer) -> None:
         """The launcher joined: report it, and what its storage has, unless it is gone by then."""
         storage = request.storage
-        # The credentials are not kept: whoever can read the agent's files need not learn them.
+        # The credentials are not saved: whoever can read the agent's files must not learn them.
         self._record.use_storage(StorageAccess(storage, peer.gid, peer.groups, umask_of(peer.pid)))
         if storage is None:
             self._report(request)

@@ -26,7 +26,7 @@ def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
 def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
     place, owner = facts.place, facts.place.uid
     if owner == NOBODY and not facts.idle:
-        # Its launcher is gone from here, its snapshots are not.
+        # The job has no launcher here any more, but its user's snapshots are still kept.
         owner = facts.owner.uid
     if owner not in (NOBODY, uid):
         return (

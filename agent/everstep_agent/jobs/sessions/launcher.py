@@ -31,7 +31,7 @@ class LauncherSession:
         self._connection = connection
         self._job = job
         self._outgoing: asyncio.Queue[object] = asyncio.Queue()
-        # It was told to go, and its place is free.
+        # Whether the launcher was told to exit, so that another one may take its place.
         self.dismissed = False
         self.leaving = False
 
@@ -63,7 +63,8 @@ class LauncherSession:
                 if isinstance(message, messages.Refused | messages.End):
                     self._dismiss()
                 if isinstance(message, messages.End) and not self.leaving:
-                    # Its next launcher begins another job; the controller cannot tell them apart.
+                    # The next launcher of this name begins another job, which the controller could
+                    # not tell from this one without a record that this launcher has left.
                     over = record_of(
                         LauncherLeft("its job is over", by_user=False), self._job.facts.job
                     )
@@ -82,7 +83,7 @@ class LauncherSession:
             case messages.Started():
                 job.processes.record_started(message)
             case messages.RankExited():
-                # Its last steps come before its end.
+                # The last steps of the rank are reported before its exit.
                 await job.stopper.drain(message.generation, message.rank)
                 step = job.progress.last_step(message.generation, message.rank)
                 exit = replace(message, step=step)
@@ -114,10 +115,11 @@ class LauncherSession:
 
     async def _finished(self, message: messages.GenerationFinished) -> None:
         job = self._job
-        # The last steps come before the end, or the job ends without them.
+        # The last steps are reported before the end: after it they would not count any more.
         await job.stopper.drain(message.generation)
         if job.facts.storage.storage is not None:
-            # The last one goes to storage: once this is told, no newer one is still verified.
+            # The newest verified step goes to storage when the end is reported: so none may still
+            # be in verification by then.
             await job.stopper.settle(min(message.generation, job.facts.plan.generation))
         job.context.outlet.record(record_of(message, job.facts.job))
 
@@ -134,10 +136,10 @@ class LauncherSession:
 
     async def _stopped(self, message: messages.GenerationStopped) -> None:
         facts = self._job.facts
-        # What it says of one that nobody ordered would fence off those that are still to come.
+        # A generation number above all that were planned would make later generations refused.
         generation = min(message.generation, facts.newest_generation)
         if facts.plan.generation <= generation:
-            # The order may have been about a generation that this node never started.
+            # The stop that was ordered may be of a generation that this node never started.
             generation = max(generation, facts.stops.ordered)
         await self._job.stopper.complete(generation, message.at_boot_ns)
 

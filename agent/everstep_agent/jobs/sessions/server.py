@@ -28,7 +28,7 @@ from everstep_common.reports import LauncherLeft
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
-# A connection says who it is at once, or it only holds a descriptor.
+# How long a new connection has for its first message; until then it only costs a descriptor.
 _FIRST_MESSAGE_S = 10.0
 _UNSEEN = (
     "this node's agent runs in a PID namespace of its own and cannot see this process, so it could "
@@ -116,7 +116,7 @@ class JobServer:
         if job is None or reason:
             await connection.send(messages.Refused(reason or "this job is not known"))
             return
-        # A stopped process of an older generation may still be connected: it is in nobody's way.
+        # Asked for this generation only: a process of an older one may still be connected.
         holder = job.ranks.holder(attach.generation, attach.rank)
         if holder is not None:
             reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
@@ -145,7 +145,7 @@ class JobServer:
             return
         job = self._jobs.known_or_new(join.job)
         if begins:
-            # With no turn of the loop since it was found to fit, so nobody can come between.
+            # No await since the memory was found to suffice, so nobody else can have taken it.
             job.record.promise_memory(forecast_of(self._context, join))
         session = LauncherSession(connection, job)
         admit_launcher(job, join, peer, session)

@@ -26,11 +26,11 @@ class SlotSession:
         self._owner = owner
         self._life = job.life
         self._memory: RankMemory | None = None
-        # What the last copy was made of.
+        # The shards of the last copy; the next copy usually has the same.
         self._entries: tuple[messages.Entry, ...] = ()
-        # What was recoverable when a wait for a slot was in vain, and what was said then.
+        # The recoverable step when a wait for a slot failed last, and the sentence given for it.
         self._starved: tuple[Recoverable | None, str] = (None, "")
-        # The planned restart that a step has waited for in vain.
+        # The planned restart for which a step has waited and which did not come.
         self._waited = ExpiredHold()
         self._pace = PollPace()
 
@@ -134,7 +134,7 @@ class SlotSession:
         if self._memory is None:
             return "reserve slots first"
         if message.as_before:
-            # One object for all these steps: what is known of it is not worked out again.
+            # The same object for all these steps, so that checks of it are not repeated.
             message = replace(message, entries=self._entries)
         problem = await self._job.vault.commit(self._memory, message)
         if not problem:

@@ -26,7 +26,7 @@ from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
-# A message of some megabytes: a shard takes 0.3 to 1 kB.
+# Shards in one part of an answer, a message of some megabytes: a shard takes 0.3 to 1 kB.
 _PAGE_SHARDS = 8192
 
 
@@ -39,7 +39,7 @@ class TrainerSession:
         self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
         self._slots = SlotSession(connection, job, self._owner)
         self._answers = AnswerQueue(connection)
-        # What a rank that asks for a part after the other is being told.
+        # The shards that a rank is told of, for one that asks for them part by part.
         self._described: tuple[messages.Entry, ...] = ()
         self._transfer = RestoreTransfer(connection)
 
@@ -57,7 +57,7 @@ class TrainerSession:
             while True:
                 await self._serve_next()
         except OSError:
-            # What was asked last ends as if somebody still listened: nothing is left half done.
+            # The last answer is completed although nobody listens: nothing is left half done.
             await self._answers.finish()
             raise
         finally:
@@ -130,7 +130,7 @@ class TrainerSession:
             )
             return
         if not begin or not self._described:
-            # Another connection may go on where this one ends: in an order that is always the same.
+            # Sorted: the rank may reconnect and ask for the next part, which must follow this one.
             shards = await restorer.describe(plan.restore_plan, rank)
             self._described = await run_in_slices(by_name_in_parts(shards))
         page = self._described[begin : begin + _PAGE_SHARDS]
@@ -171,7 +171,7 @@ class TrainerSession:
         job, owner = self._job, self._owner
         if self._slots.refusal():
             return
-        # The steps before it come first: the controller counts from them.
+        # Steps that were completed before are reported first: the controller counts from them.
         job.progress.flush()
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
         asked = replace(
@@ -207,7 +207,7 @@ class AnswerQueue:
             turn.release()
             raise
         self._current = asyncio.create_task(self._answer(answer), name="answer to a rank")
-        # Also of one that is cancelled before it has begun.
+        # A callback, because it also runs for a task that is cancelled before it has begun.
         self._current.add_done_callback(lambda _: turn.release())
 
     async def finish(self) -> None:
@@ -229,7 +229,7 @@ class AnswerQueue:
         try:
             await answer
         except BaseException:
-            # Whoever waits for the next message sees the end of the connection, and then asks why.
+            # Ends the receiving side, too: whoever waits there for a message raises this error.
             self._connection.hang_up()
             raise
 

@@ -10,7 +10,7 @@ from everstep_common.failures import Side, side
 from everstep_common.rank_exits import ended_before_any_step, explains, sentence_of, signature_of
 from everstep_common.reports import RankExited
 
-# As many ranks as a node has; more would explain nothing more.
+# How many failures are remembered: more than a node has ranks; others would explain nothing more.
 _FAILURES_MAX = 64
 
 

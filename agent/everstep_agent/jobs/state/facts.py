@@ -36,7 +36,7 @@ class SnapshotOwner:
 
     uid: int = NOBODY
     token_sha256: str = ""
-    # What other agents must show to send or fetch copies.
+    # The secret by which other agents prove that they may send or fetch copies of this job.
     transfer_key: bytes = b""
 
 
@@ -54,8 +54,8 @@ class RankProcesses:
 
     phases: tuple[Phase, ...] = ()
     running: tuple[ProcessIdentity, ...] = ()
-    # Killed, but held in the kernel: those that are known here, and all as the launcher
-    # named them when it stopped the newest generation.
+    # Ranks that were killed but are held in the kernel: those that this agent has identified, and
+    # all, by the pids that the launcher gave when it stopped the newest generation.
     held: tuple[ProcessIdentity, ...] = ()
     abandoned: tuple[int, ...] = ()
 
@@ -65,10 +65,10 @@ class Ending:
     """How a job ended here."""
 
     succeeded: bool = False
-    # All went well, and the last step is in no storage.
+    # The job succeeded, but its last step is in no storage.
     unsaved: bool = False
     reason: str = ""
-    # The next job of its name goes on from what is here.
+    # The next job of the same name continues from the snapshots that are kept here.
     wanted: bool = False
 
     @property
@@ -96,7 +96,7 @@ class JobFacts:
     job_id: int = 0
     state: JobState = JobState.NEW
     plan: Plan = field(default_factory=Plan)
-    # The controller's newest word on the snapshots, encoded; empty before the first.
+    # The controller's newest directive on the job's snapshots, encoded; empty before the first.
     directive: bytes = b""
     place: LauncherPlace = field(default_factory=LauncherPlace)
     owner: SnapshotOwner = field(default_factory=SnapshotOwner)

@@ -60,7 +60,7 @@ class JobRecord:
                 owner=owner,
                 processes=RankProcesses(held=facts.processes.held),
                 ending=Ending(),
-                # The generation that it was promised for is over: the next one has what there is.
+                # Memory was promised for the first generation only: later ones get what there is.
                 promised=None if facts.continues else facts.promised,
             ),
         )

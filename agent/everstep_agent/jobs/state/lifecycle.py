@@ -15,11 +15,11 @@ class JobState(Enum):
 
     # No generation was planned here; replicas of other nodes may be here, or a launcher waits.
     NEW = "new"
-    # The newest plan counts, and nobody has asked for its end.
+    # A generation was planned here, and nobody has asked for its end.
     RUNNING = "running"
     # Its processes are to end, by the controller's order or by the agent's own judgement.
     STOPPING = "stopping"
-    # The agent has its processes end, to begin the next generation itself.
+    # The agent ends the processes, to begin the next generation itself.
     RESTARTING = "restarting"
     # Nothing runs, and all that was committed is verified.
     STOPPED = "stopped"
@@ -40,27 +40,27 @@ class JobEvent(Enum):
     STOP_DECIDED = "stop decided"
     # Its user ends the job through the launcher.
     USER_LEFT = "user left"
-    # Whoever was to stop its processes says that none is left.
+    # The launcher, or the agent in its place, has stopped all processes of the generation.
     STOP_COMPLETED = "stop completed"
-    # None is left, and nobody was asked: they finished, or went with their launcher.
+    # No process is left although no stop was asked for: they finished, or went with their launcher.
     PROCESSES_GONE = "processes gone"
     END_ORDERED = "end ordered"
     NEXT_JOB_JOINED = "next job joined"
-    # The launcher went as it was told.
+    # The launcher has exited as it was told to.
     LAUNCHER_DISMISSED = "launcher dismissed"
-    # What was known of the job before of this name does not count any more.
+    # The facts of the previous job of this name were discarded for the next one.
     PREVIOUS_FORGOTTEN = "previous forgotten"
 
 
 class Effect(Enum):
     """What is done about it, in this order."""
 
-    # What is kept of the job before goes, unless the new plan restores from it.
+    # Free the snapshots of the previous job of this name, unless the new plan restores from them.
     FREE_OLD_SNAPSHOTS = "free old snapshots"
     BEGIN_GENERATION = "begin generation"
     # Have the launcher end the processes; after its time the agent kills them.
     STOP_PROCESSES = "stop processes"
-    # Begin the agent's own next generation; where that cannot be, as REPORT_STOPPED.
+    # Begin the agent's own next generation; where that cannot be, do as for REPORT_STOPPED.
     RESTART_IN_PLACE = "restart in place"
     REPORT_STOPPED = "report stopped"
     # Bring the last step to storage, then send the launcher away and free or keep the memory.
@@ -119,7 +119,7 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.RESTARTING, _E.PROCESSES_GONE): _STOPPED,
         **{(state, _E.END_ORDERED): _CONCLUDED for state in _S},
         (_S.ENDED, _E.NEXT_JOB_JOINED): Step(_S.SUPERSEDED),
-        # Nothing has come of its job: what is kept is of the one before.
+        # The job of the new launcher never started: what is kept is of the previous one.
         (_S.SUPERSEDED, _E.LAUNCHER_DISMISSED): _ENDED,
         (_S.STOPPING, _E.PREVIOUS_FORGOTTEN): _NEW,
         (_S.STOPPED, _E.PREVIOUS_FORGOTTEN): _NEW,

@@ -30,7 +30,7 @@ class Plan:
     transfer_key: bytes = b""
     # Numbers after this generation's own under which the agent may restart the job in place.
     own_restarts: int = 0
-    # Processes that were made ahead are not used: their code may be old.
+    # Whether warm standbys must not be used, because their code may be old.
     renew: bool = False
 
     @property

@@ -28,7 +28,8 @@ class JobStore:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
-        # A plan may name thousands of sources, and facts are saved far more often than it changes.
+        # Each job's plan with its encoded form: it may name thousands of sources, and is saved far
+        # more often than it changes.
         self._plans: dict[str, tuple[Plan, bytes]] = {}
         for statement in self._SCHEMA:
             self._db.execute(statement)
