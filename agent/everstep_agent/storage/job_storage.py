@@ -22,8 +22,8 @@ from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 _PROGRESS_S = 2.0
-# To look costs a shared file system a question for each file of some steps: the less it finds, the
-# less often it is done.
+# How often the stored steps are listed, which costs a shared file system a query for each file of
+# some steps: less and less often while nothing new is found.
 _LOOK_AGAIN_S = 5.0
 _LOOK_AGAIN_S_MAX = 40.0
 
@@ -53,7 +53,7 @@ class JobStorage:
         self._deadlines = deadlines
         self._jitter = jitter
         self._target: StorageTarget | None = None
-        # Why the folder could not be looked at; empty when it could.
+        # Why the storage could not be listed; empty when it could.
         self.unseen_reason = ""
 
     def open(self, storage: Storage, user: JobUser) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from everstep_agent.storage.formats.records import StepKey, WholeStep
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
 
-# A step that failed so often is given up, and its memory with it: the next one comes anyway.
+# A step that could not be stored so often is given up and its memory freed: the next step follows.
 ATTEMPTS_MAX = 3
-# Steps of which a node still says that it has its files: what is older may have been removed.
+# How many of the newest steps a node reports as stored: older ones may have been removed.
 _STEPS_TOLD_MAX = 4
 
 

@@ -17,7 +17,8 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
 from everstep_agent.vault.snapshots.holdings import PinnedCopy
 
 logger = logging.getLogger(__name__)
-# A full disk is not empty again in a second, and a step that waits holds a slot.
+# Waits between attempts: long enough for a full disk to get room, and no longer, as a step that
+# waits holds a slot.
 _BACKOFF_S = (1.0, 5.0, 15.0)
 
 

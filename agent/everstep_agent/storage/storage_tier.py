@@ -35,7 +35,8 @@ class StorageTier:
         whole = {stored.key: stored.manifest_hash for stored in seen.steps}
         if seen.manifest is None:
             raise BadFileError(f"{key} is not whole in {self._target.location.path}")
-        # A step that has lost a file since may have the same part of the state in another one.
+        # The manifest must still be the one that was reported. A file that is lost since then may
+        # have an equal copy of its part of the state in another file.
         found = whole.get(key) or record_hash(encode_record(seen.manifest))
         if step.manifest_hash and found != step.manifest_hash:
             raise BadFileError(f"the manifest of {key} is not the one that was written")
@@ -54,7 +55,7 @@ class StorageTier:
         except StorageRefusedError as error:
             raise BadFileError(str(error)) from error
         if found is None:
-            # Whoever named it had seen it: that it is gone, or short, is news.
+            # The file was seen when the plan was made, so this is an error to report.
             raise BadFileError(f"there is no whole file of {copy.key}")
         if (found.root_hash, found.size_bytes) != (copy.root_hash, copy.size_bytes):
             raise BadFileError(f"the file of {copy.key} is of another copy")
@@ -71,7 +72,7 @@ class StorageTier:
             self._target.workers.user.uid, 1, manifest.size_bytes, "everstep-stored"
         )
         (region,) = await self._allocator.allocate(demand)
-        # Another process has it mapped until it has answered: it is never used for anything else.
+        # A worker process maps the memory, so it is never used again for anything else.
         region.lent = True
         try:
             filled = await self._target.workers.ask(request, CopyFilled, [region.fd])

@@ -14,7 +14,7 @@ from everstep_agent.storage.worker_process import (
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-# Processes that hang in the kernel, before no more are started: each keeps a copy's memory.
+# No more workers are started while this many hang in the kernel: each holds a copy's memory.
 _HUNG_MAX = 4
 
 
@@ -100,7 +100,7 @@ class StorageWorkerPool:
         try:
             dead = await worker.kill()
         except asyncio.CancelledError:
-            # Asked to hurry, perhaps because the loop ends: with it ends whoever would reap.
+            # Perhaps because the event loop ends: then nobody would reap the process later.
             await worker.kill()
             raise
         if not dead:

@@ -24,9 +24,9 @@ T = TypeVar("T")
 _PROGRAM = Path(__file__).parent / "worker/main.py"
 # Interpreter and imports take a tenth of a second; a node that swaps takes longer.
 _START_S = 20.0
-# Killed, a process is gone at once, unless the kernel holds it in a call.
+# How long a killed process may take to be gone, which is at once unless the kernel holds it.
 _DEATH_S = 1.0
-# A process can be told to go while it is only waited for: a second is plenty for an interpreter.
+# How long an idle worker may take to exit when it is told to.
 _GOODBYE_S = 2.0
 
 
@@ -52,7 +52,7 @@ class ChildExit:
     def _reap(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
-        # At once: a pidfd can be read when the last thread has ended.
+        # Returns at once: the pidfd is readable only when the process's last thread has ended.
         self._process.wait()
         self._exited.set()
 
@@ -83,7 +83,7 @@ class StorageWorkerProcess:
                 [sys.executable, "-I", os.fspath(_PROGRAM)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                # Nothing of the agent's surroundings: what a job's user may know is told to it.
+                # None of the agent's environment: the worker gets only what its user may know.
                 env={"LC_ALL": "C.UTF-8"},
                 start_new_session=True,
             )

@@ -5,9 +5,9 @@ from typing import Protocol
 
 from everstep_agent.storage.formats.records import StepKey
 
-# Called while bytes move, with how many: a worker that is not heard of is given up.
+# Called with the number of bytes moved while they move: a worker without progress is given up.
 ProgressCallback = Callable[[int], None]
-# Given ``latest`` as it is and the newest generation seen, returns the new one, None to leave it.
+# Takes ``latest`` as stored and the newest generation seen; returns the new one, None to leave it.
 DecideLatest = Callable[[bytes | None, int], bytes | None]
 
 

@@ -25,7 +25,7 @@ _TRIES = 5
 _OVERTAKEN = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})
 
-# Below the deadline of the agent, so that its own sentence arrives instead of "nothing moved".
+# Shorter than the agent's deadline, so that the library's error is reported, not "nothing moved".
 _CONNECT_S, _READ_S = 10, 30
 _ATTEMPTS = 3
 
@@ -190,7 +190,7 @@ class BucketBackend:
 
     def _abort_leftover_uploads(self, object_key: str) -> None:
         """Remove what writers of this object left that died: it is not seen, and is paid for."""
-        # Whoever may not list uploads may write all the same.
+        # Not being allowed to list uploads is no error: writing may be allowed all the same.
         with contextlib.suppress(ObjectStoreError):
             left = self._call("list_multipart_uploads", Prefix=object_key).get("Uploads", ())
             for one in left:  # type: ignore[attr-defined]  # boto3 has no types
@@ -272,7 +272,7 @@ class S3Operation(Protocol):
 def import_boto3() -> None:
     """Import boto3, before the worker gives up its rights. Raises BackendError without it."""
     try:
-        # The second one is what a client needs of it later.
+        # A client imports the second one later, when the worker may not be able to any more.
         importlib.import_module("boto3")
         importlib.import_module("botocore.exceptions")
     except ImportError as error:

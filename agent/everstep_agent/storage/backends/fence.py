@@ -16,7 +16,7 @@ from everstep_agent.storage.backends.files import remove_if_present, subfolder
 _GENERATION = re.compile(r"gen-([1-9][0-9]{0,17})")
 _STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _POINTERS = re.compile(r"\.latest-gen-(\d+)\.[0-9a-f]{16}\.tmp")
-# What may be removed; whatever else a user put there stays, and so does the folder.
+# Files that may be removed; anything else that a user put there stays, and so does the folder.
 OWN_FILES = re.compile(r"manifest\.json|rank-[0-9]{1,9}\.(safetensors|json)|\..+\.tmp")
 # Where a generation moves what it removes, inside its own folder.
 TRASH_FOLDER = ".removed"

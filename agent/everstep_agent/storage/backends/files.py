@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from everstep_agent.storage.backends.backend import BackendError, ProgressCallback
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Small enough that one write to a slow server ends well before anybody's deadline.
+# Bytes of one write: small enough that it ends on a slow server well before any deadline.
 _WRITE_BYTES = 8 * 1024 * 1024
-# Written out as it goes: a flush of a whole state at the end would stall everybody on that disk,
-# and nobody would hear of this process meanwhile.
+# Flushed after so many bytes: a flush of a whole state at the end would stall everybody on that
+# disk, and this process would show no progress meanwhile.
 _SYNC_BYTES = 128 * 1024 * 1024
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.tmp")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -141,7 +141,7 @@ def _write(fd: int, content: memoryview, on_progress: ProgressCallback) -> int:
 
 def _sync(fd: int) -> None:
     os.fsync(fd)
-    # Nobody reads it back here, and cached pages count against the agent's memory.
+    # The file is not read again here, and its cached pages count against the agent's memory.
     with contextlib.suppress(OSError):
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 

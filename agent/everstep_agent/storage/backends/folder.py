@@ -16,7 +16,7 @@ from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
 _LATEST = "latest"
 _LATEST_BYTES_MAX = 64 * 1024
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-# Whoever holds the lock for longer is stopped or cut off; what he does later cannot do harm.
+# How long the lock is waited for: who holds it longer is stopped or cut off, and harmless by then.
 _LOCK_S = 10.0
 _LOCK_POLL_S = 0.05
 
@@ -181,7 +181,7 @@ class FolderBackend:
         try:
             base = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            # Made here, it would hide that a file system is not mounted, and fill another one.
+            # Not created here: that would hide that a file system is not mounted, and fill another.
             raise BackendError(
                 f"{self._path} is not there for this node's agent: mount it there, or make it"
             ) from error

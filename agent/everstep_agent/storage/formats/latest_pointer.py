@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from everstep_agent.storage.formats.records import LatestPointer, StepKey, WholeStep, step_folder
 
-# Removing is the one thing that cannot be undone: below two whole steps nothing is.
+# Fewest whole steps that are kept, as a removal cannot be undone.
 KEPT_MIN = 2
 
 
@@ -15,7 +15,7 @@ class PointerMove:
 
     content: LatestPointer | None
     reason: str
-    # The caller has been overtaken: it shall do nothing else either.
+    # The caller is of an older generation: it must not do anything else either.
     refused: bool = False
 
 

@@ -15,10 +15,11 @@ from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.trainer_messages import DataRange, Entry
 
 T = TypeVar("T")
-# 100,000 shards with long names; nobody reads more of a file of this kind.
+# The largest record that is read: 100,000 shards with long names.
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 _FORMAT = 1
-# What folders may be named, what travels in 32 bits, and what leaves room to add.
+# Largest step and generation, which name folders; largest number of ranks, a signed 32-bit integer;
+# and largest size, which leaves room to add.
 _NUMBER_MAX = 10**18 - 1
 _WORLD_MAX = 2**31 - 1
 _SIZE_MAX = 2**62
@@ -56,11 +57,11 @@ class FileDescription:
     key: StepKey
     rank: int
     world_size: int
-    # Of the copy in memory: size, hash (see vault/snapshots/hashing.py), part of the state.
+    # The copy in memory: its size, the xxh3-128 over its chunks' hashes, its part of the state.
     size_bytes: int
     root_hash: bytes
     layout: bytes
-    # Of the file: its size, where its data begins, and xxh3-128 of all bytes from there on.
+    # The file: its size, where its data begins, and the xxh3-128 of all bytes from there on.
     file_bytes: int
     data_begins: int
     data_hash: bytes
@@ -106,18 +107,18 @@ class StepManifest:
 class LatestPointer:
     """``latest``: the step to go on from, and the generation that said so."""
 
-    # Whoever belongs to an older generation may not change this any more.
+    # The generation that wrote the pointer; an older one may not change it any more.
     generation: int
-    # None: it has none yet, and none of an older generation that it could go on from.
+    # The step that it points to; None: the generation has stored none, and can continue from none.
     target: StepKey | None = None
     folder: str = ""
     manifest_hash: bytes = b""
     world_size: int = 0
     size_bytes: int = 0
-    # Steps before it that it could go on from as well, should that one be lost.
+    # Older steps from which the job could continue as well, should that one be lost.
     older: tuple[StepKey, ...] = ()
     format: int = _FORMAT
-    # As in the manifest.
+    # Data that the job has left out so far, as in the step's manifest.
     skipped: tuple[DataRange, ...] = ()
 
 

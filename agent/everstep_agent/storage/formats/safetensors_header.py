@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from everstep_common.trainer_messages import Entry
 
-# Bits of the names that safetensors knows and torch can open.
+# Bits of each element type, by the names of safetensors, as far as torch can open them.
 _BITS = {
     "F64": 64, "I64": 64, "U64": 64, "C64": 64,
     "F32": 32, "I32": 32, "U32": 32,

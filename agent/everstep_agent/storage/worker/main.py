@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Started by its path: its neighbours are found from here, wherever the agent is installed.
+    # Started by its path, so the packages beside it are found from here, wherever it is installed.
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from everstep_agent.storage.backends.backend import BackendError, StorageBackend
@@ -23,7 +23,7 @@ from everstep_agent.storage.worker import messages, rank_files, step_publication
 from everstep_agent.storage.worker.user_rights import assume_user
 from everstep_common.frames import Channel, FrameError
 
-# Often enough for any deadline, seldom enough to cost nothing.
+# How often progress is reported: often enough for any deadline, seldom enough to cost nothing.
 _BEAT_S = 0.2
 _POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
@@ -76,7 +76,7 @@ class StorageWorker:
         size = os.fstat(fd).st_size
         if request.size_bytes > size:
             return messages.RequestFailed("the memory of the copy is shorter than its manifest")
-        # Unmapped with the last view of it: closing it under one would be an error of its own.
+        # Not closed here: the mapping ends with the last view of it, and closing it before raises.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
         backend = self._open_backend(request.location)
         return messages.CopyWritten(

@@ -26,9 +26,9 @@ class AssumeUser:
     gid: int
     groups: tuple[int, ...] = ()
     umask: int = 0o077
-    # Of the user: where a library finds what lets it into a bucket.
+    # The user's environment variables with the credentials for a bucket.
     environment: dict[str, str]
-    # Import what a bucket needs before the rights are gone.
+    # Whether to import the library for buckets, which must be done before the rights are given up.
     bucket: bool = False
 
 
@@ -136,7 +136,7 @@ class StepListing:
     newest_generation: int
     steps: tuple[WholeStep, ...]
     manifest: StepManifest | None = None
-    # Where ``latest`` points, when that is not whole any more; it is then said to be another one.
+    # The step that ``latest`` points to, when it is not whole any more and another one is given.
     lost_latest: StepKey | None = None
 
 

@@ -117,8 +117,8 @@ def _from_memory(
             chunk = memory[at : min(at + CHUNK_BYTES, end)]
             data_hash.update(chunk)
             yield chunk
-    # After the last byte was taken, before the file gets its name: had anybody changed the memory
-    # since it was verified, it would show here.
+    # After the last byte was written, before the file gets its name: finds any change of the memory
+    # since it was verified.
     verify()
 
 

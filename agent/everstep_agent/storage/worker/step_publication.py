@@ -28,7 +28,8 @@ from everstep_agent.storage.formats.records import (
 from everstep_agent.storage.worker.messages import LatestMoved, MoveLatest, StepListing
 
 _MANIFEST = "manifest.json"
-# A folder that is never tidied: the newest ones are those that a job may go on from.
+# How many of the newest steps are looked at in a folder that is never tidied: a job continues from
+# one of them.
 _STEPS_SEEN_MAX = 64
 
 

@@ -33,29 +33,29 @@ def assume_user(user: AssumeUser, parent: int) -> None:
     os.umask(user.umask & 0o777)
     os.chdir("/")
     _control(_PR_SET_NO_NEW_PRIVS, 1)
-    # A program of the same user must not look into it, or take its connection over.
+    # Another program of the same user must not read this process's memory or take its connection.
     _control(_PR_SET_DUMPABLE, 0)
-    # The kernel forgets this at a change of user, so it comes after it.
+    # After the change of user, at which the kernel forgets this setting.
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise BackendError("the agent is gone")
 
 
 def _be_modest() -> None:
-    # A service manager may forbid these calls; they are courtesy.
+    # Lower priority, as a courtesy to training; a service manager may forbid these calls.
     with contextlib.suppress(OSError, ValueError):
         os.nice(_NICENESS)
     for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, _FILES_MAX)):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (most, most))
-    # The agent is protected from the out-of-memory killer; what it does for a job is not.
+    # The agent is protected from the out-of-memory killer; a worker must not inherit that.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
         score.write(b"0")
 
 
 def _change_user(user: AssumeUser) -> None:
     if min(user.uid, user.gid, *user.groups) < 0:
-        # To the kernel, -1 means the one that it is now: the agent's.
+        # For the kernel -1 means "unchanged": the worker would keep the agent's user.
         raise BackendError("whose files these are is not known")
     if user.uid == os.geteuid() == os.getuid() and user.uid != 0:
         return  # its own jobs: groups and all are what they should be
