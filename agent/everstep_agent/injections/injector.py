@@ -120,7 +120,8 @@ class Injector:
         if stopper := self._stoppers.pop(name, None):
             stopper.release()
         if prefix := counters_of(ended.spec):
-            # What was added is gone with the next reading: that is no reset of a counter.
+            # The next reading lacks what the injection had added, which must not look like a reset
+            # of the counter.
             self._reach.counters.forget(prefix)
         self._answer(name, Answer(InjectionState.ENDED, why))
         self._reach.look_soon()

@@ -66,7 +66,8 @@ def _adopt_job(vault: JobVault, kept: Found) -> None:
             replica = _adopt_replica(vault, name, memory, region)
             vault.tasks.start_hashing(replica, memory.generation)
         else:
-            # Two processes of one rank may have had memory of one size: the first one's, retired.
+            # Two processes of one rank may have had memory of the same size; the first one's is
+            # retired by now.
             made = (memory.allocation, memory.writer_pid, region.size_bytes)
             group = (memory.generation, memory.rank, *made)
             groups[group][name] = (memory, region)

@@ -37,10 +37,10 @@ from everstep_agent.vault.vault_context import VaultContext
 from everstep_agent.vault.verification import CopyVerifier
 from everstep_common.trainer_messages import Commit
 
-# Sentences on bad copies that a report carries; a broken memory must not make it grow without end.
+# How many bad copies a report lists: broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32
-# While the controller is away a job on one node frees its older steps itself, in the next turns of
-# the loop; one that is not given a slot by then is given none.
+# How long a step waits for a slot while the controller is away: a job on a single node then frees
+# its older steps itself, in the next turns of the loop.
 _LAST_CHANCE_S = 0.05
 
 
@@ -64,28 +64,29 @@ class JobVault:
         self.transfer_key = b""
         self.recoverable = Recoverable()
         self.target: ReplicaTarget | None = None
-        # Newest generation known; what belongs to an older one is refused.
+        # The newest generation known; requests of an older one are refused.
         self.fence = 0
-        # Of this generation and older ones nothing is taken any more …
+        # The newest stopped generation: nothing of it and of older ones is accepted any more.
         self.stopped = 0
-        # … and everything that was taken is verified.
+        # The newest generation of which all accepted copies are verified as well.
         self.settled = 0
-        # What the newest generation began from.
+        # The copies that the newest generation began from.
         self.initial_copies = InitialCopies()
         self.cadence = Cadence()
         self.step_hold: StepHold | None = None
-        # More slots for each rank where snapshots go to storage: a slow one must cost no step.
+        # Further slots for each rank where snapshots go to storage: slow storage must cost no step.
         self.spare_slots = 0
-        # It begins here and was promised nothing: what others were promised is not for it.
+        # Whether the job begins here without a promise of memory: what others were promised is
+        # then not given to it.
         self.after_promises = False
-        # Where copies arrive, and the job's files when it has storage.
+        # The memory that copies arrive in, and the job's files when it has storage.
         self.receive_buffers = self._new_receive_buffers()
         self.files: FileTier | None = None
         self.preallocated_slots = PreallocatedSlots(context)
         self.layouts = LayoutCache()
         self.change_signal = ChangeSignal()
         self.bad_copies: list[str] = []
-        # Memory was too short for the replicas of more than one member; the controller is told.
+        # Whether memory was too short for the replicas of more than one member, which is reported.
         self.replicas_short = False
         self.holdings = Holdings(context.region_store, self.notify_change)
         self.tasks = GenerationTasks(job, spawn)
@@ -117,7 +118,7 @@ class JobVault:
     ) -> None:
         """A newer generation exists: the memory of older ones is only read from now on."""
         if generation > self.fence:
-            # Who keeps the replicas of this one, and what it begins from, is said anew.
+            # Reset: the controller names the new generation's replica target and initial copies.
             self.fence, self.target, self.initial_copies = generation, None, InitialCopies()
             self.preallocated_slots.end_generation(generation - 1)
         if initial_copies is not None and generation == self.fence:

@@ -29,11 +29,11 @@ class SlotRequest:
     job: str
     uid: int
     slots: int
-    # With how many it can do where there is no memory for all: after a recovery, when an older
-    # generation still has its own, fewer slots are better than none for as long as this one lasts.
+    # The fewest slots that are enough where there is no memory for all: after a recovery, when an
+    # older generation still has its slots, fewer are better than none for the whole generation.
     slots_min: int
     slot_bytes: int
-    # It was promised nothing when its launcher joined, and begins only now.
+    # Whether the job was promised no memory when its launcher joined, and begins only now.
     after_promises: bool = False
 
 

@@ -14,12 +14,12 @@ from everstep_agent.vault.vault_context import VaultContext
 
 logger = logging.getLogger(__name__)
 
-# A process that has not asked after ten minutes, longer than a large job takes to start, takes no
-# snapshots any more: its script was changed.
+# How long slots wait for their process: longer than a large job takes to start. One that has not
+# asked by then takes no snapshots any more, as its script was changed.
 _KEPT_S = 600.0
-# Slots this much larger than what is asked for are given back, and new ones made.
+# Slots larger than what is asked for by this factor are freed, and new ones made.
 _TOO_LARGE = 1.25
-# Trainers ask for a 64th more than their state, and at least 64 KiB.
+# What is made more than the last state's size: trainers ask for a 64th more, and at least 64 KiB.
 _MARGIN_SHARE = 32
 _MARGIN_BYTES = 128 * 1024
 
@@ -45,7 +45,7 @@ class PreallocatedSlots:
     def __init__(self, context: VaultContext) -> None:
         self._context = context
         self._ready: dict[tuple[int, int], list[Region]] = {}
-        # Ranks that have asked already: nothing is made for them any more.
+        # Generations and ranks that have asked already: nothing is made for them any more.
         self._asked: set[tuple[int, int]] = set()
         # Made while this node waits as a spare, for whichever ranks come here.
         self._spare: list[list[Region]] = []

@@ -51,12 +51,13 @@ class VaultContext:
     allocator: Allocator
     region_store: RegionStore
     next_epoch: Callable[[], int]
-    # For what is long, from and to anybody.
+    # Limits the memory that long messages of all jobs take, in each direction.
     message_memories: MessageMemories
-    # How long what a cut transfer has brought, and memory for the next replica, wait for a use.
+    # How long the part of a copy that a broken transfer brought, and memory that waits for the next
+    # replica, are kept unused.
     partial_kept_s: float = 30.0
     counters: VaultCounters = field(default_factory=VaultCounters)
-    # With TLS, or (None) without, from and to anybody; and who refused that.
+    # Certificates for transfers inside TLS, None for transfers without; nodes that refused them.
     certificates: TlsCertificates | None = None
     refusals: RefusalWatch = field(default_factory=RefusalWatch)
 

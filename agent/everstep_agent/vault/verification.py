@@ -28,7 +28,7 @@ from everstep_agent.vault.snapshots.slots import SlotEvent, SnapshotSlot
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_common.trainer_messages import Entry
 
-# One piece of work for a thread: 10 ms.
+# Bytes that a thread hashes as one piece of work, in about 10 ms.
 _PIECE_BYTES = 8 * CHUNK_BYTES
 
 

@@ -37,7 +37,7 @@ from everstep_agent.vault.memory.region import (
     round_to_pages,
 )
 
-# At most a millisecond: whoever wants the memory waits no longer for it.
+# Bytes that one call on a thread maps, in a millisecond at most.
 _MAPPED_BYTES = 16 * 1024 * 1024
 
 
@@ -51,7 +51,7 @@ class Requester:
 
     uid: int
     job: str = ""
-    # What other jobs were promised, and have not taken yet, is not for it.
+    # Whether memory promised to other jobs, and not taken yet, is withheld from this request.
     after_promises: bool = False
 
 
@@ -64,9 +64,9 @@ class AllocationRequest:
     piece_bytes: int
     name: str
     job: str = ""
-    # For memory that is only good to have: nothing that is kept or promised goes for it.
+    # Whether the memory is only good to have: nothing kept or promised is given up for it.
     spare: bool = False
-    # See Requester.
+    # As in Requester: memory promised to other jobs is withheld.
     after_promises: bool = False
 
     @property
@@ -96,9 +96,10 @@ class Allocator:
         self.pages = pages
         self._pool = pool or HugePagePool()
         self._accounting = MemoryAccounting()
-        # Given out, and still to be taken from the kernel.
+        # Bytes that were given out and whose pages are still to be taken from the kernel.
         self._unfilled_bytes = 0
-        # Given out and being made. Only the decisions are taken one after the other.
+        # Takes the pages of memory that was given out; several at once, while only the decisions
+        # about memory are made one after the other.
         self._populator = PagePopulator(threads, pages)
         self._one_at_a_time = asyncio.Lock()
         # Memory that is kept only in case somebody comes back, and what joining jobs were promised.
@@ -152,7 +153,7 @@ class Allocator:
             await self._check(
                 AllocationRequest(requester.uid, 1, size, "", requester.job), Capacity.without_pool
             )
-            # Counted as the user's from now on: it is not there before it is whole.
+            # Counted as the user's from now on, although its pages are taken only after this.
             self._accounting.add(requester.uid, requester.job, size)
             self._populator.expect(size)
         try:
@@ -217,7 +218,7 @@ class Allocator:
         self, requester: Requester, freed: MemoryUse = NO_USE, pooled: int = 0
     ) -> Capacity:
         """Return what is left for who asks, or would be with so much freed, so much to the pool."""
-        # Before the look at the node: what is taken meanwhile is then counted twice, never not.
+        # Read before the node's free memory: pages taken in between count twice, never not at all.
         unpopulated = self._unfilled_bytes + self._populator.unpopulated_bytes
         others = self._accounting.shares_of_others(requester.job, self.promises.standing())
         theirs = promised_use(others, requester.uid) if requester.after_promises else NO_USE
@@ -243,7 +244,7 @@ class Allocator:
         def problem(left: Capacity) -> str | None:
             return capacity_refusal(request.pieces, size, of(left))
 
-        # A piece that is half made is counted twice: the last word is that of a quiet moment.
+        # Pages being taken are counted twice: a refusal counts only once none are being taken.
         while (said := problem(await self._capacity(request.requester))) and self._populator.busy:
             await self._populator.wait_any()
         if said and not request.spare:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, round_up
 
-# With fewer, one copy would be overwritten while no other is recoverable.
+# Fewest slots of a rank: with fewer, a copy would be overwritten while no other is recoverable.
 SLOTS_MIN = 2
 
 
@@ -56,9 +56,9 @@ class Capacity:
 
     size_bytes: int
     limited_by: str
-    # A piece is of ordinary memory or of huge pages, never of both.
+    # What the node has free, of ordinary memory and of huge pages: a slot is of one or the other.
     node: NodeCapacity
-    # Who has the rest.
+    # Who holds the rest, as a phrase for people.
     others: str = ""
 
     def fits(self, pieces: int, piece_bytes: int) -> bool:

@@ -73,7 +73,7 @@ class _Names:
     idle_cache: str
 
 
-# Version 1 says no limit as a number near 2**63: room for anything.
+# Files of cgroups in version 2 and 1. Version 1 shows "no limit" as a number near 2**63.
 _VERSION_2 = _Names("memory.max", "memory.current", "inactive_file")
 _VERSION_1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 

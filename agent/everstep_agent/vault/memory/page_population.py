@@ -9,8 +9,8 @@ from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.vault.memory.pages import HugePages, pieces, populate
 from everstep_agent.vault.memory.region import Region
 
-# Pieces of one request at once: as many as there are threads by default. Other requests queue
-# behind these few, and not behind all that a huge one needs.
+# How many pieces of one request wait for a thread at once, as many as there are threads by default:
+# other requests queue behind these few, not behind all pieces of a huge one.
 _ABREAST = 4
 
 

@@ -7,9 +7,10 @@ import os
 from enum import Enum
 
 PAGE_BYTES = mmap.PAGESIZE
-# On x86-64, and on ARM with pages of 4 KiB. Another size only means that the kernel declines.
+# Size of a huge page on x86-64, and on ARM with pages of 4 KiB. Elsewhere the kernel declines it.
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
-# One piece of work for a thread: 0.1 s, so that hashing for other jobs gets its turns in between.
+# Bytes whose pages a thread takes as one piece of work, in 0.1 s: hashing for other jobs runs in
+# between.
 PIECE_BYTES = 256 * 1024 * 1024
 # linux/mman.h; Python 3.11 has no name for it. Since Linux 5.14.
 _MADV_POPULATE_WRITE = 23

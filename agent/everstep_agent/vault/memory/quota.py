@@ -11,7 +11,7 @@ from typing import Protocol
 
 from everstep_agent.vault.memory.capacity import NO_USE, MemoryUse, size_text
 
-# A sentence for people; a node has few jobs that hold much.
+# How many holders a sentence names: a node has few jobs that hold much.
 _NAMED_MAX = 4
 
 

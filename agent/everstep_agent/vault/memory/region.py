@@ -21,10 +21,11 @@ from everstep_agent.vault.memory.pages import (
     round_up,
 )
 
-# Nobody can shorten it under a mapping (SIGBUS in every mapper) or let it grow past the budget.
+# Seals by which nobody can shorten the memory under a mapping (SIGBUS in every process that maps
+# it) or let it grow past the budget.
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FREEZE_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-# A fifth of a millisecond.
+# Bytes that are copied at once, which takes a fifth of a millisecond.
 _COPIED_BYTES = 1024 * 1024
 
 
@@ -43,16 +44,18 @@ class Region:
         self._users = 1
         self._view: memoryview | None = None
         self._writable: tuple[mmap.mmap, memoryview] | None = None
-        # Of explicit huge pages: a job can punch a hole into its memory, and whoever touches that
-        # in a mapping is killed while the pool is empty. They are only read, which fills in zeros.
+        # Whether it is of explicit huge pages. A job can punch a hole into its memory, and whoever
+        # touches that in a mapping is killed while the pool is empty: so such memory is read by
+        # system calls, which give zeros.
         self.pooled = os.fstatvfs(fd).f_bsize > PAGE_BYTES
-        # A descriptor went to another process, which may keep a mapping for ever.
+        # Whether a descriptor was given to another process, which may keep a mapping for ever.
         self.lent = False
-        # A process may write to it, and may keep its mapping for as long as it likes.
+        # Whether another process may write to it, through a mapping that cannot be revoked.
         self.lent_writable = False
-        # Hash of what was found in it after it was frozen: it need not be hashed again.
+        # The root hash of its contents once it is frozen, so that it is not hashed again.
         self.verified_hash = b""
-        # Takes over memory that nobody uses any more and no other process has seen; True if so.
+        # Takes the memory for reuse when nobody uses it and no other process has seen it; returns
+        # whether it did.
         self.recycle: Callable[[Region], bool] | None = None
 
     @classmethod
@@ -74,7 +77,7 @@ class Region:
             if self.recycle and not self.lent and not self.is_frozen() and self.recycle(self):
                 self._users = 1
                 return
-            # A view that a thread still reads keeps its mapping; mapping and descriptor are apart.
+            # A thread that still reads a view keeps the mapping; the descriptor is independent.
             self._view = None
             self._unmap()
             if self.lent_writable:
@@ -157,7 +160,7 @@ class Region:
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
     def _unmap(self) -> None:
-        # Not left to the last reference: an error that somebody keeps would keep the mapping.
+        # Released by hand: an exception that somebody holds would keep the mapping alive.
         if self._writable is not None:
             mapping, view = self._writable
             self._writable = None

@@ -31,7 +31,7 @@ from everstep_agent.vault.vault_context import VaultContext
 
 logger = logging.getLogger(__name__)
 
-# What the controller takes in 32 bits, and what leaves room to count on in 64.
+# The largest rank (a signed 32-bit integer) and the largest step that are accepted.
 _RANK_MAX = 2**31 - 1
 _STEP_MAX = 10**18 - 1
 

@@ -15,10 +15,10 @@ from everstep_agent.vault.transfer.remote_agent import TransferRefusedError
 
 logger = logging.getLogger(__name__)
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-# A copy that arrives changed twice is not sent a third time: memory or network is broken.
+# How often a copy may arrive with another hash before it is given up: memory or network is broken.
 _MISMATCHES_MAX = 2
-# What a generation began from is not worth more attempts than this at a node that does not take it:
-# the steps of the generation itself wait behind it.
+# How often a node may refuse the copy that a generation began from before it is given up: the steps
+# of the generation itself wait behind it.
 _REFUSALS_MAX = 5
 
 
@@ -50,8 +50,8 @@ class Replicator:
         }
         self._done = {done for done in self._done if done[0] in own}
         first: dict[int, CopyKey] = {}
-        # Older generations sort first: until it has snapshots, a generation lives by what it began
-        # from.
+        # In reverse, so that the oldest key of a rank is the one that stays. The copies that a
+        # generation began from are older than its own, and it depends on them until it has some.
         for key in sorted(own, reverse=True):
             if self._wanted(key) and key.rank not in self._busy:
                 first[key.rank] = key

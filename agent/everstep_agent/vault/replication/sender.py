@@ -24,7 +24,7 @@ from everstep_agent.vault.transfer.stripes import missing_stripes
 from everstep_agent.vault.vault_context import VaultContext
 
 logger = logging.getLogger(__name__)
-# Shards of one answer are bounded by the frame; copies of one request by what a node can hold.
+# How many manifests one request may ask for: more than the copies that a node can hold.
 _MANIFESTS_MAX = 4096
 
 

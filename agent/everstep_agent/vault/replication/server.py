@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 # Connections that have proven the key of a job; each costs a descriptor and a task, and a thread
 # while it moves bytes.
 CONNECTIONS_MAX = 64
-# Before that anybody may have opened them, any process of this node too: those of one host keep out
-# no other host. A peer begins at most two streams for each of its ranks at once.
+# Connections of one host that have proven nothing yet: any process may have opened them, and those
+# of one host keep out no other's. A peer begins at most two streams for each of its ranks at once.
 UNPROVEN_MAX = 512
 UNPROVEN_OF_HOST_MAX = 32
 
-# Hosts of a fleet; strangers make no more than that of it.
+# How many hosts are remembered for the log: a fleet's, and no more however many strangers connect.
 _LOGGED_HOSTS_MAX = 4096
 
 
@@ -79,7 +79,7 @@ class BulkServer:
         self._vault_of = vault_of
         self._spawn = spawn
         self._limits = ConnectionLimits()
-        # What was last refused to each host.
+        # The refusal that was logged last for each host.
         self._logged: dict[str, str] = {}
         self._transfers = TransferRegistry()
         self._receiver = ReplicaReceiver(context, self._transfers)

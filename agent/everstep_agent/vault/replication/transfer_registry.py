@@ -41,7 +41,7 @@ class ServedTransfer:
 
     async def join_connection(self, connection: BulkConnection) -> None:
         """Let a connection do its part. Raises OSError."""
-        # Counted before the other end may hold back a stripe for it.
+        # Counted before the other end is told, which assigns stripes to it from then on.
         task = asyncio.ensure_future(self._serve_joined(connection))
         self._joined.add(task)
         try:

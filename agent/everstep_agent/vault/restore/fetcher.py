@@ -84,7 +84,7 @@ class CopyFetcher:
                     return pinned.manifest, region
             finally:
                 pinned.release()
-            # It is gone from here; a replica of the same step may be here as well.
+            # The node's own copy is dropped; a replica of the same step may be here as well.
             problem = f"its copy of {wanted.key} is bad"
 
     async def _from_elsewhere(

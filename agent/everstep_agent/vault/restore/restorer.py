@@ -26,7 +26,7 @@ from everstep_common.trainer_messages import Entry
 
 logger = logging.getLogger(__name__)
 
-# A node has no more accelerators; a number beyond it is not believed.
+# The most processes that a node is believed to have: none has more accelerators.
 _PROCESSES_MAX = 64
 
 
@@ -76,7 +76,7 @@ class Restorer:
             await self._prefetch_for_spare(wanted)
         vault, ranks = self._vault, min(len(wanted.ranks), _PROCESSES_MAX)
         try:
-            # The copies first: the slots can be made while the processes start.
+            # Copies are fetched first: slots can still be made while the processes start.
             if not wanted.ahead:
                 await vault.receive_buffers.prepare_spares(ranks, wanted.copy_bytes)
             await vault.preallocated_slots.prepare_spare(

@@ -39,9 +39,10 @@ class SourceSearch:
         rank: int | None = None,
     ) -> None:
         self._vault = vault
-        # Who is not given what others saved under the same names, while its own can be had …
+        # The rank that restores: it gets no other rank's shards of the same names while its own can
+        # be had.
         self._rank = rank
-        # … which is this, by part; also when no good copy of it is left.
+        # The root hash of what that rank saved itself, by part; also when no good copy is left.
         self._own: dict[bytes, bytes] = {}
         self._contents = contents
         self._plan = plan
@@ -49,7 +50,7 @@ class SourceSearch:
         self.sources = sources_of_plan(plan.sources, held, vault.context.node)
         self._storage_asked = False
         self._problems: list[str] = []
-        # Sources that bring little: for what nobody else has.
+        # Slow sources, asked only for what no other source has.
         self._slow: list[CopySource] = []
 
     async def choose(self, missing: Set[str]) -> list[CopySource]:

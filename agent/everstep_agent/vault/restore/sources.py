@@ -10,7 +10,7 @@ from everstep_agent.vault.snapshots.file_tier import FileCopy
 from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.long_frames import Parts
 
-# Names of shards that are looked up at once: half a millisecond.
+# Names of shards that are looked up at once, which takes half a millisecond.
 _NAMES = 4096
 
 

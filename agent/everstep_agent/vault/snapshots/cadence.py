@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-# More are only there if no rank has passed the start of the oldest one.
+# How many rules are kept; more are needed only if no rank has passed the start of the oldest.
 _RULES_MAX = 16
 # Well below the three seconds in which all ranks shall hear of a planned restart (the controller's
 # core/planned/restarts.py); a question costs a tenth of a millisecond.

@@ -53,7 +53,7 @@ class Recoverable:
     dead_steps: frozenset[int] = frozenset()
     # (generation, step) on their way to storage: what was written here stays until it is there.
     storing: frozenset[tuple[int, int]] = frozenset()
-    # Copies of these steps that are there.
+    # Copies that are in storage already.
     on_disk: frozenset[CopyKey] = frozenset()
 
     def frees(self, key: CopyKey, *, replica: bool = False) -> bool:
@@ -83,7 +83,7 @@ class InitialCopies:
     """The copies that a new generation begins from, as its plan names them."""
 
     keys: frozenset[CopyKey] = frozenset()
-    # Those that no other node has: lost with this node unless they are replicated again.
+    # Copies that no other node has: lost with this node unless they are replicated again.
     only_here: frozenset[CopyKey] = frozenset()
 
 
@@ -100,7 +100,7 @@ class LayoutCache:
     """Layouts of copies, each worked out once: a report names them all again and again."""
 
     _KEPT_MAX = 1024
-    # Manifests that come again step after step, the same object: one for each rank, or few more.
+    # How many manifests are remembered: the same object comes step after step, one for each rank.
     _RECENT_MAX = 32
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ class StoredRegion:
     slots_made: int = 0
     # The same for all slots that were made together, higher for later ones.
     allocation: int = 0
-    # Where the entries are instead, when they are many.
+    # The number of the manifest that has the entries instead, when they are many.
     manifest_number: int = 0
 
 

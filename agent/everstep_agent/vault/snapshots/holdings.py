@@ -21,15 +21,16 @@ class RankMemory:
         self.regions = regions
         self._job = job
         self.names = names
-        # Made together; an agent after this one gives slots out only if all of them came over.
+        # How many slots were made together: after a restart, slots are given out only if all of
+        # them were taken over.
         self.slots_made = len(regions)
-        # Tells it from other memory of this rank and generation; the newer one has the higher lot.
+        # Tells this memory from other memory of the rank and generation; higher for newer memory.
         self.allocation = 0
         # The manifest that was looked at last: the next one is the same, as a rule.
         self.manifest_checks = ManifestCheckCache()
         # The one process that was given the memory for writing.
         self.writer_pid = 0
-        # Gives no slot out any more: its copies are sources, each freed as soon as it may be.
+        # Whether no slot is given out any more: copies are only sources, freed as soon as possible.
         self.retired = False
         # Copies are verified in the order of their commits: one that is reported before an older
         # one makes the older step look as if this rank had passed it without a snapshot.
@@ -116,7 +117,7 @@ class PinnedCopy:
     manifest: CopyManifest
     region: Region
     replica: bool
-    # Nobody will be asked to write it again, so its bytes may be frozen.
+    # Whether the slot is never written again, so that its bytes may be frozen.
     retired: bool
     release: Callable[[], None]
 

@@ -14,10 +14,10 @@ from everstep_common.long_frames import Parts, finish
 from everstep_common.shard_names import is_replaceable
 from everstep_common.trainer_messages import Entry
 
-# Sorted at once: half a millisecond.
+# Entries that are sorted at once, which takes half a millisecond.
 _RUN = 2048
 
-# Of names; the largest manifest that fits a message has 4,000 in each.
+# How many sets a manifest's names are spread over; the largest manifest has 4,000 names in each.
 _SETS = 64
 
 K = TypeVar("K", str, tuple[int, int, str, int])
@@ -126,7 +126,7 @@ class Layout(NamedTuple):
     """Which part of the state a copy is: equal for copies with the same shards."""
 
     whole: bytes
-    # Without what another rank's can stand in for; b"": that is all of it.
+    # The same without shards that another rank's may replace; b"": there are none of those.
     needed: bytes = b""
 
 

@@ -9,7 +9,7 @@ from everstep_common.codec import from_json, to_json
 from everstep_common.long_frames import Parts, finish
 from everstep_common.trainer_messages import Entry
 
-# Shards in a row: half a millisecond to write. As many fit into the row of the memory itself.
+# Shards in one row, written in half a millisecond; up to as many are kept in the memory's own row.
 _PART = 128
 # Shards whose rows are removed at once.
 _REMOVED = 16 * _PART
@@ -20,14 +20,15 @@ class ManifestStore:
 
     _SCHEMA = """CREATE TABLE IF NOT EXISTS manifest
         (id INTEGER, part INTEGER, body TEXT NOT NULL, PRIMARY KEY (id, part)) STRICT"""
-    # Between two copies in the same memory nothing refers to its manifest, which then comes again.
+    # How many unused manifests are kept: between two copies in the same memory nothing refers to
+    # its manifest, which the next copy usually has again.
     _IDLE_MAX = 16
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
         self._db.execute(self._SCHEMA)
         (self._newest,) = self._db.execute("SELECT coalesce(max(id), 0) FROM manifest").fetchone()
-        # By the identity of the tuple, which is held here, so that no other can have it.
+        # Numbers of manifests by the id() of their tuple, which is held so that no other gets it.
         self._ids: dict[int, tuple[int, tuple[Entry, ...]]] = {}
         self._users: dict[int, set[str]] = {}
         self._used_by: dict[str, int] = {}

@@ -17,10 +17,10 @@ from everstep_proto.tls import Role, TlsSettings
 
 logger = logging.getLogger(__name__)
 
-# X509_V_ERR_CERT_NOT_YET_VALID and _HAS_EXPIRED: cured by files, or a clock, that come later.
+# X509_V_ERR_CERT_NOT_YET_VALID and _HAS_EXPIRED: new files, or a correct clock, cure them later.
 _ONLY_NOW = frozenset({9, 10})
 _Subject = tuple[tuple[tuple[str, str], ...], ...]
-# Of each file: when it was written, and which one it is.
+# For each file: when it was written, and which one it is.
 _Marks = list[tuple[int, int, int]]
 
 
@@ -62,7 +62,7 @@ class TlsCertificates:
         except OSError:  # they are being replaced
             return self._ends
         if marks != self._file_stamps:
-            # Not looked at again until they change again; they do, if they were half written.
+            # Not read again until they change, which files that were only half written will do.
             self._file_stamps = marks
             try:
                 self._ends = _checked(self._settings, self._node)

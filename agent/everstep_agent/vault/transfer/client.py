@@ -41,7 +41,8 @@ from everstep_agent.vault.transfer.stripes import missing_stripes, useful_stream
 logger = logging.getLogger(__name__)
 MoveStripes = Callable[[BulkConnection], Awaitable[None]]
 
-# The other agent may first wait for an earlier attempt to end, allocate, or read a file.
+# An answer may take this many times as long as a transfer may stand still: the other agent may have
+# to wait for an earlier attempt to end, to allocate, or to read a file.
 _PATIENCE = 4
 
 

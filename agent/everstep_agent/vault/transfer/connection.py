@@ -25,13 +25,13 @@ from everstep_common import frames
 from everstep_common.long_frames import Parts, decode_in_parts, encode_in_parts
 
 _TAG_BYTES = hashlib.sha256().digest_size
-# Before the other end has proven anything, it may not make this one allocate.
+# The longest frame of an end that has proven nothing yet: it must not make this one allocate.
 _UNPROVEN_BYTES_MAX = 4096
-# The largest frame, at a hundredth of what a slow network brings.
+# Deadline of a send: the largest frame at a hundredth of the speed of a slow network.
 _SEND_S = 20.0
-# What a code is taken of at once: a tenth of a millisecond.
+# Bytes that are authenticated at once, which takes a tenth of a millisecond.
 _TAGGED_BYTES = 128 * 1024
-# Pieces of a short frame: they and its code travel together.
+# A frame of so few pieces is sent in one call together with its authentication code.
 _SENT_AT_ONCE = 2
 _SPEAKS_TLS = (
     "it takes transfers only inside TLS: jobs.bulk_tls is true there and false here; set it to the "
@@ -96,7 +96,7 @@ class BulkConnection:
             body = [frame[0][frames.HEADER_BYTES :], *frame[1:]]
             frame.append(await run_in_slices(self._tag(self._send_role, self._sent, body)))
             self._sent += 1
-        # One that reads no more, because it is stopped or means harm, must not hold this one.
+        # An end that reads no more, stopped or hostile, must not hold up this one.
         yielder = LoopYielder()
         async with asyncio.timeout(self._send_s):
             for part in frame if len(frame) > _SENT_AT_ONCE else [b"".join(frame)]:

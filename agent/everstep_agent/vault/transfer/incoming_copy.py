@@ -21,11 +21,11 @@ class IncomingCopy:
     def __init__(self, copy: CopyRef, region: Region) -> None:
         self.copy = copy
         self.region = region
-        # The pages that it is to get as bytes arrive; None: they are there.
+        # Takes the copy's pages from the kernel as bytes arrive; None: they are there already.
         self.pages: HugePages | None = None
-        # What sees to it that enough comes; None: there is no other source to turn to.
+        # Ends a transfer that is too slow; None: there is no other source to turn to.
         self.watch: RateWatch | None = None
-        # Who takes the memory over when nobody uses it any more.
+        # Takes the memory for reuse when nobody uses it any more; returns whether it did.
         self.recycle: Callable[[Region], bool] | None = None
         self._stripes = cut_stripes(copy.size_bytes)
         self._digests: dict[int, bytes] = {}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_common.trainer_messages import Entry
 
-# Whose Put is followed by stripes.
+# Version of these messages; since 2 a copy is sent in stripes.
 PROTOCOL = 2
 # Connections of one transfer besides the first; more than any network needs.
 JOINED_STREAMS_MAX = 15
@@ -28,7 +28,7 @@ class PutCopy:
 
     copy: CopyRef
     entries: tuple[Entry, ...]
-    # An agent from before stripes says nothing, and would take their numbers for bytes.
+    # An agent from before stripes sends no version, and would take stripe numbers for contents.
     protocol: int = 1
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from threading import Event, Lock
 
 _SECOND_NS = 1_000_000_000
-# Pieces this small let 64 streams share any rate and still bring a byte every second …
+# Pieces of this part of a second let 64 streams share any rate and still move each every second,
+# within the two sizes below: smaller ones cost overhead, larger ones gain nothing.
 _PIECES_PER_S = 64
-# … within reason: below the first the overhead counts, above the second nothing is gained.
 _PIECE_BYTES_MIN = 16 * 1024
 _PIECE_BYTES_MAX = 1024 * 1024
 # What may be sent at once after a pause; larger than a piece, or the rate would not be reached.
@@ -18,7 +18,7 @@ class TokenBucket:
 
     def __init__(self, bytes_per_s: int, now_ns: int) -> None:
         self._bytes_per_s = bytes_per_s
-        # When all that was taken so far has been paid for.
+        # The moment at which all that was sent so far fits the rate.
         self._paid_ns = now_ns
 
     def reserve(self, count: int, now_ns: int) -> int:

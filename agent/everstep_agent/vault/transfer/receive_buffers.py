@@ -12,7 +12,7 @@ from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
 # Regions that wait for the next replica; a rank's replicas take turns in two or three. When a step
 # is recoverable those of all ranks wait at once: of eight ranks of each of up to four members.
 _RECYCLED_MAX = 32
-# Behind a replica in memory of an earlier one; cleared in a fifth of a millisecond.
+# The most bytes left behind a replica in memory of an earlier one, cleared in a fifth of a ms.
 _REST_BYTES_MAX = HUGE_PAGE_BYTES
 
 
@@ -30,9 +30,9 @@ class ReceiveBuffers:
         self._kept_s = kept_s
         self._partial: dict[CopyRef, tuple[IncomingCopy, asyncio.TimerHandle]] = {}
         self._recycled: list[Region] = []
-        # Made while this node waits as a spare: nothing has ever come into it.
+        # Memory made while this node waits as a spare, never used so far.
         self._spares: list[Region] = []
-        # How often all was given back.
+        # How often all memory was freed.
         self._released = 0
         self._closed = False
 
@@ -145,7 +145,7 @@ class ReceiveBuffers:
             # Of the same job and part of the state, as a rule: then the size is nearly the same.
             if 0 <= region.size_bytes - size_bytes <= _REST_BYTES_MAX:
                 self._recycled.remove(region)
-                # What is not received is not from before either: all of it will be handed out.
+                # Cleared, because the whole region is handed out, and must hold nothing old.
                 rest = region.size_bytes - size_bytes
                 region.writable()[size_bytes:] = bytes(rest)
                 return region

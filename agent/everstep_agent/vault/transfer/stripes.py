@@ -10,7 +10,8 @@ STRIPE_BYTES = CHUNK_BYTES
 # Two fill 25 Gbit/s. What a recovery fetches always has as many: one can take new memory, which is
 # expensive, while the other receives.
 STREAMS_DEFAULT = 2
-# Two at each end, and as many left to training.
+# A node needs so many processors for two streams: two work on those it sends, two on those it gets,
+# and as many are left for training.
 _PROCESSORS_FOR_STREAMS = 8
 
 
@@ -40,7 +41,7 @@ def stripe_bitmap(indices: Iterable[int], count: int) -> bytes:
 def missing_stripes(present: bytes, size_bytes: int) -> list[Stripe]:
     """Return the stripes of a copy whose bits are not set."""
     stripes = cut_stripes(size_bytes)
-    # What reaches beyond the stripes means nothing, however long it is.
+    # Bits beyond the number of stripes are ignored, however many come.
     bits = present[: -(-len(stripes) // 8)].ljust(-(-len(stripes) // 8), b"\0")
     return [one for one in stripes if not bits[one.index // 8] >> one.index % 8 & 1]
 

@@ -16,11 +16,11 @@ from everstep_agent.vault.transfer.transport import (
     send_and_drain,
 )
 
-# The largest part of what is sent that one record holds.
+# The most data that one TLS record holds.
 _RECORD_BYTES = 16 * 1024
-# What is encrypted, or taken from the kernel, at once: both forms of it fit the processor's cache.
+# Bytes encrypted, or read from the kernel, at once: plain and encrypted form fit a CPU's cache.
 _PIECE_BYTES = 256 * 1024
-# What at most is inside of OpenSSL of a record that has not come whole: RFC 8446, 5.2.
+# The most bytes that OpenSSL holds of a record that has not arrived whole: RFC 8446, 5.2.
 _UNFINISHED_BYTES = _RECORD_BYTES + 256 + 5
 _ALERT = 0x15
 
@@ -99,7 +99,7 @@ class TlsTransport:
         """See Transport."""
         while True:
             try:
-                # With a buffer given it returns a number; its stub knows only the other case.
+                # With a buffer, read() returns a number; the type stub knows only the other form.
                 return cast("int", self._tls.read(len(block), block))
             except ssl.SSLWantReadError:
                 if not self._fetch(len(block)):

@@ -14,7 +14,7 @@ from everstep_common import frames
 # What a TLS record of a handshake begins with. As the first byte of a frame's length it would be
 # 352 MiB, which no frame has: one byte tells what the other end speaks.
 TLS_HANDSHAKE = 0x16
-# What is copied at once of memory that cannot be sent as a file.
+# Bytes copied at once of memory that cannot be sent as a file.
 _READ_BYTES = 1024 * 1024
 # How long, and for how much, an end that is turned away is listened to.
 _FAREWELL_S = 1.0
@@ -128,7 +128,7 @@ def prepare_socket(sock: socket.socket) -> socket.socket:
     """Return the connection as the event loop wants it."""
     sock.setblocking(False)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
-        # Frames are small and answered: each would wait for the acknowledgement of the last.
+        # Frames are small and answered: by default each would wait for an acknowledgement.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
