@@ -1,4 +1,4 @@
-"""What an operator may set of the controller, with the reason for every default."""
+"""Controller configuration: the keys that an operator sets, with the reason for every default."""
 
 import os
 from dataclasses import dataclass

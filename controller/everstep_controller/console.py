@@ -1,4 +1,4 @@
-"""What operators and viewers ask: reads the state, and puts operators' words into the journal."""
+"""Console: answers what operators and viewers ask, and journals what operators order."""
 
 import asyncio
 from collections import deque

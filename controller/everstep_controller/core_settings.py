@@ -1,4 +1,4 @@
-"""What an operator may set of the core's decisions, with the reason for every default."""
+"""Core settings: the keys by which an operator tunes decisions, with a reason for each default."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the agents' streams mean: who comes and goes, and where each message belongs."""
+"""Fleet: handles the messages of the agents' streams, from Hello to the end of the stream."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""State = fold(journal): the core at the journal's end, rebuilt without what it cannot take."""
+"""Fold of the journal: the core's state rebuilt from its events, without those that it rejects."""
 
 import logging
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What operators ask about faults on purpose: order one, end them, list them."""
+"""Injection desk: operators order, end and list faults that are made on purpose."""
 
 import asyncio
 

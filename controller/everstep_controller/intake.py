@@ -1,4 +1,4 @@
-"""Records on their way to the journal: in order, once, and acknowledged only afterwards."""
+"""Intake of records: journals each record of an agent in order and once, then acknowledges it."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The newest kernel messages of each node, in memory only: an agent tells them at each connect."""
+"""Kernel messages: the newest of each node, in memory only; agents send them at each connect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

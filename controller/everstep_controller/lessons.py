@@ -1,4 +1,4 @@
-"""What ranks of each job were seen to import, from the node that tells it to those that wait.
+"""Imports of a job's ranks: told by the nodes that run them, passed on to the nodes that wait.
 
 It is kept in memory only: after a restart the agents tell it again.
 """

@@ -1,4 +1,4 @@
-"""What operators ask for as maintenance: plan a window, see what it will do, give it up."""
+"""Maintenance desk: operators plan windows, see what these will do to jobs, and cancel them."""
 
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.windows import Span, Window

@@ -1,4 +1,4 @@
-"""Carries out what the core decided: orders to nodes, timers, isolation drivers, choices."""
+"""Outward: carries out the core's actions as orders to nodes, timers and driver calls."""
 
 import asyncio
 from collections.abc import Callable, Sequence

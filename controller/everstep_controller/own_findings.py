@@ -1,4 +1,4 @@
-"""The controller's own findings: what it cannot do, may not do, or has left out."""
+"""Findings of the controller about itself: a full journal, failed judges, paused automation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

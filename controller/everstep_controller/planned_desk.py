@@ -1,4 +1,4 @@
-"""What operators ask for as planned work: drain a node, restart a job at a step boundary."""
+"""Planned work desk: operators drain a node, or restart a job at a step boundary."""
 
 from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER

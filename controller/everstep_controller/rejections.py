@@ -1,4 +1,4 @@
-"""Rejected records as one row a minute per node and kind, so that nobody can fill the journal."""
+"""Rejected records: one row a minute per node and kind, so that nobody can fill the journal."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""The shell around the core: journal first, then decide, then act, then answer."""
+"""Runtime: the shell around the core; each event is journaled, decided, acted on, then answered."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""One controller, wired: journal, core, streams, timers and chores, from start to stop."""
+"""Controller service: wires journal, core, streams, timers and chores; starts and stops them."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What operators ask about snapshots: what there is of a job, and to drop what it left behind."""
+"""Snapshot queries: operators list a job's snapshots, and drop what an ended job has left."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The controller's chores: write the state down, forget what is old, keep the ledgers' totals."""
+"""Chores of the controller: write the state down, forget what is old, keep the ledgers' totals."""
 
 import logging
 from collections.abc import Callable

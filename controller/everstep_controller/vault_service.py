@@ -1,4 +1,4 @@
-"""The vault service: feeds the core what agents tell of their vaults, and sends what it decides."""
+"""Vault service: feeds the core with the agents' vault reports, and sends out its directives."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""The command line's calls over gRPC. What a call means is in Console."""
+"""Admin service over gRPC: the command line's calls, each answered by a method of Console."""
 
 # ruff: noqa: N802 - the names are those of admin.proto
 

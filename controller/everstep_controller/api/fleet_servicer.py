@@ -1,4 +1,4 @@
-"""Agents' streams over gRPC. What a message means is in Fleet."""
+"""Fleet service over gRPC: the agents' streams, read and written; Fleet handles the messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine

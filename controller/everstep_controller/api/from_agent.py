@@ -1,4 +1,4 @@
-"""What agents say, from the wire to the core's events: their Hello, and the records of an outbox.
+"""Messages of agents as events of the core: Hello, and the records of an outbox.
 
 What a report may be is said by its record in `everstep_common.reports`; here it is told which job
 it is about, and when it happened on the controller's timeline.

@@ -1,4 +1,4 @@
-"""The calls about maintenance windows. What a call means is in MaintenanceDesk."""
+"""Maintenance calls over gRPC: windows added, listed and cancelled, by MaintenanceDesk."""
 
 # ruff: noqa: N802 - the names are those of admin.proto
 

@@ -1,4 +1,4 @@
-"""The open streams, one per node: what goes out, and when a stream has to end."""
+"""Sessions: the open stream of each node, its queue of outgoing messages, and its end."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What agents say of their vaults, from the wire to the core's facts."""
+"""Vault reports of agents as values of the core: whole lists of copies, and changes to them."""
 
 from collections.abc import Mapping
 

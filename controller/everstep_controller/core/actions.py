@@ -1,4 +1,4 @@
-"""What the core wants done. Actions have ids; whoever has done an id does not do it again."""
+"""Actions: what the core orders the shell to do; each has an id, so that none is done twice."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The one door of the core: events in, actions out."""
+"""Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
 from everstep_controller.core import controller, events
 from everstep_controller.core.actions import Action, Announce, SetTimer

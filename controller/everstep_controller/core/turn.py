@@ -1,4 +1,4 @@
-"""One event's turn: the state it changes, the time it came, what it marks and what it calls for."""
+"""Turn: one event being handled, with its state and time, the subjects it marks, its actions."""
 
 from dataclasses import dataclass, field
 

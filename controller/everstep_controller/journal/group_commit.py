@@ -1,4 +1,4 @@
-"""The journal's one thread: takes what has come in since the last commit, and commits it once."""
+"""Group commit: one thread that commits together all events that came since the last commit."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""A judge: decides over one view of the fleet which nodes stand out, and by which numbers."""
+"""Judge: the Protocol for what decides, over one view of the fleet, which nodes stand out."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

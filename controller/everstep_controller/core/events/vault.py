@@ -1,4 +1,4 @@
-"""What is known of a job's snapshots, where the core has to know it."""
+"""Events of the vault: what the core has to know about a job's snapshots."""
 
 from dataclasses import dataclass
 

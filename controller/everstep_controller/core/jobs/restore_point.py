@@ -1,4 +1,4 @@
-"""Restore point: the question to the catalogue, and the states that are restored only at need."""
+"""Restore point: asks for the step to restore, and notes the states that crashed a job before."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Small facts that events carry and the state keeps."""
+"""Facts in events and state: the origin of a record, a job on a node, a report of an agent."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""Incidents of the fleet: faults with one cause, whatever they befell, and when that was over."""
+"""Incidents of the fleet: faults with one cause, the nodes or jobs that they hit, and their end."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

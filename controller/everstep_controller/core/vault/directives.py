@@ -1,4 +1,4 @@
-"""Directing: what the vault of each node shall do for a job, from what nodes tell of theirs.
+"""Vault directives: what each node's vault does for a job, decided from the reports of all nodes.
 
 Nothing here is journaled: agents tell it again to a controller that starts. Time is an argument.
 """

@@ -1,4 +1,4 @@
-"""What a node tells of its vault and of what waits there, and what its vault is told to do."""
+"""Vault reports and directives: what nodes tell of their copies, and what they are told to do."""
 
 from dataclasses import dataclass
 

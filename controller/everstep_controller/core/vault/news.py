@@ -1,4 +1,4 @@
-"""Vault news: what the core and people are told of decisions about snapshots, each thing once."""
+"""Vault news: decisions about snapshots that the core and people have not been told of yet."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which steps of a job are brought to storage, and what `latest` there shall point to.
+"""Persistence: the steps of a job that are brought to storage, and where `latest` there points.
 
 Nothing here is journaled: what lies in storage, agents can tell again.
 """

@@ -1,4 +1,4 @@
-"""Which step a job goes back to: the newest whole one of its branch, wherever its copies are."""
+"""Recovery step of a job: the newest whole step of its branch, wherever its copies are."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Numbers of a job's snapshots, from counters alone: their cost follows the steps that are held."""
+"""Snapshot numbers of a job: counts and ages, found without a look at any single copy."""
 
 from collections import Counter
 from collections.abc import Mapping

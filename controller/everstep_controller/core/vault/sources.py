@@ -1,4 +1,4 @@
-"""Which of the copies of a restored step each member of the new generation is told of."""
+"""Restore sources: the copies of a restored step that each member of a generation is told of."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set

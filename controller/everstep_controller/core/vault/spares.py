@@ -1,4 +1,4 @@
-"""Spares: what nodes that wait beside a job have ready, should they take a member's place.
+"""Prefetching: the memory and the copies that a spare gets ready before it takes a place.
 
 Memory of the size that they would need, and, as soon as a member is silent or left, the copies of
 its ranks.
