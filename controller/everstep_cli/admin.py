@@ -1,4 +1,4 @@
-"""What the command line can ask of a controller, and the ways in which that can fail."""
+"""Admin: the Protocol of all calls to a controller, and the errors in which a call can end."""
 
 from collections.abc import Iterator
 from typing import Protocol

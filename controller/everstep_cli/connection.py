@@ -1,4 +1,4 @@
-"""Which controller to ask, and how: the options that every asking command takes."""
+"""Connection options of the command line: the address of the controller, and the TLS files."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What every command gets: a way to a controller, a screen to answer on, and the time."""
+"""Session of a command: the connection to the controller, the console it prints on, the time."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Times as people type them: "now", "in 2h", "2026-12-24T08:00Z"; and how long something lasts."""
+"""Parser of times as people type them: "now", "in 2h", "2026-12-24T08:00Z"; and of durations."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: nodes that train, die, fall silent and return around the real core.
+"""Simulated cluster: nodes that train, die, fall silent and return, around the real core.
 
 Everything random comes from one seed, so the seed is the bug report.
 """

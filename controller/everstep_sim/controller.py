@@ -1,4 +1,4 @@
-"""The controller's shell in virtual time: a journal that survives, a core rebuilt from it."""
+"""Simulated controller: a journal that survives its crashes, and a core rebuilt from it."""
 
 import random
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A simulated node: an agent with its outbox, a launcher, its ranks and the copies it holds."""
+"""Simulated node: an agent with its outbox, a launcher, its ranks and the copies that it holds."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The simulated training processes: they step together, snapshot every step, and fail together."""
+"""Simulated training processes: they step together, snapshot every step, and fail together."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,4 +1,4 @@
-"""A shared folder in virtual time: files, manifests, and a pointer that moves only forward."""
+"""Simulated shared folder: files, manifests, and a `latest` pointer that moves only forward."""
 
 from dataclasses import dataclass, field
 

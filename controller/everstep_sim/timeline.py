@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order; nothing waits."""
+"""Virtual time: a queue of what is to happen, in order; nothing really waits."""
 
 import heapq
 import random

@@ -1,4 +1,4 @@
-"""The real vault service in virtual time: its words reach nodes late, and so do their answers."""
+"""Simulated vaults under the real vault service: directives and reports arrive late."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Who watches the demo: a terminal that is redrawn, a log that grows, or nobody."""
+"""Display of the demo: a terminal that is redrawn, a log that grows, or nothing."""
 
 from dataclasses import dataclass, field
 from typing import Protocol

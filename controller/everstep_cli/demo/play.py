@@ -1,4 +1,4 @@
-"""The play: three faults on a running job, and what is seen of each recovery."""
+"""Course of the demo: three faults on a running job, and what is seen of each recovery."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

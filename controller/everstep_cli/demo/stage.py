@@ -1,4 +1,4 @@
-"""The stage: looks at the cluster until something is so, and shows what it sees."""
+"""Polling of the demo's cluster: waits until a condition holds, and shows every state meanwhile."""
 
 import time
 from collections import deque
