@@ -1,4 +1,4 @@
-"""A training process's connection to the agent: every wait has a deadline, a loss never raises.
+"""Agent connection of a training process: every wait has a deadline, a loss never raises.
 
 A lost agent is ``None`` from `ask` to the training loop; the link attaches again by itself.
 """

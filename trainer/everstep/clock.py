@@ -1,4 +1,4 @@
-"""The clock that waits for the agent are measured with."""
+"""Clock: the Protocol by which waits for the agent are measured and slept."""
 
 from typing import Protocol
 

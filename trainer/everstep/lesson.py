@@ -1,4 +1,4 @@
-"""Tells the node's launcher what this process has loaded, so that warm standbys load it before.
+"""Lesson: the modules that this process has loaded, told so that standbys import them ahead.
 
 Frameworks import much when it is first used: the constructor of torch's DistributedDataParallel
 alone loads 800 modules. Nothing of that can be read from the script.

@@ -1,4 +1,4 @@
-"""What a script wants done about a loss that is bad, and how one is told. Pure."""
+"""Loss watch: judges by the script's policy whether a loss is bad, and what follows. Pure."""
 
 import math
 from collections import deque

@@ -1,4 +1,4 @@
-"""Which samples of the global batch a rank takes, for any number of ranks. Pure."""
+"""Batch shares: the samples of the global batch that each rank takes, for any rank count. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Few lines in the log, whatever happens how often: a step may be a millisecond."""
+"""Log rate limit: few lines, however often something happens; a step may take a millisecond."""
 
 import logging
 from collections import deque

@@ -1,4 +1,4 @@
-"""Restored random numbers, kept until the first step: frameworks draw some while they start."""
+"""Restored random state, kept until the first step: frameworks draw numbers while they start."""
 
 from everstep.state.random_state import RandomState
 

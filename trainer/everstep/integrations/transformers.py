@@ -1,4 +1,4 @@
-"""Every step of a Hugging Face Trainer is told and saved, and comes back after a failure.
+"""Callback for the Hugging Face Trainer: tells and saves every step, restores after a failure.
 
     callback = EverstepCallback()
     Trainer(model, args, train_dataset=batches, callbacks=[callback]).train()

@@ -1,4 +1,4 @@
-"""One generation's ranks on this node, from the agent's Start until none of them is left."""
+"""Generation on this node: its ranks, from the agent's Start until none of them is left."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Options of ``everstep run`` on what is kept of the state: where, how often, in what memory."""
+"""Snapshot options of ``everstep run``: where the state is kept, how often, in what memory."""
 
 import argparse
 import errno

@@ -1,4 +1,4 @@
-"""What a launcher does when its user or a batch system wants it to end."""
+"""Leaving a job: the launcher tells the agent, and waits until the newest step is in storage."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The launcher's connection to the agent: made again for ever, and never waited for."""
+"""Launcher connection to the agent: made again for ever, and never waited for."""
 
 import selectors
 from collections.abc import Callable

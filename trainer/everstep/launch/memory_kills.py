@@ -1,4 +1,4 @@
-"""Whether the kernel killed a rank because memory ran out: its control group counts such kills.
+"""Out-of-memory kills: detected by the counters of the control group that a rank runs in.
 
 A process that is killed so leaves no word, and its end looks like anybody's SIGKILL.
 """

@@ -1,4 +1,4 @@
-"""The environment of a training process: torchrun's, and what the SDK needs."""
+"""Environment of a rank: the variables that torchrun sets, and those that the SDK needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

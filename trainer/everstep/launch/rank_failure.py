@@ -1,4 +1,4 @@
-"""How ranks ended, and which of them failed first. Pure."""
+"""Rank failures: how the ranks of a generation ended, and which of them failed first. Pure."""
 
 import signal
 from collections.abc import Iterable

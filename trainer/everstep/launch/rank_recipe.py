@@ -1,4 +1,4 @@
-"""How a rank is made from the user's options and the agent's order."""
+"""Rank recipe: the command and environment of a rank, from user options and the agent's order."""
 
 import re
 from collections.abc import Callable, Mapping

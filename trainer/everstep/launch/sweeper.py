@@ -1,4 +1,4 @@
-"""Ends what a killed launcher's ranks have left: ``sweeper.py LAUNCHER MARK GROUPS [PID …]``.
+"""Sweeper: kills what a killed launcher's ranks left: ``sweeper.py LAUNCHER MARK GROUPS [PID …]``.
 
 The kernel ends ranks with their launcher, not what they have started. This process outlives it, as
 the same user, so that it can end nothing that is another's. Run by path with ``python -I -S``.

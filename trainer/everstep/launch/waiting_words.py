@@ -1,4 +1,4 @@
-"""What a launcher says while its ranks do not run: that it takes part, and why it waits."""
+"""Waiting messages of a launcher: that it takes part in the job, and why its ranks do not run."""
 
 from collections.abc import Callable
 

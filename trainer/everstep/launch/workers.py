@@ -1,4 +1,4 @@
-"""The training processes of one generation on this node: each in a process group of its own."""
+"""Workers: the ranks of one generation on this node, each in a process group of its own."""
 
 import array
 import fcntl

@@ -1,4 +1,4 @@
-"""One snapshot at a time beside training, in a thread of its own; also while the process ends."""
+"""Background saving: one snapshot at a time in a thread beside training, awaited at exit."""
 
 import atexit
 import os

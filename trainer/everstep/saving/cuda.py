@@ -1,4 +1,4 @@
-"""CUDA as the copies need it, through torch. Only imported when the state has a CUDA tensor."""
+"""CUDA device for the copy engine, through torch; imported only when a state has a CUDA tensor."""
 
 import ctypes
 import logging

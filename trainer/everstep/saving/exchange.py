@@ -1,4 +1,4 @@
-"""One step's words with the agent: Begin for a slot, Commit for what was copied into it."""
+"""Save exchange with the agent: Begin asks for a slot, Commit says what was copied into it."""
 
 from dataclasses import dataclass, field
 from enum import Enum

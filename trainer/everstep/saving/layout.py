@@ -1,4 +1,4 @@
-"""Where the shards of a state lie in a slot, and what the agent is told of them."""
+"""Slot layout: where the shards of a state lie in a slot, and their manifest for the agent."""
 
 from everstep.state.views import ShardView, entry_of, offsets
 from everstep_common.trainer_messages import Entry

@@ -1,4 +1,4 @@
-"""Copies memory at the speed of memcpy, with as many threads as the process may use."""
+"""Memory copies at the speed of memcpy, with as many threads as the process may use."""
 
 import ctypes
 import os

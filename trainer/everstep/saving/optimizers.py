@@ -1,4 +1,4 @@
-"""Lets optimizers wait for the snapshot of the step before, right before they change the state."""
+"""Optimizer hooks: an update waits until the snapshot of the step before has been copied."""
 
 import sys
 import weakref

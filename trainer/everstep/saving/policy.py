@@ -1,4 +1,4 @@
-"""What a training script chooses about its snapshots, and how long it waits for the agent."""
+"""Snapshot policy of a training script, and the deadlines of its waits for the agent."""
 
 from dataclasses import dataclass
 from typing import Literal

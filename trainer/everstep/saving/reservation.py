@@ -1,4 +1,4 @@
-"""The slots that the agent lends to this process, mapped once and kept."""
+"""Slot reservation: the memory that the agent lends to this process, mapped once and kept."""
 
 import logging
 import os

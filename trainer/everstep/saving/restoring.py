@@ -1,4 +1,4 @@
-"""The state of the plan's step, from the agent's verified memory into the training process."""
+"""Restore: copies the step of the recovery plan from the agent's memory into the training state."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The saving of one step, in the training thread or beside it."""
+"""Saving of one step: in the training thread, or in another one beside it."""
 
 import threading
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Tells whether a state was changed while it was copied: such a copy is of no step at all.
+"""Change detection: a state that changed while it was copied is no snapshot of any step.
 
 Optimizers wait for the copy by themselves; whatever else changes the state (an average of the
 weights, a counter, a tensor of the script) has to wait too, and this finds out when it did not.

@@ -1,4 +1,4 @@
-"""Copies from shards of the vault into the parts that this process has."""
+"""Filling: copies shards from the vault into the parts of the state that this process has."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The shards that a step has, and which of them hold what a process wants: pure decisions."""
+"""Holdings: the shards that a step has, and which of them hold what a process wants; no I/O."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The arrays of a state on their way down to shards: what each is, where it lies, who has it."""
+"""Leaves: the arrays of a state on their way to shards; what each is, where, and who has it too."""
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence

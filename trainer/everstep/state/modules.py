@@ -1,4 +1,4 @@
-"""torch modules of a state: they name the parameters of its optimizers, and say what is equal."""
+"""Modules of torch in a state: they name the optimizers' parameters, and say which are equal."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

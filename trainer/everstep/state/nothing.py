@@ -1,4 +1,4 @@
-"""What a rank saves that has nothing to save: the step is whole when every rank has a copy."""
+"""Empty shard of a rank that saves nothing: a step is whole when every rank has a copy."""
 
 from everstep.state.arrays import buffer_view
 from everstep.state.views import ShardView

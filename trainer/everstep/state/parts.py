@@ -1,4 +1,4 @@
-"""Which part of which array this process has, who else has the same, and as what it is saved."""
+"""Parts of arrays that this process has: who has the same bytes, and under which name each goes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Geometry of parts of a tensor: what of a wanted region lies where in the parts that are held."""
+"""Regions of a tensor: the overlap of a wanted box with the boxes that are held."""
 
 import math
 from collections.abc import Iterable

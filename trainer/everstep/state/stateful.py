@@ -1,4 +1,4 @@
-"""A state of objects (model, optimizer, loader …) and arrays: as shards, and back into them.
+"""Stateful capture: objects (model, optimizer, loader …) and arrays as shards, and back.
 
 Every object has two kinds of shards: its structure, private to the rank, and its arrays. A restore
 reads the structures first; they say which arrays there are.

@@ -1,4 +1,4 @@
-"""The arrays of a saved tree on their way back: into those that are there, else into new ones."""
+"""Restore targets: the arrays of a saved tree go into those that are there, else into new ones."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a state_dict holds besides arrays, as typed JSON: nothing in it is ever run (no pickle).
+"""Tree of a state_dict, less its arrays, as typed JSON: nothing in it is ever run (no pickle).
 
 Scalars stand for themselves, a list for a list; everything else is an object with one key, its
 type. Arrays are left to the caller: a leaf's place in the tree is its path.

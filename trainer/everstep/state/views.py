@@ -1,4 +1,4 @@
-"""What a training state is to the copy engine: shards of memory, and where they come back to."""
+"""Interfaces of a state to the copy engine: captures, shard views, restorations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""torchrun begun anew in its own process: ranks that had ended well it cannot start again."""
+"""Restart of torchrun in its own process: it cannot start ranks again that had ended well."""
 
 import contextlib
 import os

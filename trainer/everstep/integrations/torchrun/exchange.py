@@ -1,4 +1,4 @@
-"""What torchrun's thread asks, and what the one that hears the agent answers, behind one lock."""
+"""Exchange between torchrun's thread and the agent's listener: requests and answers, one lock."""
 
 import contextlib
 import socket

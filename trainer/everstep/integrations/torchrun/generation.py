@@ -1,4 +1,4 @@
-"""One generation's ranks as torchrun runs them here, and what the agent is told of them."""
+"""Generation under torchrun: its ranks, which torchrun starts, and the reports to the agent."""
 
 import signal
 from collections.abc import Callable, Iterable

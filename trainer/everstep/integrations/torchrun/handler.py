@@ -1,4 +1,4 @@
-"""torchrun's rendezvous, in which nobody elects anything: the controller's plan decides."""
+"""Rendezvous handler of torchrun: places and master come from the controller's plan."""
 
 import atexit
 import contextlib

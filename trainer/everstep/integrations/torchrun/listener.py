@@ -1,4 +1,4 @@
-"""The thread that hears the agent and sees the ranks end: a launcher that starts none."""
+"""Agent listener under torchrun: a thread that hears the agent's orders and sees ranks end."""
 
 import contextlib
 import selectors

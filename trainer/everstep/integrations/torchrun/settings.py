@@ -1,4 +1,4 @@
-"""What a user of torchrun asked for, as far as a rendezvous is told or can find out."""
+"""Job settings under torchrun: read from its rendezvous configuration and its command line."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""The processes that torchrun starts: found among its children, and watched without reaping them.
+"""Workers that torchrun starts: found among its children, watched without reaping them.
 
 torchrun tells a rendezvous neither their ids nor how they ended; the kernel does.
 """

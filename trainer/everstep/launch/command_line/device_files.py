@@ -1,4 +1,4 @@
-"""Devices of each vendor, by the files that their drivers make."""
+"""Device files in /dev by vendor, to count a node's accelerators without a framework."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A parser that finds where the options end and the command begins, and answers in one sentence."""
+"""Option parser: splits options from the command that follows; an error is one sentence."""
 
 import argparse
 import difflib

@@ -1,4 +1,4 @@
-"""The command line of ``everstep run``, checked before anything is started."""
+"""Launch options: the command line of ``everstep run`` as one value, checked before any start."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Where each rank's two streams go: to the terminal, to a file, or both; torchrun's -r and -t."""
+"""Rank output options (torchrun's -r and -t): to the terminal, to a file, or to both."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Options of torchrun: those that mean the same here, those that are not needed, and the others."""
+"""Options of torchrun: those that ``everstep run`` takes, those without effect, and the refused."""
 
 import argparse
 import signal

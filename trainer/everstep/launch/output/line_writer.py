@@ -1,4 +1,4 @@
-"""One stream of a rank as lines: to the terminal, to a file, and looked at on the way."""
+"""Line writer: one stream of a rank as lines, to the terminal, to a file and to a callback."""
 
 import contextlib
 import errno

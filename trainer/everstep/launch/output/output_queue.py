@@ -1,4 +1,4 @@
-"""Output on its way to one reader: shown at once, kept while nobody reads, never waited for."""
+"""Output queue of one reader: written at once, buffered while nobody reads, never blocking."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""The file for output that nobody reads: bounded, and not left lying for ever."""
+"""Overflow file for output that nobody reads: bounded in size, and removed later."""
 
 import contextlib
 import os

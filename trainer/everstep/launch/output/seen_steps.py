@@ -1,4 +1,4 @@
-"""Tells the agent of the steps that are read from the ranks' output, not more often than needed."""
+"""Step reports to the agent: steps read from the ranks' output, no more often than needed."""
 
 from collections.abc import Callable
 

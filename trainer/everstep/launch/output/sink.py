@@ -1,4 +1,4 @@
-"""Writes to a descriptor that others use as well, without ever waiting for who reads it."""
+"""Output sink: writes to a descriptor that others share, without ever waiting for its reader."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""One warm standby, seen from the launcher."""
+"""Candidate: one warm standby as the launcher sees it, from its start until it becomes a rank."""
 
 import contextlib
 import fcntl

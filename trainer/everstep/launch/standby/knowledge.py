@@ -1,4 +1,4 @@
-"""What standbys are made from: what ranks here have loaded, what other nodes' have, or the text."""
+"""Knowledge of what ranks import: from ranks here, from other nodes' ranks, or from the script."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

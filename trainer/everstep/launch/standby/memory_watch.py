@@ -1,4 +1,4 @@
-"""When the memory of standbys is looked at, and when what they take is news. Pure."""
+"""Memory watch of standbys: when to measure them, and when a change is worth a report. Pure."""
 
 from everstep_common.trainer_messages import Standbys
 

@@ -1,4 +1,4 @@
-"""The warm standbys of this node: one for each of its ranks, made one after another."""
+"""Standby pool of this node: one for each of its ranks, made one after another."""
 
 import selectors
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""When standbys are made: while nothing else needs the processors. Pure."""
+"""Timing of standbys: made only while nothing else needs the processors. Pure."""
 
 # A launcher that has nothing to do for so long waits for something.
 _IDLE_S = 1.0

@@ -1,4 +1,4 @@
-"""A warm standby: imports what a rank will need, waits, and becomes the rank.
+"""Standby process: imports what a rank will need, waits, and becomes the rank.
 
 When what it has imported has been changed meanwhile, the rank begins in a new interpreter instead,
 as the same process.
