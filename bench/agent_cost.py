@@ -1,4 +1,4 @@
-"""What an agent costs its node, beside node-exporter and a bare loop over the same readings."""
+"""Cost of an agent on its node, beside node-exporter and a bare loop over the same readings."""
 
 import contextlib
 import shutil

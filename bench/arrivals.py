@@ -1,4 +1,4 @@
-"""What a client of the controller hears, and a stream that says it without an agent."""
+"""Arrivals: times at which the controller told of a condition; and a stream without an agent."""
 
 import queue
 import threading

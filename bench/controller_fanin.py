@@ -1,4 +1,4 @@
-"""What one message of an agent costs the controller, beside a bare gRPC server that drops it.
+"""Fan-in benchmark: a message's cost to the controller, beside a gRPC server that drops it.
 
 Every simulated agent has a real stream and sends one batch of samples a second, out of phase with
 the others; all of them live in one generator process. Both servers run in turn, on loopback.

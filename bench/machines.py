@@ -1,4 +1,4 @@
-"""A node of 8 GPUs and 8 HCAs, as the tests fake one: a driver's library and a tree like sysfs."""
+"""Faked node of 8 GPUs and 8 HCAs: a driver's library and a tree like sysfs, as the tests have."""
 
 import contextlib
 import os

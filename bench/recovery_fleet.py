@@ -1,4 +1,4 @@
-"""Everstep as the recovery benchmark runs it: controller, agents and launchers, as a user would."""
+"""Fleet of the recovery benchmark: controller, agents and launchers, started as a user would."""
 
 import os
 import signal

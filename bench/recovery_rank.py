@@ -1,4 +1,4 @@
-"""The training script of the recovery benchmark: torch DDP on gloo, the same under every launcher.
+"""Training script of the recovery benchmark: torch DDP on gloo, the same under every launcher.
 
 ``recovery_rank.py FOLDER KEEPER STEPS`` appends a line for each thing that happens, with the boot
 clock, to a file of its own in FOLDER; KEEPER says who keeps the state: ``everstep`` or ``file``.

@@ -1,4 +1,4 @@
-"""One run of a job with a fault in it, under Everstep or a peer; whatever was started is ended."""
+"""Runs of the recovery benchmark: one job with a fault, under Everstep or a peer, cleaned up."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A core that is fed by hand with a fleet and a large job, for benchmarks."""
+"""Fleet for scale benchmarks: a core that is fed by hand with many nodes and a large job."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What agents of 8 ranks a node report of their vaults while a step is committed."""
+"""Vault reports for benchmarks: those of agents of 8 ranks a node while a step is committed."""
 
 from collections.abc import Sequence
 

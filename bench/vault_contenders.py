@@ -1,4 +1,4 @@
-"""What a rank of the benchmark can do with its state, each timed by the same clock."""
+"""Contenders of the stall benchmark: ways to save a rank's state, each timed by the same clock."""
 
 import mmap
 import os

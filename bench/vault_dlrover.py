@@ -1,4 +1,4 @@
-"""DLRover's flash checkpoint as the benchmarks use it. In the peers' environment only."""
+"""DLRover's flash checkpoint for benchmarks; runs in the peers' environment only."""
 
 import logging
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Figures of the vault: a median beside its limit or peer, as a ratio of paired runs."""
+"""Figures of the vault benchmarks: a median beside its limit or peer, as a ratio of paired runs."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""Nodes and ranks as the benchmarks of the vault start them: each in a process of its own."""
+"""Nodes and ranks of the vault benchmarks: each started in a process of its own."""
 
 import contextlib
 import json

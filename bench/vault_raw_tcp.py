@@ -1,4 +1,4 @@
-"""The limit of moving bytes between two nodes: sendfile on one side, recv_into on the other.
+"""Raw TCP, the limit of moving bytes between nodes: sendfile on one side, recv_into on the other.
 
 Arguments: send or receive, bytes, streams, "new" or "kept" memory, "used" or "left". Kept memory of
 the receiver is mapped and present before; new memory is made for each transfer. What is used is

@@ -1,4 +1,4 @@
-"""How fast a replica travels from one agent's process to another's, beside raw TCP sendfile.
+"""Vault part: the rate of a replica from one agent's process to another's, beside raw sendfile.
 
 The seconds are from the controller's order until the other agent has acknowledged the root hash:
 finding a place for it, sending, hashing what came, and storing what is known of it.

@@ -1,4 +1,4 @@
-"""What TLS costs a replica: with ``bulk_tls`` and without, and raw TCP sendfile, in turn."""
+"""Vault part: the cost of ``bulk_tls`` to a replica, beside none and raw TCP sendfile, in turn."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""How long a rank waits for its state, verified: 2 GiB of its own node's memory, 1 GiB of a peer's.
+"""Vault part: a rank's wait for its state, verified: 2 GiB of its own node, 1 GiB of a peer's.
 
 Each round is a new generation, whose rank is a new process, as after a fault; its arrays have all
 their pages. memcpy runs in that process, which is started as `everstep run` starts it; raw TCP runs

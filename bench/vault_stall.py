@@ -1,4 +1,4 @@
-"""How long training stands still for a snapshot of 2 GiB, beside memcpy, DLRover and torch DCP.
+"""Vault part: training stalled by a snapshot of 2 GiB, beside memcpy, DLRover and torch DCP.
 
 Everstep's rank is started as `everstep run` starts it: where glibc takes the caches for larger
 than they are, its memcpy is told better. memcpy runs in such a process and in a plain one; the
