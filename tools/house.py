@@ -1,4 +1,4 @@
-"""The table of the house: every count that shows its shape, for this tree and for another one.
+"""House table: counts that show the shape of the source tree, for this revision and another.
 
 ``python tools/house.py`` prints it, ``--against REV`` adds the column of a revision, ``--json``
 prints both for machines, ``--check`` fails where a goal is missed, ``--tests REV`` shows where each

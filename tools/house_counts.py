@@ -1,4 +1,4 @@
-"""The counts of the house: how large its files are, what knows what, what is named twice."""
+"""House counts: sizes of files, imports between them, names that are used twice."""
 
 import ast
 import re

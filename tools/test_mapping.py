@@ -1,4 +1,4 @@
-"""The mapping from the tests of an older tree to those of this one, so that none is lost unseen.
+"""Test mapping: where each test of an older tree is in this one, so that none is lost unseen.
 
 A test is known by its id without parameters. One that is not there any more under its old id is
 looked for in this order: the rows of tools/test_moves/*.csv, for the test or for its file; git's
