@@ -19,7 +19,7 @@ class NameNotFoundError(UnusableError):
 
 
 class Reader(Protocol):
-    """What a viewer may ask. Every method raises AdminError."""
+    """Calls that a viewer may make; every method raises AdminError."""
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         """Return all nodes."""
@@ -79,7 +79,7 @@ class Reader(Protocol):
 
 
 class Operator(Protocol):
-    """What an operator may change. Every method raises AdminError."""
+    """Calls that only an operator may make; every method raises AdminError."""
 
     def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """Put the operator's claim on a node."""
@@ -133,4 +133,4 @@ class Operator(Protocol):
 
 
 class Admin(Reader, Operator, Protocol):
-    """All of it."""
+    """All calls to a controller: those of viewers and those of operators."""

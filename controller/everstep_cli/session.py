@@ -27,7 +27,7 @@ class _UnusableError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class AdminSession:
-    """What the process gives to its command; handed in as click's ``obj``."""
+    """Factory of connections, console and clock of a command; handed in as click's ``obj``."""
 
     connect: Callable[[Connection], AbstractContextManager[Admin]]
     console: Console

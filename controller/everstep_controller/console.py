@@ -60,7 +60,7 @@ class ConsoleParts:
 
 
 class Console:
-    """One method per call; they raise UnknownNameError, and JournalFull on change."""
+    """Calls of the command line, a method each; UnknownNameError, and JournalFull on change."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._runtime = parts.runtime

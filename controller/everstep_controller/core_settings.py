@@ -11,7 +11,7 @@ _S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
-    """How the controller decides; durations in seconds."""
+    """Keys of the configuration that tune the core's decisions; durations in seconds."""
 
     mode: Mode = setting(
         Mode.ADVISE,

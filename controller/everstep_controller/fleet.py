@@ -31,7 +31,7 @@ _PEERS_DELAY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class FleetParts:
-    """What the fleet works with."""
+    """Collaborators of Fleet."""
 
     runtime: Runtime
     sessions: Sessions
@@ -42,7 +42,7 @@ class FleetParts:
 
 
 class Fleet:
-    """Takes the messages of all streams. What follows from them is decided in the core."""
+    """Handler of all agents' streams; what follows from a message is decided in the core."""
 
     def __init__(self, parts: FleetParts) -> None:
         self._runtime = parts.runtime

@@ -26,7 +26,7 @@ class CannotInjectError(Exception):
 
 
 class InjectionDesk:
-    """One method per call. They raise UnknownInjectionError, and JournalFull on change."""
+    """Operators' calls about injections; UnknownInjectionError, and JournalFull on change."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

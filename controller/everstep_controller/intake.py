@@ -22,7 +22,7 @@ _IN_FLIGHT_MAX = 2000
 
 
 class Submitting(Protocol):
-    """Whoever journals an event and hands it to the core."""
+    """Sink of events: journals each, then hands it to the core."""
 
     def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
         """Return a future that is done when the event is journaled and taken."""
@@ -34,7 +34,7 @@ class Submitting(Protocol):
 
 
 class Acknowledging(Protocol):
-    """Whoever tells agents how their records fare."""
+    """Sink of acknowledgements: tells agents how their records fare."""
 
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         """All records up to this sequence are journaled."""

@@ -17,7 +17,7 @@ class _Known:
 
 
 class Lessons:
-    """Of all jobs; each spare is told once, and again when there is another."""
+    """Imports of all jobs' ranks; each spare is told once, and again when they change."""
 
     def __init__(self, send: Callable[[str, str, Lesson], bool]) -> None:
         """``send`` is called with node, job and lesson, and returns whether the node is there."""

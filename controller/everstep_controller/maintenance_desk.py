@@ -10,7 +10,7 @@ from everstep_proto.generated import admin_pb2
 
 
 class MaintenanceDesk:
-    """One method per call; they raise UnknownNameError, CannotPlanError and JournalFull."""
+    """Operators' calls about windows; UnknownNameError, CannotPlanError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -31,7 +31,7 @@ from everstep_controller.vault_service import VaultService, transfer_key
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What actions are carried out with."""
+    """Collaborators that carry actions out: streams, timers, drivers and the vault service."""
 
     sessions: Sessions
     timers: Timers
@@ -40,7 +40,7 @@ class Hands:
 
 
 class Outward:
-    """Does every action; each is harmless when it is done twice."""
+    """Carries out actions; each is harmless when it is done twice."""
 
     def __init__(self, state: Callable[[], State], secret: bytes, hands: Hands) -> None:
         self._state = state
@@ -88,7 +88,7 @@ class Outward:
 
 
 class VaultLink:
-    """The vault service's way to nodes, core and time."""
+    """VaultPort of the daemon: connects the vault service to nodes, core and time."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class VaultLink:
 
 
 class SessionLink:
-    """The intake's way to the agents whose records it takes."""
+    """Acknowledging of the daemon: connects the intake to the agents' streams."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -154,7 +154,7 @@ class SessionLink:
 
 
 class Follower:
-    """Sees after every event what else follows from it outside the core."""
+    """Observer of every event: triggers what follows from it outside the core."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ class CannotPlanError(Exception):
 
 
 class PlannedDesk:
-    """One method per call; they raise UnknownNameError and JournalFull."""
+    """Operators' calls about planned work; they raise UnknownNameError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

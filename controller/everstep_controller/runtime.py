@@ -38,7 +38,7 @@ class _PendingMarks(JournalEntry):
 
 @dataclass(frozen=True, slots=True)
 class Journaling:
-    """What the runtime needs of the journal thread."""
+    """Interface of the journal thread, as the runtime uses it."""
 
     append: Callable[[JournalEntry], None]
     write: Callable[[Write], None]
@@ -48,7 +48,7 @@ Listener = Callable[[TakenEvent], None]
 
 
 class Runtime:
-    """Owns the core. Everything here runs on the event loop."""
+    """Owner of the core: journals each event, handles it, acts. It runs on the event loop."""
 
     def __init__(self, fold: Fold, clock: ControllerClock) -> None:
         self._fold = fold

@@ -26,7 +26,7 @@ class CannotForgetError(Exception):
 
 
 class SnapshotSource(Protocol):
-    """Whoever knows the catalogues, also those of jobs that have ended and keep copies."""
+    """Source of the catalogues, also of jobs that have ended and keep copies."""
 
     def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
@@ -46,7 +46,7 @@ class SnapshotSource(Protocol):
 
 
 class SnapshotAnswers:
-    """One method per call; they raise UnknownNameError, and ``forget`` JournalFull."""
+    """Operators' calls about snapshots; UnknownNameError, and ``forget`` JournalFull."""
 
     def __init__(self, runtime: Runtime, vault: SnapshotSource) -> None:
         self._runtime = runtime

@@ -36,7 +36,7 @@ _UNTOLD_S = 2.0
 
 
 class VaultPort(Protocol):
-    """How the service reaches nodes, core, people and time."""
+    """Interface of the vault service to nodes, core, people and time."""
 
     def direct(self, node: str, directive: Directive) -> bool:
         """Send a directive; return whether the node is connected."""
@@ -65,7 +65,7 @@ class VaultPort(Protocol):
 
 @dataclass(slots=True)
 class _Job:
-    """What the core knows of one job's snapshots, and what went out of it."""
+    """One job: its snapshots, the news told of it, and the directives sent to its nodes."""
 
     snapshots: JobSnapshots
     news: VaultNews = field(default_factory=VaultNews)

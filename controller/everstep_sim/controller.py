@@ -22,7 +22,7 @@ def fold(journal: Journal) -> Core:
 
 @dataclass(slots=True)
 class SimulatedController:
-    """Journal first, then the core, then the actions; it may be killed between any two of them."""
+    """Journals, handles, acts, in that order; it may be killed between any two of them."""
 
     settings: Settings
     rng: random.Random

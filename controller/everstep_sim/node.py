@@ -16,7 +16,7 @@ SLOTS = 3
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """What is true on one node, whatever the controller believes."""
+    """True state of one node, whatever the controller believes."""
 
     name: str
     boot: int = 1

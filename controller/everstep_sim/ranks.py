@@ -38,7 +38,7 @@ class SimulatedGeneration:
 
 
 class Ranks:
-    """Runs what the controller orders, and nothing else."""
+    """Simulated ranks of all nodes: they run what the controller orders, and nothing else."""
 
     def __init__(
         self, fleet: SimulatedFleet, time: VirtualTime, steps: int, parts: int = 0

@@ -10,7 +10,7 @@ from everstep_controller.core.vault.persistence import Publish
 
 @dataclass(slots=True)
 class SharedFolder:
-    """What all nodes see, also those that the controller cannot hear any more."""
+    """Shared storage that all nodes see, also those that the controller cannot hear any more."""
 
     files: dict[StepKey, dict[int, Copy]] = field(default_factory=dict)
     manifests: dict[StepKey, StoredStep] = field(default_factory=dict)

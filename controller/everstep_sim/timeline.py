@@ -8,7 +8,7 @@ SECOND = 1_000_000_000
 
 
 class VirtualTime:
-    """A queue of what is to happen, and the one source of chance."""
+    """Event queue in virtual time, and the one source of randomness."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

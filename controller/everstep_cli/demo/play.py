@@ -26,7 +26,7 @@ _TRAINING_S_PER_STEP = 1.0
 
 @dataclass(slots=True)
 class Play:
-    """One performance. ``claims`` grows as acts end, so that a failure leaves what was seen."""
+    """One run of the demo; ``claims`` grows as acts end, so that a failure leaves what was seen."""
 
     cluster: DemoCluster
     stage: Stage

@@ -21,7 +21,7 @@ class DemoError(Exception):
 
 @dataclass(slots=True)
 class Stage:
-    """Wait, watch and show. Use only from the main thread."""
+    """Polls the cluster, and shows what it sees. Use only from the main thread."""
 
     household: Household
     admin: Reader

@@ -24,7 +24,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
 class AdminServicer(MaintenanceCalls, admin_pb2_grpc.AdminServicer):
-    """Checks who asks, calls one method, answers."""
+    """Admin service: each call checks who asks, calls one method of Console, and answers."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console.maintenance)

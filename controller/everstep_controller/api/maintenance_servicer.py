@@ -16,7 +16,7 @@ from everstep_proto.generated import admin_pb2
 
 
 class MaintenanceCalls:
-    """Checks who asks, calls one method, answers."""
+    """Maintenance calls: each checks who asks, calls one method of MaintenanceDesk, and answers."""
 
     def __init__(self, desk: MaintenanceDesk) -> None:
         self._maintenance = desk

@@ -1,4 +1,4 @@
-"""The controller's gRPC server: agents' streams and the command line on one port."""
+"""gRPC server of the controller: agents' streams and the command line on one port."""
 
 import grpc
 

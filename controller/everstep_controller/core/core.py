@@ -31,7 +31,7 @@ _WHILE_HALTED = frozenset(
 
 
 class Core:
-    """Folds events into the state and says what is to be done. Deterministic; owns its state."""
+    """Pure core: folds events into its own state, deterministically, and returns the actions."""
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state if state is not None else State()

@@ -22,7 +22,7 @@ class Marks:
 
 @dataclass(slots=True)
 class Turn:
-    """What a handler works on: it records, marks, and appends actions; nothing else leaves."""
+    """One event being handled: handlers record, mark and append actions; nothing else leaves."""
 
     state: State
     now_ns: int

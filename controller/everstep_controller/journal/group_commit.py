@@ -41,7 +41,7 @@ class JournalEntry:
 
 
 class JournalUser(Protocol):
-    """Whoever hands in entries; called on the event loop, in the order of the journal."""
+    """Callbacks of GroupCommit; called on the event loop, in the order of the journal."""
 
     def journaled(self, entries: Sequence[JournalEntry]) -> None:
         """Take entries that are durable now."""

@@ -34,7 +34,7 @@ class Ruling:
 
 
 class Judge(Protocol):
-    """Keeps nothing between two views: how often in a row a ruling counts, its condition says."""
+    """Judge over one view at a time; how often in a row a ruling must come, its condition says."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -10,7 +10,7 @@ from everstep_controller.core.model.job import JobState
 
 
 class JobEvent(Enum):
-    """What happens to a job."""
+    """Event that may change a job's state."""
 
     # The next generation has its members; it begins when the catalogue has found a state.
     PLANNED = auto()
@@ -32,7 +32,7 @@ class JobEvent(Enum):
 
 
 class JobEffect(Enum):
-    """What the controller does beside changing the state."""
+    """Effect of a transition: what the controller does besides changing the state."""
 
     ASK_CATALOGUE = auto()
     START_MEMBERS = auto()

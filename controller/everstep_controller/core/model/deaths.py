@@ -57,7 +57,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What was made of the end of one generation, and what was done then."""
+    """Judgement of how one generation ended: cause, blame, and what was done then."""
 
     generation: int
     at_ns: int

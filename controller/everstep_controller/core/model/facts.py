@@ -17,7 +17,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class JobOnNode:
-    """What an agent said of one job when it connected."""
+    """State of one job on a node, as its agent told it when it connected."""
 
     job: str
     generation: int
@@ -33,7 +33,7 @@ R_co = TypeVar("R_co", bound=Report, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Reported(Generic[R_co]):
-    """An agent reports something; who handles it follows from the type of the report."""
+    """Event that carries an agent's report; the report's type decides which handler takes it."""
 
     origin: Origin
     # When it happened.

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class IncidentKind(StrEnum):
-    """What an incident befell."""
+    """Kind of the thing that an incident hit."""
 
     JOB = "job"
 
@@ -23,7 +23,7 @@ class IncidentPart:
 
 @dataclass(slots=True, kw_only=True)
 class Incident:
-    """Faults that have one cause; each kind of incident adds what is done about it."""
+    """Incident: faults that have one cause; each kind adds what is done about it."""
 
     id: str
     kind: IncidentKind

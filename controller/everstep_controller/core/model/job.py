@@ -13,7 +13,7 @@ from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
 
 class JobState(Enum):
-    """Where a job is in its life."""
+    """State of a job in its lifecycle."""
 
     FORMING = "forming"
     REPLANNING = "replanning"
@@ -32,7 +32,7 @@ class JobState(Enum):
 
 
 class Cause(StrEnum):
-    """What ended a generation, or is taken for the cause of an incident."""
+    """Cause of a generation's end, or of an incident."""
 
     # Ranks died of themselves; "collective": only of the loss of others.
     COLLECTIVE = "collective"
@@ -54,7 +54,7 @@ class Cause(StrEnum):
 
 
 class PlanKind(StrEnum):
-    """How a job goes on after an incident."""
+    """Kind of recovery plan: how a job goes on after an incident."""
 
     FIRST = "first"
     IN_PLACE = "in_place"
@@ -64,7 +64,7 @@ class PlanKind(StrEnum):
 
 
 class PlannedKind(StrEnum):
-    """Why a running job is to be restarted on purpose."""
+    """Reason for which a running job is to be restarted on purpose."""
 
     RESTART = "restart"
     DRAIN = "drain"
@@ -102,7 +102,7 @@ class JobIncident(Incident):
 
 @dataclass(slots=True)
 class Planned:
-    """A restart of a running job that somebody wants, at a step boundary."""
+    """Planned restart: a running job is to be restarted at a step boundary."""
 
     kind: PlannedKind
     by: str
@@ -117,7 +117,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """How a job ended whose name another one has now."""
+    """End of an earlier job whose name another one has now."""
 
     job_id: int
     succeeded: bool
@@ -126,7 +126,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What was asked for when a job was started; it never changes."""
+    """Specification of a job: what was asked for at its start; it never changes."""
 
     uid: int
     token_sha256: str
@@ -182,7 +182,7 @@ class Generation:
 
 @dataclass(slots=True)
 class Lineage:
-    """Which states are a job's own: what it may go back to, and what it goes on from."""
+    """Lineage of a job's state: the states it may go back to, and those it continues."""
 
     branch: list[BranchPoint] = field(default_factory=list)
     # Nodes that may hold copies of the job's state, and the last generation they were started in.
@@ -221,7 +221,7 @@ class Lineage:
 
 @dataclass(slots=True)
 class Recovery:
-    """What has befallen a job, and what was done about it."""
+    """Recovery of a job: its incidents, deaths, judgements and restarts."""
 
     incidents: list[JobIncident] = field(default_factory=list)
     # How ranks of the newest generation that lost some died, those that explain most first.
@@ -242,7 +242,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class Ending:
-    """Why and how a job ends."""
+    """End of a job: why it is to end, and how it ended."""
 
     # Why it shall end as soon as its processes are gone; empty while it shall go on.
     wanted: str = ""
@@ -264,7 +264,7 @@ class Ending:
 
 @dataclass(slots=True)
 class JobRecord:
-    """One job."""
+    """Record of one job: its specification, generation, lineage, recovery and ending."""
 
     name: str
     spec: JobSpec

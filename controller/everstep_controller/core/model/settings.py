@@ -7,7 +7,7 @@ from everstep_common.judging.findings import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an operator configured of the core; journaled, so that replay decides the same."""
+    """Settings of the core's decisions; journaled, so that a replay decides the same."""
 
     mode: Mode = Mode.ADVISE
     # Rollout mode of single conditions ("XidFatal"), where it differs from ``mode``.

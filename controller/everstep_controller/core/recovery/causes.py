@@ -21,7 +21,7 @@ class NodeFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known when a generation has ended by a fault."""
+    """Evidence of how a generation ended by a fault."""
 
     generation: int
     now_ns: int

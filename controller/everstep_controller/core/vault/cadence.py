@@ -44,7 +44,7 @@ _LEAD_NS = 5 * _S
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCost:
-    """What was measured of a job: nanoseconds."""
+    """Measured cost of a job's steps and snapshots, in nanoseconds."""
 
     steps: int
     step_ns: int

@@ -15,7 +15,7 @@ from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts,
 
 @dataclass(frozen=True, slots=True)
 class Recoverable:
-    """What agents may free: everything below ``step``, and ``dead_steps`` above it."""
+    """Recoverable step: agents may free everything below ``step``, and ``dead_steps`` above it."""
 
     step: int | None
     # Steps that some rank has passed without a snapshot: they can never become common.
@@ -23,7 +23,7 @@ class Recoverable:
 
 
 class News(NamedTuple):
-    """What is new in a node's list of copies, and what is gone from it."""
+    """Change of a node's list of copies: those that came, and those that went."""
 
     new: Sequence[Copy]
     gone: Sequence[Copy]

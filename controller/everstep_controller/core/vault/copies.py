@@ -1,4 +1,4 @@
-"""Copies of a job's state: what each is of, and what those of a step or generation cover."""
+"""Copies of a job's state: the part of each, and what those of a step or generation cover."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence, Set
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Tier(Enum):
-    """Where a copy is, in the order in which a restore prefers it."""
+    """Tier of a copy: where it is, in the order in which a restore prefers it."""
 
     MEMORY = 0
     DISK = 1
@@ -50,7 +50,7 @@ class Copy(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What some copies of one step are of: ranks, and by layouts the needed parts of the state."""
+    """Contents of some copies of one step: their ranks, and the needed parts by layout."""
 
     ranks: Set[int]
     layouts: Set[str]
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
 
 @dataclass(slots=True)
 class Holders:
-    """On how many nodes each layout is."""
+    """Number of nodes that hold each layout."""
 
     _nodes: dict[str, dict[str, int]] = field(default_factory=dict)
     # Layouts on two nodes or more.
@@ -106,7 +106,7 @@ class Holders:
 
 @dataclass(slots=True)
 class Coverage:
-    """What the copies of one step in one tier cover."""
+    """Coverage of one step by its copies in one tier."""
 
     # Copies of each rank …
     ranks: dict[int, int] = field(default_factory=dict)

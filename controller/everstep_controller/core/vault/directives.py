@@ -36,7 +36,7 @@ from everstep_controller.core.vault.spares import (
 
 @dataclass(slots=True)
 class Holdings:
-    """What nodes have told of one job: their copies, and what waits there."""
+    """Reports of all nodes on one job: their copies, and the standbys that wait there."""
 
     catalogue: Catalogue = field(default_factory=Catalogue)
     # Nodes that hold copies.
@@ -86,7 +86,7 @@ class DirectedGeneration:
 
 @dataclass(frozen=True, slots=True)
 class VaultOrders:
-    """What was decided for the vaults of a job; replaced whole with every decision."""
+    """Decisions for the vaults of a job; replaced whole each time."""
 
     replication: Replication = field(default_factory=Replication)
     recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
@@ -104,7 +104,7 @@ class VaultOrders:
 
 
 class Decision(NamedTuple):
-    """What a decision took the place of, and what the bringing to storage was decided from."""
+    """One decision: the orders before it, and the inputs from which persistence was decided."""
 
     before: VaultOrders
     inputs: PersistenceInput
@@ -112,7 +112,7 @@ class Decision(NamedTuple):
 
 @dataclass(slots=True)
 class JobSnapshots:
-    """What is known of one job's snapshots, and what was decided about them."""
+    """Snapshots of one job: the nodes' reports, and the orders decided from them."""
 
     job: str
     holdings: Holdings = field(default_factory=Holdings)

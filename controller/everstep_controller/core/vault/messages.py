@@ -13,7 +13,7 @@ from everstep_controller.core.vault.spares import Prefetch, SpareMemory
 
 @dataclass(frozen=True, slots=True)
 class VaultReport:
-    """What a node says of one job: complete lists, in place of those before."""
+    """Report of a node on one job: complete lists, in place of those before."""
 
     # Each copy under a name that no other copy has ever had; the next change is made in place.
     copies: dict[bytes, Copy]
@@ -34,7 +34,7 @@ class VaultReport:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What the vault of one node shall do for one job."""
+    """Directive to the vault of one node for one job: what to keep, copy, persist and fetch."""
 
     job: str
     generation: int

@@ -30,7 +30,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """What `latest` shall point to, on behalf of a generation; no target only fences others off."""
+    """Order to point `latest` to a step, for a generation; with no target it only fences."""
 
     generation: int
     target: StoredStep | None
@@ -44,7 +44,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class PersistenceInput:
-    """What is to be looked at: the job, what is held of it, and who can be told anything."""
+    """Inputs of a decision: the job, the copies that are held of it, and the nodes that answer."""
 
     job: JobRecord
     # The generation that runs or ran last, and its ranks.
@@ -59,7 +59,7 @@ class PersistenceInput:
 
 @dataclass(slots=True)
 class Persistence:
-    """How far the bringing to storage is; one for each job."""
+    """Progress of bringing a job's steps to storage."""
 
     generation: int = 0
     # The steps of this generation that were named and are not whole in storage yet.

@@ -24,7 +24,7 @@ _UNIT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SpareMemory:
-    """Memory for what the ranks of a lost member would fetch, and for their slots."""
+    """Sizes of the memory that a spare makes: for copies to fetch, and for its ranks' slots."""
 
     copy_bytes: int
     processes: int
@@ -32,7 +32,7 @@ class SpareMemory:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Copies of the ranks that a spare would get."""
+    """Copies that a spare fetches, of the ranks whose place it would take."""
 
     first_rank: int
     sources: tuple[ShardSource, ...]
@@ -40,7 +40,7 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class SpareOrders:
-    """What spares of one generation are told: nothing before the size of its copies is known."""
+    """Orders to the spares of one generation; none before the size of its copies is known."""
 
     memory: SpareMemory | None = None
     # Nodes that wait as spares and hold nothing yet.
