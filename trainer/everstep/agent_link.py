@@ -33,7 +33,7 @@ class RefusedError(RuntimeError):
 
 
 class AgentLink:
-    """One rank's connection. Not for use by forked children.
+    """Connection of one rank to its node's agent. Not for use by forked children.
 
     One thread at a time has its turn: it asks, attaches and closes. During the turn of a snapshot
     or a reservation in the background the training thread can still `tell`, and nothing else.

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that only grow, and a way to let some of them pass."""
+    """Monotonic clock in seconds, and a way to let some of them pass."""
 
     def monotonic(self) -> float:
         """Return seconds since some moment."""

@@ -19,7 +19,7 @@ _BYTES_MAX = 4 * 1024 * 1024
 
 
 class Lesson:
-    """Written once, when the process has completed a step: by then it has loaded what it needs."""
+    """Record of this process's loaded modules, written once, when a step is complete."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         number = environ.get(VARIABLE, "")

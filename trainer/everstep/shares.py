@@ -15,7 +15,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank computes of a step; every rank has equally many micro-batches."""
+    """Work of one rank in a step; every rank has equally many micro-batches."""
 
     samples: range
     micro_batches: tuple[MicroBatch, ...]

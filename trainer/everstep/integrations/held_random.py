@@ -4,7 +4,7 @@ from everstep.state.random_state import RandomState
 
 
 class HeldRandom:
-    """What was restored, if it was not given back yet."""
+    """Random state that was restored, until it is given back."""
 
     def __init__(self) -> None:
         self._held: dict[str, object] | None = None

@@ -1,4 +1,4 @@
-"""A tree of JAX arrays as a part of a training state: `Pytree` holds the newest one."""
+"""JAX arrays in a training state: `Pytree` holds the newest version of a tree of them."""
 
 import importlib
 from typing import Protocol, cast

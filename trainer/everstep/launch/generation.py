@@ -28,7 +28,7 @@ _LAST_LINE_MAX = 1000
 
 
 class LocalGeneration:
-    """Starts and stops the ranks of this node, and tells the agent what becomes of them."""
+    """Ranks of this node: starts and stops them, and tells the agent what becomes of them."""
 
     def __init__(
         self,

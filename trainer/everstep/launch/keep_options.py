@@ -32,7 +32,7 @@ class KeepError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeepOptions:
-    """What is kept. 0 leaves it to the controller (every), or says nothing (memory)."""
+    """Options on snapshots. 0 leaves it to the controller (every), or says nothing (memory)."""
 
     storage: Storage | None = None
     every_min: int = 0

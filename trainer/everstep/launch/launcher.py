@@ -45,7 +45,7 @@ _UNANSWERED_MAX = 5
 
 
 class Launcher:
-    """Does what the agent says, generation after generation, until the job or the user ends it."""
+    """Launcher: follows the agent's orders, generation after generation, until the job's end."""
 
     def __init__(
         self,

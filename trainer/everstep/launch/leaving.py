@@ -13,7 +13,7 @@ _STORAGE_WAIT_S = 330.0
 
 
 class Leaving:
-    """Tells the agent, and waits for the newest step to be in storage where there is any."""
+    """End of a launcher: tells the agent, and waits for the newest step to be in storage."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _NO_LIMIT_BYTES = 1 << 50
 
 
 class MemoryKills:
-    """Counts the kills for memory in the group to which the ranks' memory is charged."""
+    """Counter of out-of-memory kills in the control group to which the ranks' memory is charged."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc

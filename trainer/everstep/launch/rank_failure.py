@@ -42,7 +42,7 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a rank ended with an error."""
+    """Failure of a rank: its end, and the kind as which that is classified."""
 
     generation: int
     end: RankEnd

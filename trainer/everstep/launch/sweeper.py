@@ -142,7 +142,7 @@ def kill(process: Process) -> bool:
 
 
 class Sweeper:
-    """Knows whose processes it ends, and ends them once."""
+    """Sweeper of one launcher: knows whose processes it ends, and ends them once."""
 
     def __init__(self, launcher: int, mark: str, groups: str, spared: set[int]) -> None:
         """``groups`` is the start of the names of the launcher's control groups; it may be ""."""

@@ -10,7 +10,7 @@ _AGAIN_MAX_S = 3600.0
 
 
 class WaitingWords:
-    """Says that it has joined once nobody refuses it, and a reason to wait again, rarely."""
+    """Messages of a waiting launcher: that it has joined, and, rarely repeated, why it waits."""
 
     def __init__(self, say: Callable[[str], None], monotonic: Callable[[], float]) -> None:
         self._say = say

@@ -10,7 +10,7 @@ from everstep.saving.step_saving import Saving
 
 
 class Background:
-    """Runs the saving of a step while the next one computes."""
+    """Saving of one step in a thread, while the next one computes."""
 
     def __init__(self, exit_s: float) -> None:
         self._exit_s = exit_s

@@ -18,7 +18,7 @@ _PORTABLE = 1
 
 
 class TorchCuda:
-    """The Device of CUDA tensors."""
+    """CUDA as a Device for copies of tensors."""
 
     def __init__(self) -> None:
         self._side: dict[int, torch.cuda.Stream] = {}

@@ -31,7 +31,7 @@ class _Module(Protocol):
 
 
 class Early:
-    """Knows which shards of a state will not wait."""
+    """Finder of the shards that may change before the optimizer's step."""
 
     def __init__(self, state: Mapping[str, object]) -> None:
         self._modules = [part for part in state.values() if isinstance(part, _Module)]

@@ -5,7 +5,7 @@ from everstep_common.trainer_messages import Entry
 
 
 class Layout:
-    """Remembers the time before: after most steps the same shards lie at the same places."""
+    """Layout of a slot, remembered: after most steps the same shards lie at the same places."""
 
     def __init__(self) -> None:
         self._shards: tuple[ShardView, ...] = ()

@@ -36,7 +36,7 @@ _PREPARED_BYTES_MIN = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Restorer:
-    """Brings a state back. ``patience_s`` bounds each question; ``fresh``: there is nothing."""
+    """Restore of a state. ``patience_s`` bounds each question; ``fresh``: nothing is restored."""
 
     link: AgentLink
     copier: Copier

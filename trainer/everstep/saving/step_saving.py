@@ -16,7 +16,7 @@ from everstep_common.trainer_messages import Entry
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What copies and hashes a state."""
+    """Collaborators of a saving, which copy and hash a state."""
 
     copier: Copier
     digest: Digest | None = None

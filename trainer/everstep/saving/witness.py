@@ -19,7 +19,7 @@ _SAMPLES_AT = (0.0, 0.37, 0.73)
 
 
 class Witness:
-    """What the state was when its copy began. Made where the state is complete."""
+    """Versions and samples of a state when its copy began; made where the state is complete."""
 
     def __init__(self, shards: Sequence[ShardView]) -> None:
         self._shards = shards

@@ -13,7 +13,7 @@ from everstep.state.views import Copies, Found, RestoreError
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """One target, and the shards that hold it."""
+    """Restore target with the shards that hold it."""
 
     target: Target
     pieces: tuple[Piece, ...]

@@ -13,7 +13,7 @@ from everstep_common.trainer_messages import Entry
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one shard gives to a wanted part."""
+    """Piece of a wanted part that one shard gives."""
 
     entry: Entry
     region: Region

@@ -17,7 +17,7 @@ WORLD = "world"
 
 
 class Memory(Hashable, Protocol):
-    """What tells an array's memory from any other."""
+    """Identity of an array's memory, by which it is told from any other."""
 
     @property
     def address(self) -> int:
@@ -133,7 +133,7 @@ _Seen = tuple[Part | None, ShardView]
 
 
 class Views:
-    """The memory of parts, remembered from one time to the next."""
+    """Shard views of parts, remembered from one snapshot to the next."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

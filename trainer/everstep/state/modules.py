@@ -21,7 +21,7 @@ from everstep.state.views import StateError
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """What the modules of one state say of their parameters, by id()."""
+    """Names of the parameters in a state's modules, and those equal in all ranks, by id()."""
 
     names: Mapping[int, str]
     equal: frozenset[int]

@@ -1,4 +1,4 @@
-"""The objects of a state, each with its state_dict in a form that is the same in every process."""
+"""Objects of a state: each with its state_dict in a form that is the same in every process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class Object(Protocol):
 
 @dataclass(slots=True)
 class AnyObject:
-    """A Stateful of which nothing more is known."""
+    """Stateful of which nothing more is known."""
 
     path: str
     stateful: Stateful

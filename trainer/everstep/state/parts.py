@@ -11,7 +11,7 @@ from everstep_common.shard_names import private_name
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One process among those of its job."""
+    """Place of a process among those of its job."""
 
     rank: int = 0
     world_size: int = 1
@@ -38,7 +38,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What this process has of an array."""
+    """Part of an array that this process has."""
 
     path: str
     value: object

@@ -106,7 +106,7 @@ class StatefulCapture:
 
 @dataclass(slots=True)
 class Structures:
-    """The first question: what every object's state is made of."""
+    """First stage of a restore: the structure of every object's state."""
 
     capture: StatefulCapture
     holdings: Holdings
@@ -141,7 +141,7 @@ class Structures:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """The second question: the arrays themselves."""
+    """Second stage of a restore: the arrays themselves."""
 
     plain: PlainRestoration
     fillings: tuple[Filling, ...]

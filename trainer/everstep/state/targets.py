@@ -35,7 +35,7 @@ class Target:
 
 
 class Finder:
-    """Leaves of a tree that is read: finds or makes every array that it names."""
+    """Leaves of a tree that is read: finds the array that each names, or makes a new one."""
 
     def __init__(self, thing: Object, live: Mapping[str, Leaf], place: Place) -> None:
         self._thing = thing

@@ -19,7 +19,7 @@ _HANG_UP_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Descriptors that a torchrun leaves to the one that it becomes; -1: none.
+    """Descriptors that a torchrun hands to the one that replaces it in the same process; -1: none.
 
     While the connection to the agent stands, the node has its launcher; and the plan has told the
     port to the other nodes.
@@ -64,7 +64,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How this torchrun was started, and with which variables, before any was changed."""
+    """Command and variables with which this torchrun was started, before any was changed."""
 
     command: tuple[str, ...]
     environ: Mapping[str, str]

@@ -48,7 +48,7 @@ class Workers(Protocol):
 
 
 class WatchedGeneration:
-    """Tells the agent what becomes of ranks that somebody else starts and stops."""
+    """Generation whose ranks torchrun starts and stops: reports their ends to the agent."""
 
     def __init__(
         self, workers: Workers, tell: Callable[[object], None], port: FreePort | None = None

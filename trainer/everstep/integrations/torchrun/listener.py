@@ -34,7 +34,7 @@ _LOOK_S = 0.01
 
 
 class AgentListener:
-    """Passes on between the agent and torchrun's thread what each has to say."""
+    """Mediator between the agent and torchrun's thread."""
 
     def __init__(
         self,

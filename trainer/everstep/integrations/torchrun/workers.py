@@ -22,7 +22,7 @@ _LINES_MAX = 50
 
 @dataclass(slots=True)
 class Worker:
-    """One of them, until its end is known."""
+    """Process that torchrun has started as a rank, until its end is known."""
 
     rank: int
     pid: int

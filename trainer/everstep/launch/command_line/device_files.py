@@ -16,7 +16,7 @@ _MINOR = re.compile(r"^drm_render_minor (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """How the devices of a vendor are counted."""
+    """Vendor of accelerators, and how its devices are counted."""
 
     # As in --nproc-per-node.
     word: str

@@ -15,7 +15,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line in two: what is meant for the launcher, and what it is to start."""
+    """Command line in two parts: the launcher's own, and the command that it is to start."""
 
     options: tuple[str, ...]
     command: tuple[str, ...]
@@ -24,7 +24,7 @@ class Line:
 
 
 class OptionParser(argparse.ArgumentParser):
-    """Options may be written ``--with-dashes`` or ``--with_underscores``."""
+    """Parser whose options may be written ``--with-dashes`` or ``--with_underscores``."""
 
     # Those of which the beginning is enough, and which variables may stand for.
     shortened: Collection[str] = ()

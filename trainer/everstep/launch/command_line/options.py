@@ -46,7 +46,7 @@ _RESTARTS_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """What the user asked for."""
+    """Options of ``everstep run``, as the user gave them."""
 
     job: str
     nodes_min: int

@@ -26,7 +26,7 @@ _END = re.compile(rb"(\r\n|\n|\r(?!\Z))")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stream's lines go; without a log file, and not shown, they are still looked at."""
+    """Destination of a stream's lines; with no log file, and not shown, lines are only searched."""
 
     prefix: bytes
     is_error: bool

@@ -10,7 +10,7 @@ KEPT_BYTES_MAX = 8 * 1024 * 1024
 
 
 class OutputQueue:
-    """What one reader is to get, in order."""
+    """Output that one reader is to get, in order."""
 
     def __init__(self, sink: Sink, overflow: Overflow) -> None:
         self.sink = sink

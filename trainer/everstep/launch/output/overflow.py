@@ -14,7 +14,7 @@ _PREFIX, _SUFFIX = "everstep-output-", ".txt"
 
 
 class Overflow:
-    """What no reader took, the newest of it; made when it is needed, in a folder or else in /tmp.
+    """File of the newest output that no reader took; made on demand, in a folder or else in /tmp.
 
     When it is half full it is put aside, in the place of what was put aside before.
     """

@@ -10,7 +10,7 @@ _INTERVAL_NS = 200_000_000
 
 
 class SeenSteps:
-    """The steps of one generation, whichever rank tells of them first."""
+    """Steps of one generation, whichever rank prints them first."""
 
     def __init__(self, tell: Callable[[object], None]) -> None:
         self._tell = tell

@@ -12,7 +12,7 @@ _CAREFUL_BYTES = 256
 
 
 class Sink(Protocol):
-    """Where output goes."""
+    """Destination of output that is never waited for."""
 
     def fileno(self) -> int:
         """Return what to wait on until it can be written."""

@@ -19,7 +19,7 @@ _END_PATIENCE_S = 5.0
 
 
 class Terminal:
-    """Standard output and error."""
+    """Standard output and error of the launcher."""
 
     def __init__(
         self, out: Sink | None = None, error: Sink | None = None, folder: Path | None = None

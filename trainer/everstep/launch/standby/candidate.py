@@ -27,7 +27,7 @@ _F_SETPIPE_SZ = 1031
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a standby does before it waits."""
+    """Work of a standby before it waits."""
 
     command: PythonCommand
     modules: tuple[str, ...]
@@ -41,7 +41,7 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A process that has become a rank, and what it had written before."""
+    """Standby that has become a rank, and what it had written before."""
 
     process: subprocess.Popen[bytes]
     pidfd: int
@@ -49,7 +49,7 @@ class Taken:
 
 
 class Candidate:
-    """A process that warms up, then waits; it is ended or becomes a rank."""
+    """Standby that warms up, then waits; it is ended or becomes a rank."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from everstep_common.lessons import Lesson, is_of_one_rank, is_sound, lesson_for
 
 
 class Knowledge:
-    """Of one launcher; what its own ranks have done counts most."""
+    """Knowledge of one launcher about imports; what its own ranks have loaded counts most."""
 
     def __init__(self, modules: tuple[str, ...], folder: Path) -> None:
         """``modules`` are those that the user names; ``folder`` is where scripts are looked for."""

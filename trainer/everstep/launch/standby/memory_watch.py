@@ -11,7 +11,7 @@ _NEWS_SHARE = 0.1
 
 
 class MemoryWatch:
-    """The next time; times are those of one monotonic clock, in seconds."""
+    """Schedule of memory measurements; times are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._at_s: float | None = None

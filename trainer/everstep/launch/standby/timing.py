@@ -7,7 +7,7 @@ _UNHEARD_S = 60.0
 
 
 class Timing:
-    """The next time; times are those of one monotonic clock, in seconds."""
+    """Schedule for making standbys; times are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._at_s: float | None = None
