@@ -34,7 +34,7 @@ _FAKES = "8 GPUs, 8 HCAs"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process tree used, one value per window."""
+    """CPU and memory of a process tree, one value per window."""
 
     cpu_percent: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ def windows(pid: int, seconds: float, repeats: int) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long to look at a process, and how often."""
+    """Measuring windows: how long each is, and how many there are."""
 
     seconds: float
     repeats: int
@@ -108,7 +108,7 @@ def bare_loop_cost(fakes: FakeMachine, look: Windows) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class AgentCost:
-    """What an agent used, alone and scraped, and how many of its processes had which library."""
+    """Cost of an agent, alone and scraped, and how many of its processes had which library."""
 
     alone: Cost
     scraped: Cost

@@ -23,7 +23,7 @@ SETTLE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server used, one value per window."""
+    """Load of a server, one value per window."""
 
     cpu_percent: list[float] = field(default_factory=list)
     us_per_message: list[float] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to measure."""
+    """Plan of the measurements."""
 
     agents: int
     seconds: float

@@ -18,7 +18,7 @@ GPUS = HCAS = 8
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where an agent finds its node: keys of its configuration, and variables of its process."""
+    """Node as an agent finds it: keys of its configuration, and variables of its process."""
 
     config: str
     environment: Mapping[str, str]

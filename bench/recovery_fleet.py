@@ -30,7 +30,7 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a job is laid out over nodes, and with which options of the launcher."""
+    """Layout of a job over nodes, and the options of its launcher."""
 
     nodes: int = 1
     spares: int = 0

@@ -36,7 +36,7 @@ _MORE_READY = ".ready-recovery"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A launcher: its command, and a master that it needs beside it."""
+    """Launcher of another project: its command, and a master that it needs beside it."""
 
     name: str
     command: Sequence[str]

@@ -30,7 +30,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a fault cost; ``why_not`` is one sentence where nothing came back within the bound."""
+    """Cost of a fault; ``why_not`` is one sentence where nothing came back within the bound."""
 
     recovery: Recovery
     why_not: str = ""

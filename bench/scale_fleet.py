@@ -63,7 +63,7 @@ class Bench:
 
 
 class Recorder:
-    """The port of a vault service that sends nowhere."""
+    """VaultPort for benchmarks: sends nothing to anybody."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

@@ -39,7 +39,7 @@ COMMIT_S = 10.0
 
 
 class Port:
-    """A vault service's way out that leads nowhere, and its clock."""
+    """VaultPort for the benchmark: sends nothing, and has a clock."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

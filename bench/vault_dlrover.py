@@ -13,7 +13,7 @@ _SHARED = Path("/dev/shm/ckpt_shm_0")
 
 
 class DlroverSaver:
-    """Its checkpointer for DDP, of which a process has one."""
+    """DLRover's checkpointer for DDP, of which a process has one."""
 
     def __init__(self, state: Mapping[str, torch.Tensor]) -> None:
         from dlrover.trainer.torch.flash_checkpoint import ddp  # type: ignore[import-not-found]
@@ -32,7 +32,7 @@ class DlroverSaver:
 
 
 class Dlrover:
-    """Flash checkpoint into memory, its saver in a process of its own, with so many threads."""
+    """DLRover's contender: flash checkpoint into memory, its saver in a process of its own."""
 
     def __init__(self, saver: DlroverSaver, threads: int) -> None:
         self._saver = saver

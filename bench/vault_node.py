@@ -27,7 +27,7 @@ _LOOK_S = 0.002
 
 
 class Commands:
-    """What the benchmark may ask of the node."""
+    """Commands of the benchmark to the node."""
 
     def __init__(self, node: Node, control: Client) -> None:
         self._node = node

@@ -25,7 +25,7 @@ _IDLE_SHARE = 0.8
 
 
 class Talk:
-    """A process that answers each line with one of JSON."""
+    """Process that answers each line with one of JSON."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -63,7 +63,7 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class BenchNode:
-    """A running node."""
+    """Node of a benchmark, running in a process of its own."""
 
     talk: Talk
     name: str

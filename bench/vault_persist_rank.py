@@ -24,7 +24,7 @@ _TRACKER = "dlrover_latest.txt"
 
 @dataclass(slots=True)
 class Result:
-    """What became of the steps."""
+    """Steps that were made and skipped, and how long each stalled training."""
 
     steps: int = 0
     skipped: int = 0

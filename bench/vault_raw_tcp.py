@@ -31,7 +31,7 @@ def parts(size_bytes: int, streams: int) -> list[tuple[int, int]]:
 
 
 class Use:
-    """What a restore does with the bytes."""
+    """Receiver's use of the bytes, as in a restore."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

@@ -41,7 +41,7 @@ def save(node: BenchNode, size_bytes: int) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a rank waited for, in seconds."""
+    """Waits of a rank for its state, in seconds."""
 
     state_s: float
     slots_s: float

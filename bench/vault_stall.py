@@ -41,7 +41,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """On how many processes' node the rank is, so that it has so many threads; who takes part."""
+    """Setting: the processes on the rank's node, and so its threads; the contenders."""
 
     processes: int
     threads: str

@@ -29,7 +29,7 @@ ADDITION_FILES_MAX = {"finding": 4, "driver": 2, "category": 1, "admin": 5, "mes
 
 @dataclass(frozen=True)
 class House:
-    """A tree with all that is counted of it."""
+    """Tree with all that is counted of it."""
 
     tree: SourceTree
 
