@@ -26,7 +26,7 @@ from table import Row, row
 
 # What a start costs (imports, the first inventory) is not the steady state.
 SETTLE_S = 12.0
-# What the NVIDIA driver's library is called where it is mapped.
+# Names under which the NVIDIA driver's library and CUDA's are mapped.
 DRIVER, CUDA = "libnvidia-ml", "libcuda"
 _EXPORTER = "prometheus-node-exporter"
 _FAKES = "8 GPUs, 8 HCAs"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-# What its saver leaves behind when it is killed: memory of the whole machine. Of local rank 0.
+# Shared memory of local rank 0, which DLRover's saver leaves behind when it is killed.
 _SHARED = Path("/dev/shm/ckpt_shm_0")
 
 

@@ -15,7 +15,7 @@ from vault_raw import GIB, Moved, RawPair, raw_pair
 
 _BYTES = GIB
 _TENSORS = 32
-# Until replicas come into memory of earlier ones.
+# Steps that are not counted: until replicas reuse the memory of earlier ones.
 _WARM = 4
 
 

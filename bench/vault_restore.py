@@ -46,7 +46,7 @@ class Restored:
     state_s: float
     slots_s: float
     memcpy_s: float
-    # What its node took to verify as much, before the rank asked.
+    # Seconds that its node took to verify as many bytes, before the rank asked.
     hash_s: float = 0.0
 
     @property

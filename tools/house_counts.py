@@ -17,7 +17,7 @@ SMALL_LINES = 60
 NAMING_COMPONENTS = ("agent", "controller", "trainer")
 BARE_VERBS = frozenset({"take", "look", "tell", "over", "told"})
 _CAPTION_WITHOUT_THING = re.compile(r"(What|Which|How|Who)\b")
-# What the class of the job's record may be called; the first that the core has.
+# Names of the class of the job's record; the first that the core has is counted.
 _JOB_RECORDS = ("JobRecord", "Job")
 # Calls that change the list, set or mapping that they are made on.
 _CHANGING = frozenset(

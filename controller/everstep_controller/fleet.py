@@ -109,7 +109,7 @@ class Fleet:
         StreamEnd for one after which the stream cannot go on.
         """
         if session.ending:
-            # Its next record would overtake the one that could not be journaled.
+            # Otherwise the next record would overtake the one that could not be journaled.
             return
         taker = self._takers.get(message.WhichOneof("body") or "", _no_place)
         try:

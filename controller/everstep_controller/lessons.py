@@ -12,7 +12,7 @@ from everstep_common.lessons import Lesson
 @dataclass(slots=True)
 class _Known:
     lesson: Lesson
-    # Nodes that have been told this one.
+    # Nodes that have been told these imports.
     told: set[str] = field(default_factory=set)
 
 

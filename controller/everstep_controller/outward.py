@@ -46,7 +46,8 @@ class Outward:
         self._state = state
         self._secret = secret
         self._hands = hands
-        # Of the job that was started last.
+        # Copies that the job started last restores from: grouped once, used for every member's
+        # order.
         self._sources: RestoreSources | None = None
 
     def act(self, wanted: Sequence[Action]) -> None:
@@ -173,7 +174,7 @@ class Follower:
         """Take one event's turn."""
         state = self._state()
         if state.halted:
-            # Whatever the core still waits for, it says by its timers.
+            # A halted core acts on nothing; what it waits for all the same is in its timers.
             self._hands.timers.keep_only(state.timers)
         elif self._halted:
             self._resume()
@@ -190,7 +191,7 @@ class Follower:
         node = state.nodes.get(subject)
         if node is not None and node.gone:
             self._hands.vault.forget_node(subject)
-            # A node that was given up may come back, by its front door.
+            # A node that was given up may come back with a new Hello.
             self._hands.sessions.end_all(
                 grpc.StatusCode.UNAVAILABLE,
                 f"{subject} is {node.state.value}: {node.reason}",

@@ -69,11 +69,11 @@ class _Job:
 
     snapshots: JobSnapshots
     news: VaultNews = field(default_factory=VaultNews)
-    # By node, the directive that it has.
+    # By node, the newest directive that it was sent.
     sent: dict[str, Directive] = field(default_factory=dict)
-    # A decision is due soon.
+    # A timer for the next decision runs.
     refresh_waits: bool = False
-    # Somebody looks soon whether the core knows what is recoverable.
+    # A timer runs, after which the core is told of the recoverable step if it does not know it.
     telling: bool = False
 
 
@@ -253,7 +253,7 @@ class VaultService:
             directed.add(node)
             if known.sent.get(node) != directive and self._port.direct(node, directive):
                 known.sent[node] = directive
-        # Whoever comes back as a spare knows nothing of what it was told before.
+        # A node that comes back as a spare has forgotten what it was told before.
         for node in known.sent.keys() - directed:
             del known.sent[node]
 

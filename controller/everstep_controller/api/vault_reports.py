@@ -11,7 +11,7 @@ from everstep_controller.core.vault.messages import VaultReport
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 
-# No text of an agent's is kept beyond it.
+# Longest text of an agent that is kept; what is longer is cut.
 TEXT_MAX = 4096
 
 

@@ -77,7 +77,7 @@ def _take_event(turn: Turn, event: events.Event) -> None:
         _take_timer(turn, event.timer)
     else:
         _HANDLERS[events.kind_of(event)](turn, event)
-        # Progress comes once a second, and marks its job itself where that may change anything.
+        # Progress comes every second; its handler marks the job itself where a decision may change.
         if not isinstance(event, events.JobProgressed):
             turn.mark_job(getattr(event, "job", ""))
 

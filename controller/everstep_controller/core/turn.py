@@ -12,7 +12,7 @@ class Marks:
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
-    # Of these, those that have entered another state, or lost a launcher: who waits may be another.
+    # Marked jobs that changed state or lost a launcher: which nodes wait as spares may differ now.
     moved: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# More in one transaction gains nothing (dependencies: 114,000 rows/s in batches of 1,000).
+# More in one transaction gains nothing (measured: 114,000 rows/s in batches of 1,000).
 _BATCH = 1000
 # How often a full disk is asked whether there is space again.
 _PROBE_S = 1.0
@@ -94,7 +94,7 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="journal")
         self._epoch = 0
         self._full: JournalFull | None = None
-        # Of the thread alone:
+        # Used by the thread alone:
         self._failing = False
         self._valid_epoch = 0
         self._owed: deque[Write] = deque()

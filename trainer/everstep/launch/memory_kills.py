@@ -35,7 +35,8 @@ class MemoryKills:
     def explain(self, failure: Failure) -> Failure:
         """Return the failure, with what the kernel knows of it."""
         by_kernel = failure.end.code == -signal.SIGKILL and failure.kind == "killed"
-        # Each kill explains one end; a rank's own process that was killed, the rank's exception.
+        # Each kill explains one end: that of a killed rank, or of one whose exception tells of a
+        # killed child.
         by_kernel |= failure.kind == "killed" and "killed by signal: Killed" in failure.exception
         if not by_kernel or self._count() <= self._seen:
             return failure

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 VARIABLE = "EVERSTEP_LAUNCHER"
-# What ends a job ends the launcher; this process has still something to do then.
+# Signals that end a job end its launcher; this process ignores them, as its work begins then.
 IGNORED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 # How often it looks at who descends from the launcher: 1,000 processes take it 15 ms.
 _LOOK_S = 10.0
 _ROUND_S = 0.05
-# What is held in the kernel is not waited for any longer than this.
+# Processes that the kernel holds (a dead disk) are waited for no longer than this.
 _GIVE_UP_S = 30.0
 
 

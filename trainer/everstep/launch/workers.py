@@ -32,7 +32,7 @@ class WorkerPlan:
     environ: Mapping[str, str]
     out: LineWriter
     error: LineWriter
-    # What it inherits besides.
+    # Descriptors that the rank inherits besides its standard streams.
     descriptors: tuple[int, ...] = ()
 
 

@@ -20,10 +20,10 @@ class Tools:
 
     copier: Copier
     digest: Digest | None = None
-    # What of the state cannot wait for a copy beside training.
+    # Finds the shards that may change too early to be copied beside training.
     early: Early = field(default_factory=lambda: Early({}))
     layout: Layout = field(default_factory=Layout)
-    # None: CUDA's, once the state has a CUDA tensor.
+    # None: CUDA is used once the state has a CUDA tensor.
     device: Device | None = None
 
 

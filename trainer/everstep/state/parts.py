@@ -15,7 +15,7 @@ class Place:
 
     rank: int = 0
     world_size: int = 1
-    # Objects whose private things another rank's may stand in for.
+    # Objects whose private parts may be replaced by another rank's.
     replaceable: frozenset[str] = frozenset()
 
     def replaces(self, path: str) -> bool:
@@ -48,7 +48,7 @@ class Part:
     item_bytes: int
     # None: no other process is known to have the same bytes, it stays private to the rank.
     replicas: Replicas | None = None
-    # Names apart what groups of ranks hold under one path, when a group is not the whole world.
+    # Tells apart what groups of ranks hold under one path, when a group is not the whole world.
     mark: str = ""
 
     @property

@@ -110,7 +110,7 @@ class Structures:
 
     capture: StatefulCapture
     holdings: Holdings
-    # Whose state each object takes, by its path.
+    # By its path, the rank whose state each object takes.
     sources: Mapping[str, int]
     _found: dict[str, bytes] | None = None
 

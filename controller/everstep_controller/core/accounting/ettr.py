@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from everstep_controller.core.accounting.categories import PLANNED_WORK, Category, Group
 from everstep_controller.core.accounting.ledger import Ledger
 
-# Held at 99.5 %, a job may spend this share of its time on failures.
+# Share of its time that a job may lose to failures, at a target of 99.5 %.
 FAILURE_SHARE = 0.005
 
 DEFINITIONS = (

@@ -24,10 +24,10 @@ class JobEvent(Enum):
     PROGRESSED = auto()
     STALLED = auto()
     FAULT = auto()
-    # It shall end, and its last step is not in storage yet.
+    # The job is to end, and its last step is not in storage yet.
     LAST_STEP_AWAITED = auto()
     OVER = auto()
-    # Nobody is left of it, and its user has begun it once more.
+    # None of its launchers is left, and its user has started it again.
     REPLACED = auto()
 
 

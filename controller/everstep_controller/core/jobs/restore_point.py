@@ -34,7 +34,7 @@ def note_crash(turn: Turn, job: JobRecord) -> None:
     Only a fault of a training process says anything about the state: what a node, a launcher or an
     operator did would have happened with every state.
     """
-    # What a recovery has cut off cannot be chosen any more.
+    # Steps that a recovery has cut off the branch cannot be chosen any more.
     on_branch = [
         key for key in job.lineage.crashed_from if any(p.has(*key) for p in job.lineage.branch)
     ]

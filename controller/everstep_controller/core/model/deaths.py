@@ -64,7 +64,7 @@ class Judgement:
     remedy: Remedy
     sentence: str
     evidence: tuple[str, ...] = ()
-    # Whom it blames; empty when nobody on a node is.
+    # The node that is blamed; empty when none is.
     node: str = ""
     signature: str = ""
     step: int | None = None

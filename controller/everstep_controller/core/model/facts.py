@@ -22,9 +22,9 @@ class JobOnNode:
     job: str
     generation: int
     launcher: bool
-    # The plan that its newest generation comes from; 0 when the agent did not say.
+    # The plan that the job's newest generation comes from; 0 when the agent did not say.
     planned_generation: int = 0
-    # Of its launcher; 0 where there is none, or it is not known.
+    # Id of the job that its launcher belongs to; 0 where there is no launcher, or it is not known.
     job_id: int = 0
 
 

@@ -27,12 +27,12 @@ class Incident:
 
     id: str
     kind: IncidentKind
-    # Names of what it befell.
+    # Names of the nodes or jobs that it hit.
     subjects: list[str]
     # When the first of its faults happened, and when it was over; 0 while it is open.
     onset_ns: int
     over_ns: int = 0
-    # What is taken for the cause, out of those of its kind, where that was, and a sentence.
+    # The cause by its kind's names, the node where it was, and a sentence for people.
     cause: str
     node: str
     message: str

@@ -111,7 +111,7 @@ class Planned:
     ordered_ns: int
     # The last step before it; None until it is chosen.
     after_step: int | None = None
-    # An operator named that step.
+    # Whether an operator chose that step.
     named: bool = False
 
 
@@ -162,7 +162,7 @@ class Generation:
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
-    # Nodes with some of it that could be asked when that was asked last.
+    # Nodes with copies of that state that were connected when the catalogue was asked last.
     asked_of: list[str] = field(default_factory=list)
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
@@ -176,7 +176,7 @@ class Generation:
     cause: Cause | None = None
     # Numbers after its own that the only member may use while the controller is away.
     own_restarts: int = 0
-    # Somebody had it started: its code may be another than that before.
+    # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
 
 
@@ -193,17 +193,18 @@ class Lineage:
     recoverable_step: int | None = None
     # States that a generation was restored from and crashed soon after, one entry a crash.
     crashed_from: list[StepKey] = field(default_factory=list)
-    # States that ranks said are bad, and data that is left out for it, in order and apart.
+    # States that ranks called bad; and the ranges of data that are skipped for it, disjoint and in
+    # order.
     spoiled: list[StepKey] = field(default_factory=list)
     skipped: list[DataRange] = field(default_factory=list)
     # The step in storage that the job began with.
     latest: StoredStep | None = None
-    # The job before it under this name that it goes on from, and a sentence about that.
+    # The earlier job of this name whose state this one continues, and a sentence about that.
     past: Past | None = None
     begun: str = ""
     # Its user wants it to begin anew.
     fresh: bool = False
-    # What nodes hold of this generation and older ones is of another job, which had the name.
+    # Copies of this generation and older ones belong to another job, which had the name before.
     foreign_generation: int = 0
     # A generation of it was started.
     started: bool = False
@@ -226,7 +227,7 @@ class Recovery:
     incidents: list[JobIncident] = field(default_factory=list)
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
-    # What was made of the ends of generations in the newest incident.
+    # Judgements on how the generations in the newest incident ended.
     judgements: list[Judgement] = field(default_factory=list)
     # Which kind of plan is being carried out; None where the job goes on as it is.
     plan: PlanKind | None = None

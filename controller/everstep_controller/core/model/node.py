@@ -159,7 +159,7 @@ class NodeRecord:
     # Names of the jobs that its launchers offer it to; some may be over.
     jobs: list[str] = field(default_factory=list)
     injections: dict[str, Injection] = field(default_factory=dict)
-    # How many were ordered so far; none gets the number of another.
+    # Number of injections ordered so far, so that no two get the same id.
     injections_ordered: int = 0
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False

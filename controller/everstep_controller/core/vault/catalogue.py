@@ -74,7 +74,8 @@ class Catalogue:
         refused = [copy for copy in news.new if not self._put(copy)]
         held.copies = copies
         if refused:
-            # Second copies for places that are taken: they are looked at again with the next list.
+            # Copies for which the node has another one already: they are looked at with the next
+            # list.
             taken = {id(copy) for copy in refused}
             held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
         held.settled_generation = max(held.settled_generation, settled_generation)

@@ -35,7 +35,7 @@ class Copy(NamedTuple):
     size_bytes: int
     layout: str
     tier: Tier = Tier.MEMORY
-    # The layout without what another rank's can stand in for; "": that is all of it.
+    # The layout without the parts that another rank's copy can replace; "": it has no such parts.
     needed: str = ""
 
     @property
@@ -112,7 +112,7 @@ class Coverage:
     ranks: dict[int, int] = field(default_factory=dict)
     # … and nodes of each part.
     layouts: Holders = field(default_factory=Holders)
-    # Layouts of which not everything is needed, to what is.
+    # For layouts with replaceable parts: the layout without these.
     needed: dict[str, str] = field(default_factory=dict)
 
     def add(self, copy: Copy) -> None:
@@ -148,10 +148,8 @@ def count(counts: dict[int, int], key: int, by: int) -> None:
         del counts[key]
 
 
+# The node in a Place.
 _NODE_OF = itemgetter(3)
-
-
-# of a place
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class Holdings:
     catalogue: Catalogue = field(default_factory=Catalogue)
     # Nodes that hold copies.
     holders: set[str] = field(default_factory=set)
-    # Nodes with memory for the replicas of one member only.
+    # Nodes whose memory is enough for the replicas of one member only.
     short: set[str] = field(default_factory=set)
     standbys: dict[str, Standbys] = field(default_factory=dict)
     # Copies that turned out bad since this controller began.
@@ -80,7 +80,7 @@ class DirectedGeneration:
     number: int = 0
     members: tuple[str, ...] = ()
     world_size: int = 0
-    # The parts of a whole state of it, as the journal has them.
+    # Parts of the state that together are the whole of it, as the journal has them.
     parts: frozenset[str] = frozenset()
 
 
@@ -93,7 +93,7 @@ class VaultOrders:
     cadence: Cadence = field(default_factory=Cadence)
     spares: SpareOrders = field(default_factory=SpareOrders)
     publish: Publish | None = None
-    # Who persists the replicas of ranks whose own node cannot.
+    # By node, the other nodes' ranks whose files it writes to storage from its replicas.
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The step after which a restart is planned; None: none is.
     hold_after: int | None = None
@@ -119,7 +119,7 @@ class JobSnapshots:
     generation: DirectedGeneration = field(default_factory=DirectedGeneration)
     orders: VaultOrders = field(default_factory=VaultOrders)
     persistence: Persistence = field(default_factory=Persistence)
-    # What the core waits to be told: the step of a recovery.
+    # Question of a recovery for the step to restore, which the core waits to have answered.
     asked: ChooseRecoveryStep | None = None
 
     def record_report(self, node: str, report: VaultReport) -> None:
@@ -223,7 +223,7 @@ class JobSnapshots:
         if len(directed.members) > 1:
             short = self.holdings.short
             return before if short == before.short else plan_ring(directed.members, state, short)
-        # While it stops, nothing is freed that was kept while it ran.
+        # While the job stops, the keeper of its replicas stays the same, so nothing is freed.
         runs = job.generation.number == directed.number and job.state in ACTIVE
         return plan_keeper(before, job, state, self.holdings.holders) if runs else before
 
@@ -233,7 +233,8 @@ class JobSnapshots:
         directed, catalogue = self.generation, self.holdings.catalogue
         connected = [name for name in directed.members if state.nodes[name].connected]
         if is_stopped(job):
-            # A node that is lost has taken second copies with it: what is whole is worth saving.
+            # A lost node has taken its replicas with it: a step of which one copy is whole is worth
+            # saving.
             alone = catalogue.recoverable(directed.number, (), directed.world_size, directed.parts)
             step = alone.step
         return PersistenceInput(
@@ -248,10 +249,10 @@ class JobSnapshots:
         waiting = spares_of(job).difference(self.holdings.holders, (replication.keeper,))
         memory = before.memory
         if memory is None and step is not None and (waiting or prefetches):
-            # Looked at once for each generation: it is every copy of a step.
+            # Found once for each generation, because it reads every copy of a step.
             copies = catalogue.steps(self.generation.number).get(step)
             memory = None if copies is None else spare_memory(copies, job.spec.processes_per_node)
-        # Without a size, what a spare would be told is what members are told.
+        # Before the size of the copies is known, spares get the same directive as members.
         return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
 
     def _directive(self, node: str) -> Directive:

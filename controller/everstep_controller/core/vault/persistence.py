@@ -14,7 +14,7 @@ from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
 
-# A published step goes at once, so that there is never only one.
+# Fewest steps kept in storage: publishing one removes an older one at once, and one is no reserve.
 KEEP_MIN = 2
 
 
@@ -176,7 +176,8 @@ class Persistence:
             key = (self.generation, step)
             kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
-        # Only with the files: what is done already would else be another order after a rollback.
+        # Only where a manifest is to be written: elsewhere a rollback would change orders that are
+        # done.
         skipped = tuple(job.lineage.skipped) if files else ()
         return Publish(self.generation, target, files, keep, skipped)
 

@@ -29,7 +29,7 @@ class RestoreSources:
     ranks: Mapping[str, range]
     members: Set[str]
     _of_rank: dict[int, list[ShardSource]] = field(default_factory=dict)
-    # A few of each part.
+    # A few copies of each part.
     _of_part: dict[str, list[ShardSource]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

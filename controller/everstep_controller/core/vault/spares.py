@@ -77,7 +77,7 @@ def suspects(job: JobRecord, state: State) -> list[str]:
 
 
 def _suspected(node: NodeRecord, state: State) -> bool:
-    # Of one that this controller has not heard yet, silence is no evidence.
+    # Before this controller has heard a node for the first time, its silence is no evidence.
     heard = node.welcomed_term == state.term
     expected = not node.gone and node.state is not NodeState.MAINTENANCE
     return heard and expected and node.missed
@@ -90,7 +90,7 @@ def plan_prefetches(
     found = find_prefetches(job, state, catalogue)
     if found or job.state in ACTIVE:
         return found
-    # What is fetched may be what the plan will want, but of who has left the job.
+    # What spares fetch already may be what the plan will want, unless they have left the job.
     return {name: one for name, one in before.items() if name in job.launchers}
 
 
@@ -111,7 +111,8 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
     chosen = pick_step(
         catalogue, question_of(restore_point.choose_step(state, job), there)
     ).candidate
-    # What older generations made is fetched by the plan: ranks may have been others then.
+    # Copies of older generations are fetched when the plan is made: ranks may have been others
+    # then.
     if chosen is None or chosen.generation != job.generation.number or chosen.tier != "memory":
         return {}
     for spare in takers.values():
@@ -149,7 +150,7 @@ def _left(job: JobRecord, state: State) -> list[str]:
     if job.state is not JobState.STOPPING or job.ending.wanted:
         return []
     known = (state.nodes[name] for name in job.generation.members)
-    # One that is only not heard may be a candidate again before the plan is made.
+    # A node that is only silent may be a candidate again before the plan is made.
     return [node.name for node in known if node.claims or node.gone or not node.missed]
 
 

@@ -53,7 +53,8 @@ class Kept:
         with contextlib.suppress(OSError, ValueError):
             kept = socket.socket(fileno=self.connection)
             with contextlib.closing(Channel(kept, TO_LAUNCHER)) as channel:
-                # What is told from here on, whoever joins next hears; what was told before is read.
+                # The agent tells whoever joins next what comes from here on; what it sent before is
+                # still read.
                 kept.shutdown(socket.SHUT_WR)
                 while True:
                     message, _ = channel.receive(_HANG_UP_S)

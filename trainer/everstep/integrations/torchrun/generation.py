@@ -17,9 +17,9 @@ from everstep_common.trainer_messages import (
 )
 
 _LAST_LINE_MAX = 1000
-# What torchrun ends the other ranks with, when one has failed.
+# Exit codes of ranks that torchrun ended because another one had failed.
 _OF_TORCHRUN = (-signal.SIGTERM, -signal.SIGKILL)
-# What torchrun passes on to its ranks when its user ends it so.
+# Exit codes of ranks to which torchrun passed on the signal by which its user ended it.
 _PASSED_ON = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGQUIT)
 
 
@@ -59,7 +59,7 @@ class WatchedGeneration:
         self._started: Started | None = None
         self._exits: list[RankExited] = []
         self._ended: set[int] = set()
-        # Ends of which only torchrun's next word tells whether they are failures.
+        # Ends of ranks of which only torchrun's next call tells whether they are failures.
         self._unsure: list[RankEnd] = []
         self._finished: GenerationFinished | None = None
         self._abandoned: tuple[int, ...] = ()

@@ -128,7 +128,7 @@ class AgentListener:
         if self._generation.stopped:
             self._stop = None
             self._generation.tell_stopped()
-        # A rank that is killed before torchrun means to end it costs one of its restarts.
+        # A rank that is killed before torchrun is ready to end it costs one of torchrun's restarts.
         elif not self._grace_runs and (self._exchange.asked.ends_ranks or self._generation.failed):
             self._grace_runs, self._kill_at = True, time.monotonic() + stop.grace_s
 

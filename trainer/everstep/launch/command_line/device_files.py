@@ -20,7 +20,7 @@ class Vendor:
 
     # As in --nproc-per-node.
     word: str
-    # What one is called.
+    # Name of one device, for messages.
     device: str
     present: Callable[[Path, Mapping[str, str]], int]
     # Variables that choose among them, each among what the one before it leaves; the last one is

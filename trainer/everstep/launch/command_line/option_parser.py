@@ -26,7 +26,7 @@ class Line:
 class OptionParser(argparse.ArgumentParser):
     """Parser whose options may be written ``--with-dashes`` or ``--with_underscores``."""
 
-    # Those of which the beginning is enough, and which variables may stand for.
+    # Options that may be abbreviated, and may be set by environment variables.
     shortened: Collection[str] = ()
 
     def error(self, message: str) -> NoReturn:

@@ -32,7 +32,7 @@ class Overflow:
         self._number = number
         self._half = bytes_max // 2
         self._fd = -1
-        # In the file, in the one that was put aside, and of what was in neither any more.
+        # Bytes in the file, in the one that was put aside, and those dropped with earlier files.
         self._size = self._aside_size = 0
         self.dropped_bytes = 0
         self.path = ""

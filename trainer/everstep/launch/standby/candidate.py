@@ -35,7 +35,7 @@ class WarmUp:
     quiet: bool = False
     # Index of the device whose context it opens; -1 opens none.
     device: int = -1
-    # What it inherits besides; -1: nothing.
+    # Descriptor that the process inherits besides its pipes; -1: none.
     descriptor: int = -1
 
 
@@ -61,7 +61,7 @@ class Candidate:
         """``changed`` is called when it is ready, and when it has ended. Raises OSError."""
         self.warm_up = warm_up
         self.ready = False
-        # It is no standby any more: it has died, or has become a rank.
+        # The process has died, or has become a rank.
         self.ended = False
         # What could not be imported, when it is ready; how it ended, when it has ended.
         self.remark = ""

@@ -2,7 +2,7 @@
 
 # A launcher that has nothing to do for so long waits for something.
 _IDLE_S = 1.0
-# Of a script that tells nothing of its steps, that its ranks have settled is not heard.
+# Where a script reports no steps, ranks are taken for settled this long after their start.
 _UNHEARD_S = 60.0
 
 
