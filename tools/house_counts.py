@@ -30,7 +30,7 @@ _GENERATED_PATHS = re.compile(r"/generated/|^docs/(configuration|signals)\.md$")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long the files of a set are, in lines."""
+    """Lengths of a set of files, in lines."""
 
     files: int
     median: float

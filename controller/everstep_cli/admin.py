@@ -11,7 +11,7 @@ class AdminError(Exception):
 
 
 class UnusableError(AdminError):
-    """What was asked makes no sense to the controller, whenever it is asked."""
+    """Request that makes no sense to the controller, whenever it is made."""
 
 
 class NameNotFoundError(UnusableError):

@@ -16,7 +16,7 @@ _LENGTH_MAX = 40
 
 
 class TimeError(ValueError):
-    """What was typed is no time; one sentence with an example."""
+    """Text that is no time; one sentence with an example."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class FollowerTooSlowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """What the console works with."""
+    """Collaborators of Console."""
 
     runtime: Runtime
     sessions: Sessions

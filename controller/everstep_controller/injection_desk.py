@@ -22,7 +22,7 @@ class UnknownInjectionError(LookupError):
 
 
 class CannotInjectError(Exception):
-    """What was asked makes no sense now; one sentence that names the next command."""
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class InjectionDesk:

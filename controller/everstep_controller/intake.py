@@ -46,7 +46,7 @@ class Acknowledging(Protocol):
 
 
 class Intake:
-    """Takes records of all nodes; progress waits to be merged, everything else goes at once."""
+    """Intake of all nodes' records; progress waits to be merged, all else goes at once."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ def _message(wire: fleet_pb2.KernelLine) -> KernelMessage:
 
 
 class KernelMessages:
-    """What each node said last."""
+    """Newest messages of each node."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, Sequence[KernelMessage]] = {}

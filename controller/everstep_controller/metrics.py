@@ -230,7 +230,7 @@ def _or(step: int | None) -> int:
 
 
 class MetricsServer:
-    """Serves /metrics from a thread of its own."""
+    """Server of /metrics, in a thread of its own."""
 
     def __init__(self, address: str, tls: TlsSettings, collector: ControllerCollector) -> None:
         """Begin to listen. Raises OSError."""

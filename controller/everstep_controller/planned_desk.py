@@ -11,7 +11,7 @@ from everstep_proto.generated import admin_pb2
 
 
 class CannotPlanError(Exception):
-    """What was asked makes no sense now; one sentence that names the next command."""
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class PlannedDesk:

@@ -21,7 +21,7 @@ class Rejection:
 
 @dataclass(slots=True)
 class _Minute:
-    """What was rejected since the last row; ``event`` is None while that is nothing."""
+    """Rejections since the last row; ``event`` is None while there are none."""
 
     since_ns: int
     event: RecordRejected | None = None

@@ -27,7 +27,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a replay found."""
+    """Result of a replay."""
 
     events: int
     differences: tuple[Difference, ...]

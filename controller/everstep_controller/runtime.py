@@ -29,7 +29,7 @@ class _Pending(JournalEntry):
 
 
 class _PendingMarks(JournalEntry):
-    """How far outboxes are journaled, where no event says it, and who waits for it."""
+    """Marks of outboxes that no event carries, and who waits for them to be journaled."""
 
     __slots__ = ("future",)
 

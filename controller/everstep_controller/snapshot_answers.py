@@ -22,7 +22,7 @@ _POLL_S, _POLL_S_MAX = 0.02, 1.0
 
 
 class CannotForgetError(Exception):
-    """What was asked makes no sense now; one sentence that names the next command."""
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class SnapshotSource(Protocol):

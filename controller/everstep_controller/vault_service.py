@@ -78,7 +78,7 @@ class _Job:
 
 
 class VaultService:
-    """Keeps what nodes told of each job, directs the vaults, and answers for a recovery's step."""
+    """Vault service: keeps the nodes' reports, directs vaults, answers which step to restore."""
 
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state

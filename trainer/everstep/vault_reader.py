@@ -47,7 +47,7 @@ class ReadingRun(Protocol):
 
 
 class VaultReader(StorageReader):
-    """Reads the step that the recovery plan restores, on any number of ranks."""
+    """Reader of the step that the recovery plan restores, on any number of ranks."""
 
     def __init__(self, run: ReadingRun) -> None:
         self._run = run

@@ -24,7 +24,7 @@ from everstep_proto.reports import is_about_a_job, report_of
 
 @dataclass(frozen=True, slots=True)
 class RecordContext:
-    """Where a record comes from, and how its node's boot clock maps to controller time."""
+    """Origin of a record, and the map from its node's boot clock to controller time."""
 
     origin: Origin
     # (boot id, boot_ns) to controller time

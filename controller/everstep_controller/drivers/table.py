@@ -50,7 +50,7 @@ class DriversConfig:
 
 @dataclass(frozen=True, slots=True)
 class DriverContext:
-    """What a driver may need: the configuration, and what it held when the journal ended."""
+    """Inputs for making a driver: the configuration, and its holds when the journal ended."""
 
     config: DriversConfig
     remembered: Mapping[str, Hold]

@@ -21,7 +21,7 @@ class SampleWindows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All nodes that may be judged; value i of an array is of ``nodes[i]``, NaN when unknown.
+    """View of all nodes that may be judged; value i is of ``nodes[i]``, NaN when unknown.
 
     A node that is away, in maintenance or doubted is not in it: what is known of it is held.
     """

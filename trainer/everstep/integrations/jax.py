@@ -7,7 +7,7 @@ import jax  # pyright: ignore[reportMissingImports]
 
 
 class Pytree:
-    """What ``tree`` is, is saved; after a restore it has the same structure and other arrays.
+    """Tree of arrays that is saved; after a restore it has the same structure and new arrays.
 
     Each process saves the arrays that it can address as a whole.
     """

@@ -14,7 +14,7 @@ NO_REPLICA = "equal: expected names, and modules that are torch's DistributedDat
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What torch calls Stateful: a model, an optimizer, a scheduler, a StatefulDataLoader."""
+    """Stateful, as torch calls it: a model, an optimizer, a scheduler, a data loader."""
 
     @property
     def state_dict(self) -> Callable[..., object]:

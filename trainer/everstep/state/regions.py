@@ -31,7 +31,7 @@ def whole(shape: tuple[int, ...]) -> Region:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What two regions have in common: its shape, and where it begins in the one and the other."""
+    """Overlap of two regions: its shape, and where it begins in the one and the other."""
 
     shape: tuple[int, ...]
     here: tuple[int, ...]

@@ -23,7 +23,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Effectiveness:
-    """How much of a job's wall clock was training, and how often it failed."""
+    """ETTR of a job: the share of its wall clock that was training, and its failures."""
 
     wall_ns: int
     ettr_time: float

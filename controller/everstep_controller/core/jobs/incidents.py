@@ -1,4 +1,4 @@
-"""Incidents of a job: what a fault is taken for, how it stops a generation, what is kept."""
+"""Incidents of a job: opened by a fault that stops a generation, joined by faults of one cause."""
 
 from bisect import insort
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Job lifecycle as a table with effects. A pair that is neither in it nor ignored is refused."""
+"""Job lifecycle as a table with effects; a pair that is neither in it nor ignored is refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ STRIKES_MAX = 8
 
 
 class Remedy(Enum):
-    """What is done about a fault."""
+    """Remedy for a fault: what is done about it."""
 
     RESTART = "restart"
     REPLACE = "replace"

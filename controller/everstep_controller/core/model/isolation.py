@@ -1,4 +1,4 @@
-"""Isolation at schedulers: what they keep out, what Everstep wants of them, what came of it.
+"""Isolation at schedulers, as values: holds that were seen, holds that are wanted, and results.
 
 An isolation driver tells a scheduler (Slurm, Kubernetes, a program of the site) to place no work on
 a node. Everstep's own placement needs none of this: a node with a claim takes no ranks.

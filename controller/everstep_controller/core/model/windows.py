@@ -1,4 +1,4 @@
-"""Maintenance windows: which nodes are left alone, when, and what may be wrong with one."""
+"""Maintenance windows: their nodes, times and states; and what may be wrong with an order."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

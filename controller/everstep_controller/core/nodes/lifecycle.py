@@ -1,4 +1,4 @@
-"""Node lifecycle as a table with effects. A pair that is not in it changes nothing."""
+"""Node lifecycle as a table with effects; a pair that is not in it changes nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Causes: from the evidence of one fault to what is done about it, and a sentence why."""
+"""Causes of faults: the evidence is judged, and gives a remedy with a sentence why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

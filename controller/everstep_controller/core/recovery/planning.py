@@ -1,4 +1,4 @@
-"""Recovery plans: when to make one, who takes part in which order, what to do without a spare."""
+"""Recovery plans: the members of the next generation in rank order, with spares or without."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Remedies: a table of what is done about a fault, by whose it is and what is known of its like."""
+"""Remedies: a table of what is done about a fault, by who is at fault and what happened before."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
