@@ -1,4 +1,4 @@
-"""The agent in numbers: what it costs its node, and how soon the controller knows of a fault.
+"""Agent benchmark: its cost on a node, and the time until the controller knows of a fault.
 
 Everything runs on this machine, one after another: the agent of a faked node of 8 GPUs and 8 HCAs
 (the tests' driver library and sysfs tree), an agent of the machine as it is, a bare loop that reads

@@ -1,4 +1,4 @@
-"""What an agent costs its node, beside node-exporter and a bare loop over the same readings."""
+"""Cost of an agent on its node, beside node-exporter and a bare loop over the same readings."""
 
 import contextlib
 import shutil
@@ -26,7 +26,7 @@ from table import Row, row
 
 # What a start costs (imports, the first inventory) is not the steady state.
 SETTLE_S = 12.0
-# What the NVIDIA driver's library is called where it is mapped.
+# Names under which the NVIDIA driver's library and CUDA's are mapped.
 DRIVER, CUDA = "libnvidia-ml", "libcuda"
 _EXPORTER = "prometheus-node-exporter"
 _FAKES = "8 GPUs, 8 HCAs"
@@ -34,7 +34,7 @@ _FAKES = "8 GPUs, 8 HCAs"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process tree used, one value per window."""
+    """CPU and memory of a process tree, one value per window."""
 
     cpu_percent: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ def windows(pid: int, seconds: float, repeats: int) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How long to look at a process, and how often."""
+    """Measuring windows: how long each is, and how many there are."""
 
     seconds: float
     repeats: int
@@ -108,7 +108,7 @@ def bare_loop_cost(fakes: FakeMachine, look: Windows) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class AgentCost:
-    """What an agent used, alone and scraped, and how many of its processes had which library."""
+    """Cost of an agent, alone and scraped, and how many of its processes had which library."""
 
     alone: Cost
     scraped: Cost

@@ -1,4 +1,4 @@
-"""How soon the controller knows of a fault, and how soon a killed probe process is there again."""
+"""Agent latency: from a fault to the finding, and from a killed probe process to the next one."""
 
 import contextlib
 import json

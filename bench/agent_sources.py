@@ -1,4 +1,4 @@
-"""What each source of the agent costs its node."""
+"""Cost of each source of the agent on its node."""
 
 import json
 import subprocess

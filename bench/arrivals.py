@@ -1,4 +1,4 @@
-"""What a client of the controller hears, and a stream that says it without an agent."""
+"""Arrivals: times at which the controller told of a condition; and a stream without an agent."""
 
 import queue
 import threading
@@ -13,7 +13,7 @@ _PATIENCE_S = 30.0
 
 
 class Arrivals:
-    """When the controller told of each condition on each component, by a word in its message."""
+    """Times at which the controller told of a condition, by component and a word of its message."""
 
     def __init__(self, port: int) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")

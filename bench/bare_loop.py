@@ -1,4 +1,4 @@
-"""The limit of an agent: a process that reads the same files and asks NVML the same, once a second.
+"""Bare loop, the limit of an agent: reads the same files and asks NVML the same, once a second.
 
 It judges nothing, keeps nothing and tells nobody. Arguments: the root of sysfs.
 """

@@ -1,4 +1,4 @@
-"""What one message of an agent costs the controller, beside a bare gRPC server that drops it.
+"""Fan-in benchmark: a message's cost to the controller, beside a gRPC server that drops it.
 
 Every simulated agent has a real stream and sends one batch of samples a second, out of phase with
 the others; all of them live in one generator process. Both servers run in turn, on loopback.
@@ -23,7 +23,7 @@ SETTLE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server used, one value per window."""
+    """Load of a server, one value per window."""
 
     cpu_percent: list[float] = field(default_factory=list)
     us_per_message: list[float] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to measure."""
+    """Plan of the measurements."""
 
     agents: int
     seconds: float

@@ -1,4 +1,4 @@
-"""The daemons as the benchmarks start them: on loopback, with all state in one folder."""
+"""Daemons for benchmarks: controller and agents on loopback, with all state in one folder."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The limit for the controller: a grpc.aio server that takes the same streams and does nothing."""
+"""Drain, the limit of the controller: a grpc.aio server that takes its streams and does nothing."""
 
 import asyncio
 import sys

@@ -25,7 +25,7 @@ _RAMP = 50
 
 @dataclass
 class Counters:
-    """How far the fleet is."""
+    """Progress of the fleet."""
 
     welcomed: int = 0
     sent: int = 0

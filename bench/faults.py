@@ -1,4 +1,4 @@
-"""Faults of one kind, one after another: how long until the controller tells of each, as JSON.
+"""Fault latency as JSON: from each of a series of faults until the controller tells of it.
 
 ``xid`` appends a kernel line, ``link`` takes a real interface down (in a network namespace of its
 own), ``ecc`` and ``hca`` raise a counter that the agent polls, ``bare`` sends the same finding on a

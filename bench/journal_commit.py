@@ -1,4 +1,4 @@
-"""Acknowledged events a second through the journal's thread, beside SQLite that is fed by hand.
+"""Journal commit benchmark: acknowledged events a second, beside SQLite that is fed by hand.
 
 Every event is answered on the event loop after its commit is durable, with a fixed number of them
 on their way at once. The limit commits the same rows in transactions of that size: no thread, no

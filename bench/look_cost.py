@@ -1,4 +1,4 @@
-"""What one look of each source costs, as JSON: µs of CPU in this process, and in its children.
+"""Cost of one look of each source, as JSON: µs of CPU in this process, and in its children.
 
 Arguments: an agent's configuration, and how many blocks of looks. The node's clock is moved by a
 source's interval for every look, so that it does what it does rarely as often as in an agent.

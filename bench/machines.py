@@ -1,4 +1,4 @@
-"""A node of 8 GPUs and 8 HCAs, as the tests fake one: a driver's library and a tree like sysfs."""
+"""Faked node of 8 GPUs and 8 HCAs: a driver's library and a tree like sysfs, as the tests have."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ GPUS = HCAS = 8
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where an agent finds its node: keys of its configuration, and variables of its process."""
+    """Node as an agent finds it: keys of its configuration, and variables of its process."""
 
     config: str
     environment: Mapping[str, str]

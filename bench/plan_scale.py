@@ -1,4 +1,4 @@
-"""What one event costs core and vault service in a fleet of 2,000 nodes with one job of 1,000 x 8.
+"""Planning benchmark: cost of each event in a fleet of 2,000 nodes with one job of 1,000 x 8.
 
 The limit of each question is a plain loop over the same values: over all copies for the catalogue
 (what reading them once costs), over the nodes or events for core and fold. Last comes a whole plan

@@ -1,4 +1,4 @@
-"""A whole recovery plan of a job of 2,048 nodes x 8 ranks: from the judged fault to the orders.
+"""Recovery plan benchmark: a job of 2,048 nodes x 8 ranks, from the judged fault to the orders.
 
 Core, catalogue and what the shell does with their words (the journal's text, the messages) are
 driven as the daemon drives them, without sockets and disk. Each repeat loses another node.

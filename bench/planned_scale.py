@@ -1,4 +1,4 @@
-"""What planned work costs at each event, in a fleet of 12,500 nodes with 1,000 jobs of 12 nodes.
+"""Planned work benchmark: its cost at each event, in 12,500 nodes with 1,000 jobs of 12 nodes.
 
 Beside each event stands what it would cost to look at all jobs after it, as for a change of the
 settings: that is the limit that an event must stay far below which concerns one job, or none.

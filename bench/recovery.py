@@ -1,4 +1,4 @@
-"""Recovery in numbers: from a fault to the next new step, beside other launchers in the same run.
+"""Recovery benchmark: from a fault to the next new step, beside other launchers in one run.
 
 Every round starts everything anew, runs the same script of four ranks, and kills one in its stride.
 A new step is one above all that every rank had completed before. ``--only`` takes the name of a

@@ -1,4 +1,4 @@
-"""A controller that is killed in the middle of a recovery, and started again at once."""
+"""Recovery part: the controller is killed during a recovery, and started again at once."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""Everstep as the recovery benchmark runs it: controller, agents and launchers, as a user would."""
+"""Fleet of the recovery benchmark: controller, agents and launchers, started as a user would."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a job is laid out over nodes, and with which options of the launcher."""
+    """Layout of a job over nodes, and the options of its launcher."""
 
     nodes: int = 1
     spares: int = 0

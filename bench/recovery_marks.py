@@ -1,4 +1,4 @@
-"""What the ranks of a recovery wrote down, read: when which step was complete on all of them."""
+"""Rank logs of the recovery benchmark: read back, to find when all ranks had completed a step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

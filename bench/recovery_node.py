@@ -1,4 +1,4 @@
-"""A node lost with all that ran on it, while a spare waits."""
+"""Recovery part: a node is lost with all that ran on it, while a spare waits."""
 
 from collections.abc import Iterator
 

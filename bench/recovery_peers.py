@@ -1,4 +1,4 @@
-"""The launchers beside which Everstep's recovery is measured, in the peers' environment.
+"""Peer launchers of the recovery benchmark (torchrun, NVIDIA's, DLRover's), in their environment.
 
 Each runs the same script, which keeps its state in a file: rank 0 writes it at each step into
 /dev/shm and renames it, which is faster than any storage that a cluster would use.
@@ -36,7 +36,7 @@ _MORE_READY = ".ready-recovery"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A launcher: its command, and a master that it needs beside it."""
+    """Launcher of another project: its command, and a master that it needs beside it."""
 
     name: str
     command: Sequence[str]

@@ -1,4 +1,4 @@
-"""A killed rank, under Everstep and under each peer, in turn in every round."""
+"""Recovery part: a rank is killed, under Everstep and under each peer, in turn in every round."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The training script of the recovery benchmark: torch DDP on gloo, the same under every launcher.
+"""Training script of the recovery benchmark: torch DDP on gloo, the same under every launcher.
 
 ``recovery_rank.py FOLDER KEEPER STEPS`` appends a line for each thing that happens, with the boot
 clock, to a file of its own in FOLDER; KEEPER says who keeps the state: ``everstep`` or ``file``.
@@ -56,7 +56,7 @@ State = Mapping[str, torch.nn.Module | torch.optim.Optimizer]
 
 
 class Keeper(Protocol):
-    """Keeps the state of each step, and gives back the newest."""
+    """Storage of a rank's state: keeps that of each step, and gives back the newest."""
 
     def restore(self) -> int | None:
         """Fill the state with what was kept last; return its step, or None."""
@@ -68,7 +68,7 @@ class Keeper(Protocol):
 
 
 class FileKeeper:
-    """What people do with torchrun: rank 0 writes a file, here into memory, and renames it."""
+    """State in a file, as is usual with torchrun: rank 0 writes it (to memory) and renames it."""
 
     def __init__(self, state: State, folder: Path) -> None:
         self._state, self._path = state, folder / "checkpoint.pt"

@@ -1,4 +1,4 @@
-"""One run of a job with a fault in it, under Everstep or a peer; whatever was started is ended."""
+"""Runs of the recovery benchmark: one job with a fault, under Everstep or a peer, cleaned up."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a fault cost; ``why_not`` is one sentence where nothing came back within the bound."""
+    """Cost of a fault; ``why_not`` is one sentence where nothing came back within the bound."""
 
     recovery: Recovery
     why_not: str = ""

@@ -1,4 +1,4 @@
-"""The stages of a recovery as the ledger accounts for them."""
+"""Stages of a recovery in the recovery benchmark, as the job's ledger accounts for them."""
 
 from collections.abc import Iterator, Sequence
 

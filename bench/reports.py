@@ -1,4 +1,4 @@
-"""What a report costs: record to bytes and back, against hand-written conversion and the limits.
+"""Report benchmark: record to bytes and back, against hand-written conversion and the limits.
 
 Each value is what one message takes, both ways together unless it says otherwise. ``by hand`` is
 the code that the codec replaced: each field named once for each direction, with the checks of then.

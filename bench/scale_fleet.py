@@ -1,4 +1,4 @@
-"""A core that is fed by hand with a fleet and a large job, for benchmarks."""
+"""Fleet for scale benchmarks: a core that is fed by hand with many nodes and a large job."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class Bench:
 
 
 class Recorder:
-    """The port of a vault service that sends nowhere."""
+    """VaultPort for benchmarks: sends nothing to anybody."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""What every benchmark prints: a table for people, or with --json a list of rows."""
+"""Output of all benchmarks: a table for people, or with --json a list of rows."""
 
 import argparse
 import json

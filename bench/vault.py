@@ -1,4 +1,4 @@
-"""The vault in numbers: each figure beside its peer and the physical limit, in one run, as ratios.
+"""Vault benchmark: each figure beside its peer and the physical limit, in one run, as ratios.
 
 Whatever a ratio compares ran in turn in this run; a ratio is the median of those of each round.
 ``--only`` takes the name of a part; all together take about ten minutes and 14 GiB of memory.

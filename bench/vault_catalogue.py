@@ -1,4 +1,4 @@
-"""What the catalogue of one job of 2,048 nodes x 8 ranks costs the controller, from the wire on.
+"""Catalogue benchmark: what a job of 2,048 nodes x 8 ranks costs the controller, from bytes on.
 
 Each node holds the copies of 8 own ranks and 8 replicas, of 3 steps. A real agent of such a job
 gathers what is verified within 250 ms and tells what is new and gone since its last report: two
@@ -39,7 +39,7 @@ COMMIT_S = 10.0
 
 
 class Port:
-    """A vault service's way out that leads nowhere, and its clock."""
+    """VaultPort for the benchmark: sends nothing, and has a clock."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

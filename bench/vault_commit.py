@@ -1,4 +1,4 @@
-"""What agents of 8 ranks a node report of their vaults while a step is committed."""
+"""Vault reports for benchmarks: those of agents of 8 ranks a node while a step is committed."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from everstep_proto.generated import fleet_pb2
 JOB = "train"
 RANKS = 8
 STEPS = 3
-# Copies that are told in one report: all, four (the real case), and one.
+# Copies that are told in one report: all of a node's, four (the real case), and one.
 TOGETHER = (2 * RANKS, 4, 1)
 # The steps that are held of each rank of a node.
 Steps = Sequence[Sequence[int]]

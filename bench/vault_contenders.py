@@ -1,4 +1,4 @@
-"""What a rank of the benchmark can do with its state, each timed by the same clock."""
+"""Contenders of the stall benchmark: ways to save a rank's state, each timed by the same clock."""
 
 import mmap
 import os
@@ -84,7 +84,7 @@ class Memcpy:
 
 
 class Everstep:
-    """snapshot() of the SDK with an agent in another process."""
+    """Everstep's contender: snapshot() of the SDK with an agent in another process."""
 
     def __init__(self, state: State) -> None:
         arrays = {name: tensor.numpy() for name, tensor in state.items()}
@@ -104,7 +104,7 @@ class Everstep:
 
 
 class Discard(StorageWriter):
-    """Writes nothing: what is measured is over before writing begins."""
+    """Storage writer that writes nothing: what is measured is over before writing begins."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """See StorageWriter."""
@@ -138,7 +138,7 @@ class Discard(StorageWriter):
 
 
 class Dcp:
-    """torch.distributed.checkpoint.async_save with its default stager."""
+    """PyTorch's contender: torch.distributed.checkpoint.async_save with its default stager."""
 
     def __init__(self, state: State) -> None:
         self._state = dict(state)

@@ -1,4 +1,4 @@
-"""The catalogue's figures with the vault's targets."""
+"""Vault part: the figures of the catalogue benchmark, with the vault's targets."""
 
 from collections.abc import Iterator
 

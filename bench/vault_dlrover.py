@@ -1,4 +1,4 @@
-"""DLRover's flash checkpoint as the benchmarks use it. In the peers' environment only."""
+"""DLRover's flash checkpoint for benchmarks; runs in the peers' environment only."""
 
 import logging
 import multiprocessing
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-# What its saver leaves behind when it is killed: memory of the whole machine. Of local rank 0.
+# Shared memory of local rank 0, which DLRover's saver leaves behind when it is killed.
 _SHARED = Path("/dev/shm/ckpt_shm_0")
 
 
 class DlroverSaver:
-    """Its checkpointer for DDP, of which a process has one."""
+    """DLRover's checkpointer for DDP, of which a process has one."""
 
     def __init__(self, state: Mapping[str, torch.Tensor]) -> None:
         from dlrover.trainer.torch.flash_checkpoint import ddp  # type: ignore[import-not-found]
@@ -32,7 +32,7 @@ class DlroverSaver:
 
 
 class Dlrover:
-    """Flash checkpoint into memory, its saver in a process of its own, with so many threads."""
+    """DLRover's contender: flash checkpoint into memory, its saver in a process of its own."""
 
     def __init__(self, saver: DlroverSaver, threads: int) -> None:
         self._saver = saver

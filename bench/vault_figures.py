@@ -1,4 +1,4 @@
-"""Figures of the vault: a median beside its limit or peer, as a ratio of paired runs."""
+"""Figures of the vault benchmarks: a median beside its limit or peer, as a ratio of paired runs."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ _NUMERIC = (1, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the ratio, or the value where there is none, may be at most (or must be at least)."""
+    """Target of a ratio, or of a value without one: its most, or its least."""
 
     bound: float
     at_least: bool = False

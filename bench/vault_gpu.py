@@ -1,4 +1,4 @@
-"""Snapshots of a state on a GPU: the rate of the copy, and what it adds to a training step.
+"""Vault part: snapshots of a state on a GPU; the copy's rate, and its cost to a training step.
 
 Runs in the interpreter that EVERSTEP_BENCH_TORCH names (one with a CUDA build of torch), else in
 this one. EVERSTEP_BENCH_LAYERS and _WIDTH choose a transformer that fills the card.

@@ -1,4 +1,4 @@
-"""A rank that trains a transformer on a GPU, every second step with a snapshot.
+"""Rank of a vault benchmark: trains a transformer on a GPU, with a snapshot at every second step.
 
 Arguments: layers, width. Answers "copy" with [pinned GB/s, snapshot GB/s], "round" with the
 seconds of a step [without, with] and of the snapshot() call.

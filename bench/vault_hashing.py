@@ -1,4 +1,4 @@
-"""How fast one thread of the agent hashes a snapshot, beside xxh3 of memory in its cache."""
+"""Vault part: the rate at which one agent thread hashes a snapshot, beside xxh3 in its cache."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""An agent's jobs and vault in a process of their own; the benchmark plays the controller.
+"""Node of the vault benchmarks: an agent's jobs and vault in a process; the benchmark commands it.
 
 Arguments: folder, name of the node, slots of a rank, folder of certificates (or "": without TLS).
 One command a line on standard input, each answered by a line of JSON: what a controller would send,
@@ -27,7 +27,7 @@ _LOOK_S = 0.002
 
 
 class Commands:
-    """What the benchmark may ask of the node."""
+    """Commands of the benchmark to the node."""
 
     def __init__(self, node: Node, control: Client) -> None:
         self._node = node

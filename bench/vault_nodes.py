@@ -1,4 +1,4 @@
-"""Nodes and ranks as the benchmarks of the vault start them: each in a process of its own."""
+"""Nodes and ranks of the vault benchmarks: each started in a process of its own."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ _IDLE_SHARE = 0.8
 
 
 class Talk:
-    """A process that answers each line with one of JSON."""
+    """Process that answers each line with one of JSON."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -63,7 +63,7 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class BenchNode:
-    """A running node."""
+    """Node of a benchmark, running in a process of its own."""
 
     talk: Talk
     name: str

@@ -1,4 +1,4 @@
-"""What snapshots add to steps that compute on one core: 512 MiB of state in a second of step.
+"""Vault part: what snapshots add to steps that compute on one core: 512 MiB in a second of step.
 
 Steps with a snapshot and without take turns in one process; the agent hashes what it is given on
 the other core meanwhile, and sends it nowhere.

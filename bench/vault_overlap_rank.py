@@ -1,4 +1,4 @@
-"""A rank whose steps compute on one core, every second one with a snapshot.
+"""Rank of a vault benchmark: steps that compute on one core, every second one with a snapshot.
 
 Arguments: bytes of state, seconds of a step, "overlapped" or "plain". "round" → [without, with].
 """

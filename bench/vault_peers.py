@@ -1,4 +1,4 @@
-"""The virtual environment with torch and DLRover, apart from Everstep's own: made on first use.
+"""Peers' environment: a virtual environment with torch and DLRover, made on first use.
 
 ``python bench/vault_peers.py`` makes it. DLRover pins nothing of torch, so the pin is given here.
 """

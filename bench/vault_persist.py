@@ -1,4 +1,4 @@
-"""Steps skipped while 2 GiB are brought to disk and every step is snapshotted, beside DLRover's.
+"""Vault part: steps skipped while 2 GiB are brought to disk, a snapshot at each; beside DLRover's.
 
 The whole product: a controller, an agent and `everstep run --persist`, with their defaults.
 """

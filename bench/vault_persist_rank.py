@@ -1,4 +1,4 @@
-"""A rank that saves at every step, under `everstep run`; or DLRover's, which persists its first.
+"""Rank of a vault benchmark: saves at every step under `everstep run`, or by DLRover.
 
 Arguments: everstep or dlrover, bytes, steps, seconds of a step, folder. Writes result.json there.
 """
@@ -24,7 +24,7 @@ _TRACKER = "dlrover_latest.txt"
 
 @dataclass(slots=True)
 class Result:
-    """What became of the steps."""
+    """Steps that were made and skipped, and how long each stalled training."""
 
     steps: int = 0
     skipped: int = 0

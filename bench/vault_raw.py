@@ -1,4 +1,4 @@
-"""The pair of processes that moves raw bytes over loopback, to compare the vault with."""
+"""Raw TCP pair: two processes that move bytes over loopback, to compare the vault with."""
 
 import contextlib
 import json

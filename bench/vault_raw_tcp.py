@@ -1,4 +1,4 @@
-"""The limit of moving bytes between two nodes: sendfile on one side, recv_into on the other.
+"""Raw TCP, the limit of moving bytes between nodes: sendfile on one side, recv_into on the other.
 
 Arguments: send or receive, bytes, streams, "new" or "kept" memory, "used" or "left". Kept memory of
 the receiver is mapped and present before; new memory is made for each transfer. What is used is
@@ -31,7 +31,7 @@ def parts(size_bytes: int, streams: int) -> list[tuple[int, int]]:
 
 
 class Use:
-    """What a restore does with the bytes."""
+    """Receiver's use of the bytes, as in a restore."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes

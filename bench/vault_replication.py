@@ -1,4 +1,4 @@
-"""How fast a replica travels from one agent's process to another's, beside raw TCP sendfile.
+"""Vault part: the rate of a replica from one agent's process to another's, beside raw sendfile.
 
 The seconds are from the controller's order until the other agent has acknowledged the root hash:
 finding a place for it, sending, hashing what came, and storing what is known of it.
@@ -15,7 +15,7 @@ from vault_raw import GIB, Moved, RawPair, raw_pair
 
 _BYTES = GIB
 _TENSORS = 32
-# Until replicas come into memory of earlier ones.
+# Steps that are not counted: until replicas reuse the memory of earlier ones.
 _WARM = 4
 
 

@@ -1,4 +1,4 @@
-"""What TLS costs a replica: with ``bulk_tls`` and without, and raw TCP sendfile, in turn."""
+"""Vault part: the cost of ``bulk_tls`` to a replica, beside none and raw TCP sendfile, in turn."""
 
 import sys
 import tempfile
@@ -17,7 +17,7 @@ from fakes.authority import Authority
 
 # Two pairs of nodes, each with slots and replicas, are 7 GiB of memory.
 _BYTES = GIB // 2
-# Until replicas come into memory of earlier ones.
+# Steps that are not counted: until replicas reuse the memory of earlier ones.
 _WARM = 4
 _KINDS = ("raw sendfile, one stream", "replica of 0.5 GiB", "replica of 0.5 GiB, bulk_tls")
 

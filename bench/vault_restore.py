@@ -1,4 +1,4 @@
-"""How long a rank waits for its state, verified: 2 GiB of its own node's memory, 1 GiB of a peer's.
+"""Vault part: a rank's wait for its state, verified: 2 GiB of its own node, 1 GiB of a peer's.
 
 Each round is a new generation, whose rank is a new process, as after a fault; its arrays have all
 their pages. memcpy runs in that process, which is started as `everstep run` starts it; raw TCP runs
@@ -41,12 +41,12 @@ def save(node: BenchNode, size_bytes: int) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a rank waited for, in seconds."""
+    """Waits of a rank for its state, in seconds."""
 
     state_s: float
     slots_s: float
     memcpy_s: float
-    # What its node took to verify as much, before the rank asked.
+    # Seconds that its node took to verify as many bytes, before the rank asked.
     hash_s: float = 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""How long a commit of very many shards holds the event loop of an agent, once for each step.
+"""Shard benchmark: the longest hold of an agent's event loop by a commit of very many shards.
 
 Every step has a manifest of its own, as with ``hash="trainer"``. The agent is a process of its own,
 without a controller; a hold is what one turn of its loop takes of the processor, whoever waits. So

@@ -1,4 +1,4 @@
-"""How long training stands still for a snapshot of 2 GiB, beside memcpy, DLRover and torch DCP.
+"""Vault part: training stalled by a snapshot of 2 GiB, beside memcpy, DLRover and torch DCP.
 
 Everstep's rank is started as `everstep run` starts it: where glibc takes the caches for larger
 than they are, its memcpy is told better. memcpy runs in such a process and in a plain one; the
@@ -41,7 +41,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """On how many processes' node the rank is, so that it has so many threads; who takes part."""
+    """Setting: the processes on the rank's node, and so its threads; the contenders."""
 
     processes: int
     threads: str

@@ -1,4 +1,4 @@
-"""A rank that saves one state in several ways, and answers with the seconds of each.
+"""Rank of a vault benchmark: saves one state in several ways, and answers with their seconds.
 
 Arguments: tensors, bytes of each, names of contenders. "NAME STEP" → seconds.
 """

@@ -1,4 +1,4 @@
-"""A rank with a state in arrays whose pages are present: saves it, or takes it back.
+"""Rank of a vault benchmark: saves a state in arrays whose pages are present, or restores it.
 
 Arguments: bytes, tensors. "save STEP", "restore", "slots" and "memcpy" are answered with seconds.
 """

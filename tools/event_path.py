@@ -1,4 +1,4 @@
-"""The files that an event passes through, counted while tests carry it through the real parts.
+"""Event path: the files that an event passes through, found while tests carry it through the code.
 
 A file is passed when one of its functions gives back a value of the event's types, or runs below a
 function that was handed one: alone, in a list, in a field of a dataclass, or as the body of a

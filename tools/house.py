@@ -1,4 +1,4 @@
-"""The table of the house: every count that shows its shape, for this tree and for another one.
+"""House table: counts that show the shape of the source tree, for this revision and another.
 
 ``python tools/house.py`` prints it, ``--against REV`` adds the column of a revision, ``--json``
 prints both for machines, ``--check`` fails where a goal is missed, ``--tests REV`` shows where each
@@ -29,7 +29,7 @@ ADDITION_FILES_MAX = {"finding": 4, "driver": 2, "category": 1, "admin": 5, "mes
 
 @dataclass(frozen=True)
 class House:
-    """A tree with all that is counted of it."""
+    """Tree with all that is counted of it."""
 
     tree: SourceTree
 

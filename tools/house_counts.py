@@ -1,4 +1,4 @@
-"""The counts of the house: how large its files are, what knows what, what is named twice."""
+"""House counts: sizes of files, imports between them, names that are used twice."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ SMALL_LINES = 60
 NAMING_COMPONENTS = ("agent", "controller", "trainer")
 BARE_VERBS = frozenset({"take", "look", "tell", "over", "told"})
 _CAPTION_WITHOUT_THING = re.compile(r"(What|Which|How|Who)\b")
-# What the class of the job's record may be called; the first that the core has.
+# Names of the class of the job's record; the first that the core has is counted.
 _JOB_RECORDS = ("JobRecord", "Job")
 # Calls that change the list, set or mapping that they are made on.
 _CHANGING = frozenset(
@@ -30,7 +30,7 @@ _GENERATED_PATHS = re.compile(r"/generated/|^docs/(configuration|signals)\.md$")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long the files of a set are, in lines."""
+    """Lengths of a set of files, in lines."""
 
     files: int
     median: float

@@ -39,7 +39,7 @@ _TIMES = count(1_000_000_000, 10)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a fault is put: the text of a file that it replaces, once."""
+    """Place of a fault: the text of a file that it replaces, once."""
 
     file: str
     old: str
@@ -60,7 +60,7 @@ class Mutant:
 
 
 class Verdict(Enum):
-    """What became of a mutant."""
+    """Fate of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "survived"

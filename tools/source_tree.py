@@ -1,4 +1,4 @@
-"""The hand-written source files of a tree: their lines, their syntax, and who imports whom."""
+"""Source tree: the hand-written files of a checkout, their lines, syntax and imports."""
 
 import ast
 import subprocess

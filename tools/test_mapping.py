@@ -1,4 +1,4 @@
-"""The mapping from the tests of an older tree to those of this one, so that none is lost unseen.
+"""Test mapping: where each test of an older tree is in this one, so that none is lost unseen.
 
 A test is known by its id without parameters. One that is not there any more under its old id is
 looked for in this order: the rows of tools/test_moves/*.csv, for the test or for its file; git's
@@ -19,7 +19,7 @@ _ROWS_MAX = 8
 
 @dataclass(frozen=True)
 class MoveRow:
-    """What somebody wrote about a test that was moved or removed, or about a file of tests."""
+    """Row of a table of moves: a test, or a file of tests, that was moved or removed."""
 
     old: str
     new: str
@@ -28,7 +28,7 @@ class MoveRow:
 
 @dataclass
 class TestMapping:
-    """Where the old tests have gone."""
+    """Mapping of the old tests to where they are now."""
 
     __test__ = False
 

@@ -1,1 +1,1 @@
-"""The command line of Everstep: ask the controller, decide as its operator, show the demo."""
+"""The command `everstep`: asks the controller, orders as its operator, and runs the demo."""

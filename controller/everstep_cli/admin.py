@@ -1,4 +1,4 @@
-"""What the command line can ask of a controller, and the ways in which that can fail."""
+"""Admin: the Protocol of all calls to a controller, and the errors in which a call can end."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -11,7 +11,7 @@ class AdminError(Exception):
 
 
 class UnusableError(AdminError):
-    """What was asked makes no sense to the controller, whenever it is asked."""
+    """Request that makes no sense to the controller, whenever it is made."""
 
 
 class NameNotFoundError(UnusableError):
@@ -19,7 +19,7 @@ class NameNotFoundError(UnusableError):
 
 
 class Reader(Protocol):
-    """What a viewer may ask. Every method raises AdminError."""
+    """Calls that a viewer may make; every method raises AdminError."""
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         """Return all nodes."""
@@ -79,7 +79,7 @@ class Reader(Protocol):
 
 
 class Operator(Protocol):
-    """What an operator may change. Every method raises AdminError."""
+    """Calls that only an operator may make; every method raises AdminError."""
 
     def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """Put the operator's claim on a node."""
@@ -133,4 +133,4 @@ class Operator(Protocol):
 
 
 class Admin(Reader, Operator, Protocol):
-    """All of it."""
+    """All calls to a controller: those of viewers and those of operators."""

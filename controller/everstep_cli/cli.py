@@ -1,4 +1,4 @@
-"""The command `everstep`: what it can do, in the order in which one needs it."""
+"""The command group `everstep`: its commands, listed in the order in which one needs them."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""Which controller to ask, and how: the options that every asking command takes."""
+"""Connection options of the command line: the address of the controller, and the TLS files."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ DEFAULT_CONTROLLER = "127.0.0.1:7433"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A controller and what proves to it who asks."""
+    """Address of a controller, and the TLS files that prove to it who asks."""
 
     address: str = DEFAULT_CONTROLLER
     tls: TlsSettings = field(default_factory=TlsSettings)

@@ -1,4 +1,4 @@
-"""Answers as JSON: the keys are the field names of admin.proto, integers stay integers."""
+"""JSON encoding of answers: keys are the field names of admin.proto, integers stay integers."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Follows the event list over a restart of the controller: nothing twice, nothing left out."""
+"""Following of the event list over a restart of the controller: no event twice, none left out."""
 
 import time
 from collections.abc import Callable, Iterator

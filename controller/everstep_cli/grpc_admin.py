@@ -1,4 +1,4 @@
-"""Admin over gRPC: a deadline on every call, and one sentence for everything that goes wrong."""
+"""Admin over gRPC: a deadline for every call, and one sentence for every failure."""
 
 import difflib
 import getpass

@@ -1,4 +1,4 @@
-"""Calls that failed: what gRPC says of them, as sentences that name the next command."""
+"""Failed gRPC calls as sentences that name the next command to type."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Entry of the command line: put the parts together, and turn every outcome into an exit code."""
+"""Entry point of `everstep`: puts the parts together, and turns every outcome into an exit code."""
 
 import os
 import sys

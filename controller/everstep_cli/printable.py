@@ -1,4 +1,4 @@
-"""Answers of a controller on a terminal: nothing that others have written in them may steer it."""
+"""Sanitizing of answers: text that others wrote cannot send control codes to the terminal."""
 
 from google.protobuf.message import Message
 

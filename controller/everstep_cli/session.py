@@ -1,4 +1,4 @@
-"""What every command gets: a way to a controller, a screen to answer on, and the time."""
+"""Session of a command: the connection to the controller, the console it prints on, the time."""
 
 import functools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class _UnusableError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class AdminSession:
-    """What the process gives to its command; handed in as click's ``obj``."""
+    """Factory of connections, console and clock of a command; handed in as click's ``obj``."""
 
     connect: Callable[[Connection], AbstractContextManager[Admin]]
     console: Console

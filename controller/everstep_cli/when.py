@@ -1,4 +1,4 @@
-"""Times as people type them: "now", "in 2h", "2026-12-24T08:00Z"; and how long something lasts."""
+"""Parser of times as people type them: "now", "in 2h", "2026-12-24T08:00Z"; and of durations."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _LENGTH_MAX = 40
 
 
 class TimeError(ValueError):
-    """What was typed is no time; one sentence with an example."""
+    """Text that is no time; one sentence with an example."""
 
 
 @dataclass(frozen=True, slots=True)

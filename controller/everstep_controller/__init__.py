@@ -1,1 +1,1 @@
-"""The controller: judges, isolates, plans recovery and keeps the ledger."""
+"""Controller: judges, isolates, plans recovery and keeps the ledger."""

@@ -1,4 +1,4 @@
-"""How far an agent's outbox is journaled: what may be acknowledged, and what came twice."""
+"""Acknowledgements of an outbox: how far its records are journaled, and which came twice."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ _HELLO_UNCERTAINTY_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClockEstimate:
-    """How far two clocks are apart, and how far that may be off, in nanoseconds.
+    """Offset between two clocks, and its uncertainty, in nanoseconds.
 
     Of a boot clock: controller time minus boot time. Of a wall clock: that minus controller time.
     """
@@ -35,7 +35,7 @@ class _Sample:
 
 @dataclass(slots=True)
 class ClockMap:
-    """What is known of one node's clocks. A new boot starts anew: its boot clock does."""
+    """Offsets of one node's clocks. A new boot starts anew: its boot clock does."""
 
     boot_id: str = ""
     _samples: deque[_Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))

@@ -1,4 +1,4 @@
-"""Every condition that the controller finds or acts on, each defined beside what judges it."""
+"""Conditions of the controller, in one list; each is defined beside the code that judges it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What an operator may set of the controller, with the reason for every default."""
+"""Controller configuration: the keys that an operator sets, with the reason for every default."""
 
 import os
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def default_journal() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """What an operator may set. Durations are in seconds."""
+    """Keys of the controller's configuration file. Durations are in seconds."""
 
     listen: str = setting(
         "127.0.0.1:7433",

@@ -1,4 +1,4 @@
-"""What operators and viewers ask: reads the state, and puts operators' words into the journal."""
+"""Console: answers what operators and viewers ask, and journals what operators order."""
 
 import asyncio
 from collections import deque
@@ -49,7 +49,7 @@ class FollowerTooSlowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """What the console works with."""
+    """Collaborators of Console."""
 
     runtime: Runtime
     sessions: Sessions
@@ -60,7 +60,7 @@ class ConsoleParts:
 
 
 class Console:
-    """One method per call; they raise UnknownNameError, and JournalFull on change."""
+    """Calls of the command line, a method each; UnknownNameError, and JournalFull on change."""
 
     def __init__(self, parts: ConsoleParts) -> None:
         self._runtime = parts.runtime

@@ -1,4 +1,4 @@
-"""The controller's own timeline: anchored to the wall clock at start, and never going back."""
+"""Controller clock: anchored to the wall clock at start, and never going back."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an operator may set of the core's decisions, with the reason for every default."""
+"""Core settings: the keys by which an operator tunes decisions, with a reason for each default."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
-    """How the controller decides; durations in seconds."""
+    """Keys of the configuration that tune the core's decisions; durations in seconds."""
 
     mode: Mode = setting(
         Mode.ADVISE,

@@ -1,4 +1,4 @@
-"""When Python's collector looks for cycles: seldom, and so hardly ever in the middle of a plan.
+"""Garbage collector of Python: set to run so seldom that hardly any recovery plan waits for it.
 
 Nearly all that the controller drops goes at once, by its count of references. A pass over all that
 lives takes 0.1 s in a fleet of 2,000 nodes, longer than the plan of its largest job. That plan

@@ -1,4 +1,4 @@
-"""Why a node or job is in its state, as one sentence that says nothing twice."""
+"""Explanation of a node's or job's state: one sentence that says nothing twice."""
 
 from collections.abc import Iterable
 

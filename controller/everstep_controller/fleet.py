@@ -1,4 +1,4 @@
-"""What the agents' streams mean: who comes and goes, and where each message belongs."""
+"""Fleet: handles the messages of the agents' streams, from Hello to the end of the stream."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _PEERS_DELAY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class FleetParts:
-    """What the fleet works with."""
+    """Collaborators of Fleet."""
 
     runtime: Runtime
     sessions: Sessions
@@ -42,7 +42,7 @@ class FleetParts:
 
 
 class Fleet:
-    """Takes the messages of all streams. What follows from them is decided in the core."""
+    """Handler of all agents' streams; what follows from a message is decided in the core."""
 
     def __init__(self, parts: FleetParts) -> None:
         self._runtime = parts.runtime
@@ -109,7 +109,7 @@ class Fleet:
         StreamEnd for one after which the stream cannot go on.
         """
         if session.ending:
-            # Its next record would overtake the one that could not be journaled.
+            # Otherwise the next record would overtake the one that could not be journaled.
             return
         taker = self._takers.get(message.WhichOneof("body") or "", _no_place)
         try:

@@ -1,4 +1,4 @@
-"""State = fold(journal): the core at the journal's end, rebuilt without what it cannot take."""
+"""Fold of the journal: the core's state rebuilt from its events, without those that it rejects."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Deciding(Protocol):
-    """The pure core."""
+    """Interface of the pure core, as folding uses it."""
 
     state: State
 
@@ -32,7 +32,7 @@ CoreFactory = Callable[[State | None], Deciding]
 
 
 class JournalHistory(Protocol):
-    """What the journal holds, as far as folding needs it."""
+    """Interface of the journal, as folding reads it."""
 
     def snapshot(self, through: int | None = None) -> StoredSnapshot | None:
         """Return the newest snapshot, or the newest that is not after an event."""
@@ -60,7 +60,7 @@ class TakenEvent:
 
 
 class Fold:
-    """The core, and the one way to bring it to any point of the journal."""
+    """Owner of the core, which it can bring to any point of the journal."""
 
     def __init__(self, core_factory: CoreFactory, history: JournalHistory) -> None:
         self._core_factory = core_factory

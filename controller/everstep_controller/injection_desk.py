@@ -1,4 +1,4 @@
-"""What operators ask about faults on purpose: order one, end them, list them."""
+"""Injection desk: operators order, end and list faults that are made on purpose."""
 
 import asyncio
 
@@ -22,11 +22,11 @@ class UnknownInjectionError(LookupError):
 
 
 class CannotInjectError(Exception):
-    """What was asked makes no sense now; one sentence that names the next command."""
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class InjectionDesk:
-    """One method per call. They raise UnknownInjectionError, and JournalFull on change."""
+    """Operators' calls about injections; UnknownInjectionError, and JournalFull on change."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

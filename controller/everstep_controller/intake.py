@@ -1,4 +1,4 @@
-"""Records on their way to the journal: in order, once, and acknowledged only afterwards."""
+"""Intake of records: journals each record of an agent in order and once, then acknowledges it."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _IN_FLIGHT_MAX = 2000
 
 
 class Submitting(Protocol):
-    """Whoever journals an event and hands it to the core."""
+    """Sink of events: journals each, then hands it to the core."""
 
     def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
         """Return a future that is done when the event is journaled and taken."""
@@ -34,7 +34,7 @@ class Submitting(Protocol):
 
 
 class Acknowledging(Protocol):
-    """Whoever tells agents how their records fare."""
+    """Sink of acknowledgements: tells agents how their records fare."""
 
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         """All records up to this sequence are journaled."""
@@ -46,7 +46,7 @@ class Acknowledging(Protocol):
 
 
 class Intake:
-    """Takes records of all nodes; progress waits to be merged, everything else goes at once."""
+    """Intake of all nodes' records; progress waits to be merged, all else goes at once."""
 
     def __init__(
         self,

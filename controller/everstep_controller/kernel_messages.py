@@ -1,4 +1,4 @@
-"""The newest kernel messages of each node, in memory only: an agent tells them at each connect."""
+"""Kernel messages: the newest of each node, in memory only; agents send them at each connect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def _message(wire: fleet_pb2.KernelLine) -> KernelMessage:
 
 
 class KernelMessages:
-    """What each node said last."""
+    """Newest messages of each node."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, Sequence[KernelMessage]] = {}

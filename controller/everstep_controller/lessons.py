@@ -1,4 +1,4 @@
-"""What ranks of each job were seen to import, from the node that tells it to those that wait.
+"""Imports of a job's ranks: told by the nodes that run them, passed on to the nodes that wait.
 
 It is kept in memory only: after a restart the agents tell it again.
 """
@@ -12,12 +12,12 @@ from everstep_common.lessons import Lesson
 @dataclass(slots=True)
 class _Known:
     lesson: Lesson
-    # Nodes that have been told this one.
+    # Nodes that have been told these imports.
     told: set[str] = field(default_factory=set)
 
 
 class Lessons:
-    """Of all jobs; each spare is told once, and again when there is another."""
+    """Imports of all jobs' ranks; each spare is told once, and again when they change."""
 
     def __init__(self, send: Callable[[str, str, Lesson], bool]) -> None:
         """``send`` is called with node, job and lesson, and returns whether the node is there."""

@@ -1,4 +1,4 @@
-"""Finds what an operator names, or says that there is no such thing."""
+"""Lookup of nodes and jobs by the name that an operator typed."""
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord

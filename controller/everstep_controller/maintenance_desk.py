@@ -1,4 +1,4 @@
-"""What operators ask for as maintenance: plan a window, see what it will do, give it up."""
+"""Maintenance desk: operators plan windows, see what these will do to jobs, and cancel them."""
 
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.windows import Span, Window
@@ -10,7 +10,7 @@ from everstep_proto.generated import admin_pb2
 
 
 class MaintenanceDesk:
-    """One method per call; they raise UnknownNameError, CannotPlanError and JournalFull."""
+    """Operators' calls about windows; UnknownNameError, CannotPlanError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

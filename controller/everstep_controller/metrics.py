@@ -1,4 +1,4 @@
-"""The controller's /metrics: fleet, node states and jobs; per-device series are the agents'."""
+"""Metrics of the controller: fleet, node states and jobs; per-device series are the agents'."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ _ANSWER_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Numbers of the shell itself."""
+    """Counters of the shell itself, which the core's state has not."""
 
     streams: int
     events: int
@@ -39,7 +39,7 @@ class Counts:
 
 
 class JobNumbers(Protocol):
-    """Whoever knows what nodes keep ready for a job."""
+    """Source of a job's snapshot numbers and standbys."""
 
     def numbers(self, job: str) -> SnapshotNumbers | None:
         """Return what can be said of a job's snapshots in numbers; None for no job."""
@@ -51,7 +51,7 @@ class JobNumbers(Protocol):
 
 
 class ControllerCollector(Collector):
-    """Reads the state on the event loop, whichever thread serves the scrape."""
+    """Collector of /metrics: reads the state on the event loop, whichever thread asks."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ def _or(step: int | None) -> int:
 
 
 class MetricsServer:
-    """Serves /metrics from a thread of its own."""
+    """Server of /metrics, in a thread of its own."""
 
     def __init__(self, address: str, tls: TlsSettings, collector: ControllerCollector) -> None:
         """Begin to listen. Raises OSError."""
@@ -259,7 +259,7 @@ class MetricsServer:
 
 
 class _Lazy(Collector):
-    """Keeps the registry from collecting at registration, before the loop can answer."""
+    """Collector that is not asked at registration, before the loop can answer."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector

@@ -1,4 +1,4 @@
-"""Carries out what the core decided: orders to nodes, timers, isolation drivers, choices."""
+"""Outward: carries out the core's actions as orders to nodes, timers and driver calls."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from everstep_controller.vault_service import VaultService, transfer_key
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What actions are carried out with."""
+    """Collaborators that carry actions out: streams, timers, drivers and the vault service."""
 
     sessions: Sessions
     timers: Timers
@@ -40,13 +40,14 @@ class Hands:
 
 
 class Outward:
-    """Does every action; each is harmless when it is done twice."""
+    """Carries out actions; each is harmless when it is done twice."""
 
     def __init__(self, state: Callable[[], State], secret: bytes, hands: Hands) -> None:
         self._state = state
         self._secret = secret
         self._hands = hands
-        # Of the job that was started last.
+        # Copies that the job started last restores from: grouped once, used for every member's
+        # order.
         self._sources: RestoreSources | None = None
 
     def act(self, wanted: Sequence[Action]) -> None:
@@ -88,7 +89,7 @@ class Outward:
 
 
 class VaultLink:
-    """The vault service's way to nodes, core and time."""
+    """VaultPort of the daemon: connects the vault service to nodes, core and time."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class VaultLink:
 
 
 class SessionLink:
-    """The intake's way to the agents whose records it takes."""
+    """Acknowledging of the daemon: connects the intake to the agents' streams."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -154,7 +155,7 @@ class SessionLink:
 
 
 class Follower:
-    """Sees after every event what else follows from it outside the core."""
+    """Observer of every event: triggers what follows from it outside the core."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class Follower:
         """Take one event's turn."""
         state = self._state()
         if state.halted:
-            # Whatever the core still waits for, it says by its timers.
+            # A halted core acts on nothing; what it waits for all the same is in its timers.
             self._hands.timers.keep_only(state.timers)
         elif self._halted:
             self._resume()
@@ -190,7 +191,7 @@ class Follower:
         node = state.nodes.get(subject)
         if node is not None and node.gone:
             self._hands.vault.forget_node(subject)
-            # A node that was given up may come back, by its front door.
+            # A node that was given up may come back with a new Hello.
             self._hands.sessions.end_all(
                 grpc.StatusCode.UNAVAILABLE,
                 f"{subject} is {node.state.value}: {node.reason}",

@@ -1,4 +1,4 @@
-"""The controller's own findings: what it cannot do, may not do, or has left out."""
+"""Findings of the controller about itself: a full journal, failed judges, paused automation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ CONDITIONS = (_JOURNAL_FULL, _HALTED, _PAUSED, _JUDGE_FAILED)
 
 @dataclass(frozen=True, slots=True)
 class ShellTrouble:
-    """What is wrong outside the core, which it does not know."""
+    """Faults of the shell, which the core does not know."""
 
     journal_full: JournalFull | None = None
     # Judges that raised the last time, and what.

@@ -1,4 +1,4 @@
-"""What operators ask for as planned work: drain a node, restart a job at a step boundary."""
+"""Planned work desk: operators drain a node, or restart a job at a step boundary."""
 
 from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
@@ -11,11 +11,11 @@ from everstep_proto.generated import admin_pb2
 
 
 class CannotPlanError(Exception):
-    """What was asked makes no sense now; one sentence that names the next command."""
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class PlannedDesk:
-    """One method per call; they raise UnknownNameError and JournalFull."""
+    """Operators' calls about planned work; they raise UnknownNameError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

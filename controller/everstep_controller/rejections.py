@@ -1,4 +1,4 @@
-"""Rejected records as one row a minute per node and kind, so that nobody can fill the journal."""
+"""Rejected records: one row a minute per node and kind, so that nobody can fill the journal."""
 
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ class Rejection:
 
 @dataclass(slots=True)
 class _Minute:
-    """What was rejected since the last row; ``event`` is None while that is nothing."""
+    """Rejections since the last row; ``event`` is None while there are none."""
 
     since_ns: int
     event: RecordRejected | None = None

@@ -1,4 +1,4 @@
-"""Folds a journal again and tells where it would decide differently today."""
+"""Replay: folds a journal again and reports where this version would decide differently."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a replay found."""
+    """Result of a replay."""
 
     events: int
     differences: tuple[Difference, ...]

@@ -1,4 +1,4 @@
-"""The shell around the core: journal first, then decide, then act, then answer."""
+"""Runtime: the shell around the core; each event is journaled, decided, acted on, then answered."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class _Pending(JournalEntry):
 
 
 class _PendingMarks(JournalEntry):
-    """How far outboxes are journaled, where no event says it, and who waits for it."""
+    """Marks of outboxes that no event carries, and who waits for them to be journaled."""
 
     __slots__ = ("future",)
 
@@ -38,7 +38,7 @@ class _PendingMarks(JournalEntry):
 
 @dataclass(frozen=True, slots=True)
 class Journaling:
-    """What the runtime needs of the journal thread."""
+    """Interface of the journal thread, as the runtime uses it."""
 
     append: Callable[[JournalEntry], None]
     write: Callable[[Write], None]
@@ -48,7 +48,7 @@ Listener = Callable[[TakenEvent], None]
 
 
 class Runtime:
-    """Owns the core. Everything here runs on the event loop."""
+    """Owner of the core: journals each event, handles it, acts. It runs on the event loop."""
 
     def __init__(self, fold: Fold, clock: ControllerClock) -> None:
         self._fold = fold

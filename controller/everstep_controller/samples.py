@@ -25,7 +25,7 @@ class PackedSamples:
 
 
 class SampleRing:
-    """Keeps the last ``window`` rows of each node; NaN where none came yet."""
+    """Ring of the last ``window`` rows of each node; NaN where none came yet."""
 
     def __init__(self, window: int) -> None:
         self._window = window

@@ -1,4 +1,4 @@
-"""What the controller does now and then: state snapshots, retention, ledger roll-up."""
+"""Schedule of the periodic chores: state snapshots, retention, ledger totals."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

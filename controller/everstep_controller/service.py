@@ -1,4 +1,4 @@
-"""One controller, wired: journal, core, streams, timers and chores, from start to stop."""
+"""Controller service: wires journal, core, streams, timers and chores; starts and stops them."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ _SECRET = "transfer secret"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is not configuration: the core to run, and whether to rebuild from the agents."""
+    """Options of a start besides the configuration: the core's factory, recovery, judges."""
 
     core_factory: CoreFactory
     recover_by: str = ""
@@ -61,7 +61,7 @@ class Options:
 
 
 class Controller:
-    """Made on a running loop; the caller holds the journal's lock."""
+    """Controller of one process; made on a running loop by the holder of the journal's lock."""
 
     def __init__(self, config: ControllerConfig, options: Options) -> None:
         """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""

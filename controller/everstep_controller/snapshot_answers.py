@@ -1,4 +1,4 @@
-"""What operators ask about snapshots: what there is of a job, and to drop what it left behind."""
+"""Snapshot queries: operators list a job's snapshots, and drop what an ended job has left."""
 
 import asyncio
 from collections import Counter
@@ -22,11 +22,11 @@ _POLL_S, _POLL_S_MAX = 0.02, 1.0
 
 
 class CannotForgetError(Exception):
-    """What was asked makes no sense now; one sentence that names the next command."""
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class SnapshotSource(Protocol):
-    """Whoever knows the catalogues, also those of jobs that have ended and keep copies."""
+    """Source of the catalogues, also of jobs that have ended and keep copies."""
 
     def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
@@ -46,7 +46,7 @@ class SnapshotSource(Protocol):
 
 
 class SnapshotAnswers:
-    """One method per call; they raise UnknownNameError, and ``forget`` JournalFull."""
+    """Operators' calls about snapshots; UnknownNameError, and ``forget`` JournalFull."""
 
     def __init__(self, runtime: Runtime, vault: SnapshotSource) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""What /metrics tells of the jobs' snapshots: how much training a failure would cost now."""
+"""Snapshot metrics on /metrics: how much training a failure would cost each job now."""
 
 from collections.abc import Callable, Iterable, Iterator
 

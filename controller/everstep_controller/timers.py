@@ -1,4 +1,4 @@
-"""The core's timers on the event loop: each reports TimerDue once, at or after its time."""
+"""Timers of the core on the event loop: each reports TimerDue once, at or after its time."""
 
 import asyncio
 from collections.abc import Callable, Mapping

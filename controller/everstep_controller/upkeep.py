@@ -1,4 +1,4 @@
-"""The controller's chores: write the state down, forget what is old, keep the ledgers' totals."""
+"""Chores of the controller: write the state down, forget what is old, keep the ledgers' totals."""
 
 import logging
 from collections.abc import Callable
@@ -18,14 +18,14 @@ _DAY_NS = 86_400_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long what is kept; days."""
+    """Retention times of what is kept, in days."""
 
     events_days: float
     announcements_days: float
 
 
 class Upkeep:
-    """Each chore does what it can: a journal that cannot be written is reported elsewhere."""
+    """Chores of the controller; a journal that cannot be written is reported elsewhere."""
 
     def __init__(self, runtime: Runtime, journal: GroupCommit, retention: Retention) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""The vault service: feeds the core what agents tell of their vaults, and sends what it decides."""
+"""Vault service: feeds the core with the agents' vault reports, and sends out its directives."""
 
 import hashlib
 import hmac
@@ -36,7 +36,7 @@ _UNTOLD_S = 2.0
 
 
 class VaultPort(Protocol):
-    """How the service reaches nodes, core, people and time."""
+    """Interface of the vault service to nodes, core, people and time."""
 
     def direct(self, node: str, directive: Directive) -> bool:
         """Send a directive; return whether the node is connected."""
@@ -65,20 +65,20 @@ class VaultPort(Protocol):
 
 @dataclass(slots=True)
 class _Job:
-    """What the core knows of one job's snapshots, and what went out of it."""
+    """One job: its snapshots, the news told of it, and the directives sent to its nodes."""
 
     snapshots: JobSnapshots
     news: VaultNews = field(default_factory=VaultNews)
-    # By node, the directive that it has.
+    # By node, the newest directive that it was sent.
     sent: dict[str, Directive] = field(default_factory=dict)
-    # A decision is due soon.
+    # A timer for the next decision runs.
     refresh_waits: bool = False
-    # Somebody looks soon whether the core knows what is recoverable.
+    # A timer runs, after which the core is told of the recoverable step if it does not know it.
     telling: bool = False
 
 
 class VaultService:
-    """Keeps what nodes told of each job, directs the vaults, and answers for a recovery's step."""
+    """Vault service: keeps the nodes' reports, directs vaults, answers which step to restore."""
 
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
@@ -253,7 +253,7 @@ class VaultService:
             directed.add(node)
             if known.sent.get(node) != directive and self._port.direct(node, directive):
                 known.sent[node] = directive
-        # Whoever comes back as a spare knows nothing of what it was told before.
+        # A node that comes back as a spare has forgotten what it was told before.
         for node in known.sent.keys() - directed:
             del known.sent[node]
 

@@ -1,1 +1,1 @@
-"""A whole cluster in virtual time around the real core."""
+"""Simulation: a whole cluster in virtual time around the real core."""

@@ -1,4 +1,4 @@
-"""A cluster in virtual time: nodes that train, die, fall silent and return around the real core.
+"""Simulated cluster: nodes that train, die, fall silent and return, around the real core.
 
 Everything random comes from one seed, so the seed is the bug report.
 """
@@ -26,7 +26,7 @@ from everstep_sim.vault import Vaults
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is simulated."""
+    """Shape of a simulation: its nodes, its job, and the chances of faults."""
 
     nodes: int = 5
     nodes_min: int = 3

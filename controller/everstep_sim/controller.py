@@ -1,4 +1,4 @@
-"""The controller's shell in virtual time: a journal that survives, a core rebuilt from it."""
+"""Simulated controller: a journal that survives its crashes, and a core rebuilt from it."""
 
 import random
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def fold(journal: Journal) -> Core:
 
 @dataclass(slots=True)
 class SimulatedController:
-    """Journal first, then the core, then the actions; it may be killed between any two of them."""
+    """Journals, handles, acts, in that order; it may be killed between any two of them."""
 
     settings: Settings
     rng: random.Random

@@ -1,4 +1,4 @@
-"""The simulated nodes and their streams to the controller, with everything that may break them."""
+"""Simulated nodes and their streams to the controller, with everything that may break them."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""A simulated node: an agent with its outbox, a launcher, its ranks and the copies it holds."""
+"""Simulated node: an agent with its outbox, a launcher, its ranks and the copies that it holds."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ SLOTS = 3
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """What is true on one node, whatever the controller believes."""
+    """True state of one node, whatever the controller believes."""
 
     name: str
     boot: int = 1

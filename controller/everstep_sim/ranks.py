@@ -1,4 +1,4 @@
-"""The simulated training processes: they step together, snapshot every step, and fail together."""
+"""Simulated training processes: they step together, snapshot every step, and fail together."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +38,7 @@ class SimulatedGeneration:
 
 
 class Ranks:
-    """Runs what the controller orders, and nothing else."""
+    """Simulated ranks of all nodes: they run what the controller orders, and nothing else."""
 
     def __init__(
         self, fleet: SimulatedFleet, time: VirtualTime, steps: int, parts: int = 0

@@ -1,4 +1,4 @@
-"""A simulated scheduler and its driver: slow, sometimes broken, and used by others as well."""
+"""Simulated scheduler with its isolation driver: slow, sometimes broken, used by others as well."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A shared folder in virtual time: files, manifests, and a pointer that moves only forward."""
+"""Simulated shared folder: files, manifests, and a `latest` pointer that moves only forward."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from everstep_controller.core.vault.persistence import Publish
 
 @dataclass(slots=True)
 class SharedFolder:
-    """What all nodes see, also those that the controller cannot hear any more."""
+    """Shared storage that all nodes see, also those that the controller cannot hear any more."""
 
     files: dict[StepKey, dict[int, Copy]] = field(default_factory=dict)
     manifests: dict[StepKey, StoredStep] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen, in order; nothing waits."""
+"""Virtual time: a queue of what is to happen, in order; nothing really waits."""
 
 import heapq
 import random
@@ -8,7 +8,7 @@ SECOND = 1_000_000_000
 
 
 class VirtualTime:
-    """A queue of what is to happen, and the one source of chance."""
+    """Event queue in virtual time, and the one source of randomness."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The real vault service in virtual time: its words reach nodes late, and so do their answers."""
+"""Simulated vaults under the real vault service: directives and reports arrive late."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ from everstep_sim.timeline import VirtualTime
 
 
 class Vaults:
-    """The service of the controller that runs now, and the vaults of all nodes."""
+    """Vault service of the controller that runs now, and the vaults of all nodes."""
 
     def __init__(
         self, fleet: SimulatedFleet, time: VirtualTime, controller: SimulatedController
@@ -161,7 +161,7 @@ class Vaults:
 
 
 class _Port:
-    """VaultPort to the simulated world."""
+    """VaultPort of the simulation: directives, events and timers in virtual time."""
 
     def __init__(self, vaults: Vaults) -> None:
         self._vaults = vaults

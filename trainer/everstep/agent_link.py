@@ -1,4 +1,4 @@
-"""A training process's connection to the agent: every wait has a deadline, a loss never raises.
+"""Agent connection of a training process: every wait has a deadline, a loss never raises.
 
 A lost agent is ``None`` from `ask` to the training loop; the link attaches again by itself.
 """
@@ -33,7 +33,7 @@ class RefusedError(RuntimeError):
 
 
 class AgentLink:
-    """One rank's connection. Not for use by forked children.
+    """Connection of one rank to its node's agent. Not for use by forked children.
 
     One thread at a time has its turn: it asks, attaches and closes. During the turn of a snapshot
     or a reservation in the background the training thread can still `tell`, and nothing else.

@@ -1,10 +1,10 @@
-"""The clock that waits for the agent are measured with."""
+"""Clock: the Protocol by which waits for the agent are measured and slept."""
 
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that only grow, and a way to let some of them pass."""
+    """Monotonic clock in seconds, and a way to let some of them pass."""
 
     def monotonic(self) -> float:
         """Return seconds since some moment."""

@@ -1,4 +1,4 @@
-"""The commands of the base install; what an extra brings is imported only when it is called."""
+"""Entry point of `everstep`: runs the commands that are installed, says how to get the others."""
 
 import importlib
 import os

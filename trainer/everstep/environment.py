@@ -1,4 +1,4 @@
-"""What the launcher tells a training process about its job, as environment variables."""
+"""Environment of a training process: the variables by which the launcher tells it about its job."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Tells the node's launcher what this process has loaded, so that warm standbys load it before.
+"""Lesson: the modules that this process has loaded, told so that standbys import them ahead.
 
 Frameworks import much when it is first used: the constructor of torch's DistributedDataParallel
 alone loads 800 modules. Nothing of that can be read from the script.
@@ -19,7 +19,7 @@ _BYTES_MAX = 4 * 1024 * 1024
 
 
 class Lesson:
-    """Written once, when the process has completed a step: by then it has loaded what it needs."""
+    """Record of this process's loaded modules, written once, when a step is complete."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         number = environ.get(VARIABLE, "")

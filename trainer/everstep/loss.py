@@ -1,4 +1,4 @@
-"""What a script wants done about a loss that is bad, and how one is told. Pure."""
+"""Loss watch: judges by the script's policy whether a loss is bad, and what follows. Pure."""
 
 import math
 from collections import deque
@@ -21,7 +21,7 @@ class BadStepError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossPolicy:
-    """What a training script chooses about bad losses."""
+    """Policy of a training script about bad losses."""
 
     on_nan: OnBad = "ignore"
     on_spike: OnBad = "ignore"
@@ -45,7 +45,7 @@ class LossPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with a step, and what the policy has done about it."""
+    """Verdict on a step: what is wrong with it, and what the policy has done about it."""
 
     sentence: str
     then: OnBad
@@ -53,7 +53,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class LossWatch:
-    """Judges losses one after the other."""
+    """Judge of a run's losses, one after the other."""
 
     policy: LossPolicy
     _last: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))

@@ -1,4 +1,4 @@
-"""This process's run, for scripts that do not carry one around: ``everstep.snapshots(...)``."""
+"""Run of this process, for scripts that do not carry one around: ``everstep.snapshots(...)``."""
 
 import os
 from collections.abc import Collection

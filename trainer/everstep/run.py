@@ -1,4 +1,4 @@
-"""A training process's place in its job, and what it tells the agent of its node."""
+"""Run: a training process's place in its job, and its reports to the agent of its node."""
 
 import contextlib
 import logging

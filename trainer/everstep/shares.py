@@ -1,4 +1,4 @@
-"""Which samples of the global batch a rank takes, for any number of ranks. Pure."""
+"""Batch shares: the samples of the global batch that each rank takes, for any rank count. Pure."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank computes of a step; every rank has equally many micro-batches."""
+    """Work of one rank in a step; every rank has equally many micro-batches."""
 
     samples: range
     micro_batches: tuple[MicroBatch, ...]

@@ -1,4 +1,4 @@
-"""Few lines in the log, whatever happens how often: a step may be a millisecond."""
+"""Log rate limit: few lines, however often something happens; a step may take a millisecond."""
 
 import logging
 from collections import deque
@@ -12,7 +12,7 @@ _WINDOW_NS = 5 * 60 * 1_000_000_000
 
 
 class Sparing:
-    """Warns, unless it has just done so often."""
+    """Logger of warnings that leaves out those that come too often."""
 
     def __init__(self, logger: logging.Logger, now_ns: Callable[[], int] = boot_ns) -> None:
         self._logger = logger

@@ -1,4 +1,4 @@
-"""A StorageReader of torch.distributed.checkpoint over the step that the recovery plan restores."""
+"""StorageReader of torch.distributed.checkpoint over the step that the recovery plan restores."""
 
 import ctypes
 import io
@@ -27,7 +27,7 @@ from everstep_common.trainer_messages import Described, Entry
 
 
 class Shards(Protocol):
-    """Reads the plan's step shard by shard."""
+    """Reader of single shards of the plan's step."""
 
     def everyones(self) -> Described | None:
         """Return the shards of all ranks; None: there is no step."""
@@ -39,7 +39,7 @@ class Shards(Protocol):
 
 
 class ReadingRun(Protocol):
-    """What of an `everstep.Run` reads."""
+    """Part of `everstep.Run` that reading uses."""
 
     def restorer(self) -> Shards | None:
         """Return what reads the step; None: this process is in no job."""
@@ -47,7 +47,7 @@ class ReadingRun(Protocol):
 
 
 class VaultReader(StorageReader):
-    """Reads the step that the recovery plan restores, on any number of ranks."""
+    """Reader of the step that the recovery plan restores, on any number of ranks."""
 
     def __init__(self, run: ReadingRun) -> None:
         self._run = run

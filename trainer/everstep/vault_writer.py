@@ -1,4 +1,4 @@
-"""A StorageWriter of torch.distributed.checkpoint that saves into the agent's memory."""
+"""StorageWriter of torch.distributed.checkpoint that saves into the agent's memory."""
 
 import io
 import os
@@ -37,7 +37,7 @@ class Saver(Protocol):
 
 
 class SavingRun(Protocol):
-    """What of an `everstep.Run` saves."""
+    """Part of `everstep.Run` that saving uses."""
 
     @property
     def rank(self) -> int:

@@ -1,1 +1,1 @@
-"""One function per command: parse, call one method, print."""
+"""Commands: one function each, which parses, calls one method and prints."""

@@ -1,4 +1,4 @@
-"""`everstep demo`: the whole loop on this machine, with a proof."""
+"""`everstep demo`: faults on a small cluster on this machine, and a proof of each recovery."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The command that makes a fault on purpose: for drills, and for tests of the whole path."""
+"""`everstep inject`: makes a fault on purpose, for drills and for tests of the whole path."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Commands about jobs and where their time went."""
+"""Commands about jobs: what they do, and where their time went."""
 
 import click
 from rich.text import Text

@@ -1,4 +1,4 @@
-"""Commands about nodes, findings and events: what is, and why."""
+"""Commands about nodes, findings and events: the state of each, and the reason for it."""
 
 import click
 

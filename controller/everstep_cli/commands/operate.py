@@ -1,4 +1,4 @@
-"""Commands that change something: an operator's claims, and automation on and off."""
+"""Commands for operators: isolate and release nodes, pause and resume automation."""
 
 from collections.abc import Iterator
 

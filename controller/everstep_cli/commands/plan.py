@@ -1,4 +1,4 @@
-"""Commands for planned work: a node that is to be left, at a step boundary."""
+"""Command for planned work: `everstep drain`, by which jobs leave a node at a step boundary."""
 
 import click
 from rich.text import Text

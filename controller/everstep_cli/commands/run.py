@@ -1,4 +1,4 @@
-"""`everstep run` in the list of commands; the base install answers it, not this package."""
+"""`everstep run` in the list of commands; the package of the launcher runs it, not this one."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The command about a job's snapshots: what there is, and what a restart would go back to."""
+"""`everstep snapshots`: a job's snapshots, and the step that a restart would go back to."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The version of this command, and of the controller it talks to."""
+"""`everstep version`: the version of this command, and of the controller that it talks to."""
 
 import json
 

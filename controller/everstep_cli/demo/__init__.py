@@ -1,1 +1,1 @@
-"""The demo: a whole cluster on this machine, three faults, and a proof of every claim."""
+"""Demo: a whole cluster on this machine, three faults, and a proof of every claim."""

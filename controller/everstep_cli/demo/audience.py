@@ -1,4 +1,4 @@
-"""Who watches the demo: a terminal that is redrawn, a log that grows, or nobody."""
+"""Display of the demo: a terminal that is redrawn, a log that grows, or nothing."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,7 +24,7 @@ class Plot:
 
 
 class Audience(Protocol):
-    """Whoever is shown the scenes."""
+    """Display of the demo: is told each step, and shown each state of the cluster."""
 
     def plot(self, step: str) -> None:
         """Tell what is being played now."""
@@ -40,7 +40,7 @@ class Audience(Protocol):
 
 
 class Nobody:
-    """--json: nothing is shown before the end."""
+    """Display for --json: nothing is shown before the end."""
 
     def plot(self, step: str) -> None:
         """See Audience."""
@@ -53,7 +53,7 @@ class Nobody:
 
 
 class Log:
-    """Output that is no terminal: every step and every event once."""
+    """Display for output that is no terminal: every step and every event once."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -75,7 +75,7 @@ class Log:
 
 
 class Terminal:
-    """A terminal: nodes, job, the story in the controller's own sentences, and the plot."""
+    """Display for a terminal: nodes, job, events, and the steps of the demo, redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -26,7 +26,7 @@ _PER_GENERATION = 'exec "$@" --losses "$DEMO_LOSSES/$EVERSTEP_GENERATION.tsv"'
 
 @dataclass(slots=True)
 class DemoCluster:
-    """What belongs to one demo. Processes start only in the main thread (see Household)."""
+    """Folders, configurations and processes of one demo. Use only from the main thread."""
 
     folder: Path
     household: Household

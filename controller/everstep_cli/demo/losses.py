@@ -11,7 +11,7 @@ LossLine = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class LossComparison:
-    """How the losses of a run compare with those of an uninterrupted one."""
+    """Comparison of the losses of a run with those of an uninterrupted one."""
 
     steps: int
     equal: int

@@ -1,4 +1,4 @@
-"""One demo from an empty folder to an empty machine: set up, play, report, clean up."""
+"""One run of the demo: sets it up, plays it, reports, and cleans up."""
 
 import signal
 import tempfile

@@ -1,4 +1,4 @@
-"""The play: three faults on a running job, and what is seen of each recovery."""
+"""Course of the demo: three faults on a running job, and what is seen of each recovery."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ _TRAINING_S_PER_STEP = 1.0
 
 @dataclass(slots=True)
 class Play:
-    """One performance. ``claims`` grows as acts end, so that a failure leaves what was seen."""
+    """One run of the demo; ``claims`` grows as acts end, so that a failure leaves what was seen."""
 
     cluster: DemoCluster
     stage: Stage

@@ -1,4 +1,4 @@
-"""The processes of a demo: started tethered to it, written down for its janitor, killed by name."""
+"""Processes of the demo: each dies with it, and is recorded so that the janitor can kill it."""
 
 import json
 import os

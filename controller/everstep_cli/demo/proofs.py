@@ -1,4 +1,4 @@
-"""What the demo claims, and what was seen of it: pure comparisons, one sentence each."""
+"""Claims of the demo compared with what was seen, one sentence each; no I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The end of a demo, as one value: JSON for programs, tables for people."""
+"""Report at the end of the demo: one value, as JSON for programs and as tables for people."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

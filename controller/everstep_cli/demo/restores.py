@@ -1,4 +1,4 @@
-"""Restores as the agents' logs tell them: which rank, which step, and where its bytes came from."""
+"""Restores in the agents' logs: the rank, the step, and the nodes that its bytes came from."""
 
 import re
 from collections.abc import Iterator

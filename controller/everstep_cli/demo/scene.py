@@ -1,4 +1,4 @@
-"""What the controller says of the demo's cluster at one instant."""
+"""Scene of the demo: its nodes, job and events at one instant, as the controller tells them."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The stage: looks at the cluster until something is so, and shows what it sees."""
+"""Polling of the demo's cluster: waits until a condition holds, and shows every state meanwhile."""
 
 import time
 from collections import deque
@@ -21,7 +21,7 @@ class DemoError(Exception):
 
 @dataclass(slots=True)
 class Stage:
-    """Wait, watch and show. Use only from the main thread."""
+    """Polls the cluster, and shows what it sees. Use only from the main thread."""
 
     household: Household
     admin: Reader

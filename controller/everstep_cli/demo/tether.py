@@ -1,4 +1,4 @@
-"""Become another program that ends when its parent does; run as a file, standard library only.
+"""Wrapper of a process: it ends when its parent does; run as a file, standard library only.
 
 The demo has threads (gRPC, the display), so it must not run code between fork and exec; this file
 does it on the other side of the exec.

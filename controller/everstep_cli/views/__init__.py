@@ -1,1 +1,1 @@
-"""How answers look on a terminal: messages in, rich tables out."""
+"""Views: answers of the controller as rich tables for a terminal."""

@@ -1,4 +1,4 @@
-"""Who died in an incident, in which order, and what could not be ended, on a terminal."""
+"""View of an incident's dead ranks, in order, and of the processes that could not be ended."""
 
 import signal
 from collections.abc import Iterable, Iterator

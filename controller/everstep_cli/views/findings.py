@@ -1,4 +1,4 @@
-"""Findings, events and explanations on a terminal."""
+"""View of findings, events and explanations."""
 
 from collections.abc import Iterable, Iterator
 

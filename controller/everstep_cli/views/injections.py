@@ -1,4 +1,4 @@
-"""Faults on purpose on a terminal."""
+"""View of injections: the faults that were made on purpose on a node."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Jobs, incidents and the ledger on a terminal."""
+"""View of jobs, their incidents and their ledger."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

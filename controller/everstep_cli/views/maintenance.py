@@ -1,4 +1,4 @@
-"""Maintenance windows on a terminal."""
+"""View of maintenance windows."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime

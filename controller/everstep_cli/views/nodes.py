@@ -1,4 +1,4 @@
-"""Nodes on a terminal."""
+"""View of nodes."""
 
 from collections.abc import Iterable, Iterator
 

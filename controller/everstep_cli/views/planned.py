@@ -1,4 +1,4 @@
-"""Planned work on a job, on a terminal: what is to come, what it waits for, who wanted it."""
+"""View of planned work on a job: what is to come, what it waits for, and who wanted it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Snapshots of a job on a terminal: its steps, their copies, and where it would go back to."""
+"""View of a job's snapshots: its steps, their copies, and the step that it would go back to."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""What waits to become ranks of a job, on a terminal: nodes that have as many are one line."""
+"""View of a job's warm standbys: nodes that have equally many share a line."""
 
 from collections.abc import Iterable
 

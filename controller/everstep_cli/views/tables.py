@@ -1,4 +1,4 @@
-"""The table and the fact sheet that all views are made of."""
+"""Building blocks of all views: the table and the sheet of facts."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them."""
+"""Formatting of numbers, sizes and times as people read them."""
 
 import re
 from collections.abc import Sequence

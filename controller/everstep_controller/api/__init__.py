@@ -1,1 +1,1 @@
-"""The controller's doors: the agents' streams and the command line's calls."""
+"""API: the controller's gRPC services, for the agents' streams and for the command line."""

@@ -1,4 +1,4 @@
-"""The command line's calls over gRPC. What a call means is in Console."""
+"""Admin service over gRPC: the command line's calls, each answered by a method of Console."""
 
 # ruff: noqa: N802 - the names are those of admin.proto
 
@@ -24,7 +24,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
 class AdminServicer(MaintenanceCalls, admin_pb2_grpc.AdminServicer):
-    """Checks who asks, calls one method, answers."""
+    """Admin service: each call checks who asks, calls one method of Console, and answers."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console.maintenance)

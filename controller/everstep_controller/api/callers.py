@@ -1,4 +1,4 @@
-"""Who may call what, and how a call says that it failed."""
+"""Callers of the admin API: their roles, their names for the audit log, errors as gRPC codes."""
 
 import re
 from collections.abc import Awaitable, Callable

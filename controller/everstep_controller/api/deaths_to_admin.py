@@ -1,4 +1,4 @@
-"""How ranks died, as the admin API tells it."""
+"""Deaths of ranks as messages of the admin API."""
 
 from everstep_controller.core.model.deaths import Death
 from everstep_proto.generated import admin_pb2

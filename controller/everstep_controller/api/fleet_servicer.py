@@ -1,4 +1,4 @@
-"""Agents' streams over gRPC. What a message means is in Fleet."""
+"""Fleet service over gRPC: the agents' streams, read and written; Fleet handles the messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -22,7 +22,7 @@ Context = grpc.aio.ServicerContext[bytes, fleet_pb2.ControllerMessage]
 
 
 class Streams(Protocol):
-    """Whoever knows what the messages of a stream mean."""
+    """Handler of the agents' streams: what their messages mean is decided there."""
 
     async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
         """Take a Hello. Raises StreamEnd, WireError."""

@@ -1,4 +1,4 @@
-"""What agents say, from the wire to the core's events: their Hello, and the records of an outbox.
+"""Messages of agents as events of the core: Hello, and the records of an outbox.
 
 What a report may be is said by its record in `everstep_common.reports`; here it is told which job
 it is about, and when it happened on the controller's timeline.
@@ -24,7 +24,7 @@ from everstep_proto.reports import is_about_a_job, report_of
 
 @dataclass(frozen=True, slots=True)
 class RecordContext:
-    """Where a record comes from, and how its node's boot clock maps to controller time."""
+    """Origin of a record, and the map from its node's boot clock to controller time."""
 
     origin: Origin
     # (boot id, boot_ns) to controller time

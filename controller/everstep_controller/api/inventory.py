@@ -1,4 +1,4 @@
-"""What an agent says its node consists of, as the core keeps it."""
+"""Inventory of a node: its hardware as the agent's message says it, as a value of the core."""
 
 from everstep_controller.core.model.inventory import Accelerator, Disk, Interface, Inventory
 from everstep_proto.generated import fleet_pb2

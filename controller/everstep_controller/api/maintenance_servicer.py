@@ -1,4 +1,4 @@
-"""The calls about maintenance windows. What a call means is in MaintenanceDesk."""
+"""Maintenance calls over gRPC: windows added, listed and cancelled, by MaintenanceDesk."""
 
 # ruff: noqa: N802 - the names are those of admin.proto
 
@@ -16,7 +16,7 @@ from everstep_proto.generated import admin_pb2
 
 
 class MaintenanceCalls:
-    """Checks who asks, calls one method, answers."""
+    """Maintenance calls: each checks who asks, calls one method of MaintenanceDesk, and answers."""
 
     def __init__(self, desk: MaintenanceDesk) -> None:
         self._maintenance = desk

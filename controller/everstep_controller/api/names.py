@@ -1,4 +1,4 @@
-"""Names that agents give to things."""
+"""Names that agents give to things: checked for use in file names and metric labels."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Planned work on a job as the command line shows it."""
+"""Planned work on a job as a message of the admin API."""
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State

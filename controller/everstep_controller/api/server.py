@@ -1,4 +1,4 @@
-"""The controller's gRPC server: agents' streams and the command line on one port."""
+"""gRPC server of the controller: agents' streams and the command line on one port."""
 
 import grpc
 
@@ -7,8 +7,8 @@ from everstep_controller.api.fleet_servicer import FleetServicer
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
 from everstep_proto.tls import TlsSettings, server_credentials
 
-# Measured (knowledge of 12,500 streams): the bandwidth probe costs 43 % CPU at 1 Hz streams, and
-# with default limits a ramp of agents that all come at once is refused in part.
+# Measured with 12,500 streams: the bandwidth probe costs 43 % CPU at 1 Hz streams, and with default
+# limits a ramp of agents that all come at once is refused in part.
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server.max_pending_requests", 100_000),

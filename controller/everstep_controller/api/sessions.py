@@ -1,4 +1,4 @@
-"""The open streams, one per node: what goes out, and when a stream has to end."""
+"""Sessions: the open stream of each node, its queue of outgoing messages, and its end."""
 
 import asyncio
 import logging
@@ -38,9 +38,9 @@ class Session:
         self._acknowledged = 0
         # Questions for the node's time that are not answered yet.
         self.asked_ns: set[int] = set()
-        # The copies of each job that were told on this stream, which changes refer to.
+        # Copies of each job that this stream has reported; later reports refer to them as changes.
         self.copies: dict[str, dict[bytes, Copy]] = {}
-        # Jobs of which a list could not be used: its changes cannot be either, on this stream.
+        # Jobs whose list of copies could not be used: changes to it cannot be used either.
         self.unusable_copies: set[str] = set()
         self._welcomed = False
         self._wake = asyncio.Event()
@@ -99,7 +99,7 @@ class Sessions:
     def __init__(self) -> None:
         self._by_node: dict[str, Session] = {}
         self._clocks: dict[str, ClockMap] = {}
-        # Outboxes that took each other's stream away, by node.
+        # By node, the outboxes of two agents that end each other's stream, as both use its name.
         self._rivals: dict[str, frozenset[str]] = {}
 
     def __iter__(self) -> Iterator[Session]:

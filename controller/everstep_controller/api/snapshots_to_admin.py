@@ -1,4 +1,4 @@
-"""A job's snapshots, from the catalogue to the messages of admin.proto."""
+"""Snapshots of a job as messages of the admin API: its steps, their copies, its storage."""
 
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy

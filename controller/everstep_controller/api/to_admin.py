@@ -1,4 +1,4 @@
-"""The core's state as the command line shows it."""
+"""Nodes, jobs, findings and incidents of the core as messages of the admin API."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What the core wants done on nodes, from its actions to the wire."""
+"""Actions of the core as messages to agents: orders, peer lists and vault directives."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What agents say of their vaults, from the wire to the core's facts."""
+"""Vault reports of agents as values of the core: whole lists of copies, and changes to them."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from everstep_controller.core.vault.messages import VaultReport
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 
-# No text of an agent's is kept beyond it.
+# Longest text of an agent that is kept; what is longer is cut.
 TEXT_MAX = 4096
 
 

@@ -1,1 +1,1 @@
-"""Everything the controller decides: pure, deterministic, in integer nanoseconds."""
+"""Core: all decisions of the controller; pure, deterministic, in integer nanoseconds."""

@@ -1,4 +1,4 @@
-"""What the core wants done. Actions have ids; whoever has done an id does not do it again."""
+"""Actions: what the core orders the shell to do; each has an id, so that none is done twice."""
 
 from dataclasses import dataclass
 
@@ -28,13 +28,13 @@ class StartGeneration:
     master_port: int
     restore_step: int | None
     stored: StoredStep | None = None
-    # Data that the job leaves out.
+    # Ranges of training data that the job skips.
     skipped: tuple[DataRange, ...] = ()
-    # How often the node may restart it while the controller is away.
+    # How often the node may restart the job on its own while the controller is away.
     own_restarts: int = 0
-    # Which job of the name it is.
+    # Tells apart the jobs that have had this name, one after the other.
     job_id: int = 0
-    # Nothing that was made ahead is used: code may have changed since.
+    # Warm standbys are not used: the script may have changed since they were made.
     renew: bool = False
 
 
@@ -59,9 +59,9 @@ class EndJob:
     reason: str
     job: str
     succeeded: bool
-    # Only a launcher of this job of the name is meant; 0: whichever is there.
+    # Only a launcher of the job with this id is meant; 0: whichever is there.
     job_id: int = 0
-    # Its last step is nowhere else: its memory is kept all the same.
+    # The last step did not come to storage, so nodes keep the memory though the job succeeded.
     unsaved: bool = False
 
 
@@ -103,7 +103,7 @@ class HoldLauncher:
     node: str
     reason: str
     job: str
-    # Which job of the name it waits in; 0: the next one, which has not begun.
+    # Id of the job in which it waits; 0: the next job of the name, which has not begun.
     job_id: int = 0
 
 
@@ -189,7 +189,7 @@ class ChooseRecoveryStep:
     # Steps in storage that launchers told of, and states that the job crashed from again and again.
     stored: tuple[StoredStep, ...] = ()
     avoided: tuple[StepKey, ...] = ()
-    # What nodes hold of this generation and older ones is of another job, which had the name.
+    # Copies of this generation and older ones belong to another job, which had the name before.
     foreign_generation: int = 0
 
 

@@ -1,4 +1,4 @@
-"""The controller's own events: pauses of automation, and recovery of a journal from the agents."""
+"""Handlers of the controller's own events: starts, settings, pauses, rejections, recovery."""
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction

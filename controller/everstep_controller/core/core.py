@@ -1,4 +1,4 @@
-"""The one door of the core: events in, actions out."""
+"""Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
 from everstep_controller.core import controller, events
 from everstep_controller.core.actions import Action, Announce, SetTimer
@@ -31,7 +31,7 @@ _WHILE_HALTED = frozenset(
 
 
 class Core:
-    """Folds events into the state and says what is to be done. Deterministic; owns its state."""
+    """Pure core: folds events into its own state, deterministically, and returns the actions."""
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state if state is not None else State()
@@ -77,7 +77,7 @@ def _take_event(turn: Turn, event: events.Event) -> None:
         _take_timer(turn, event.timer)
     else:
         _HANDLERS[events.kind_of(event)](turn, event)
-        # Progress comes once a second, and marks its job itself where that may change anything.
+        # Progress comes every second; its handler marks the job itself where a decision may change.
         if not isinstance(event, events.JobProgressed):
             turn.mark_job(getattr(event, "job", ""))
 

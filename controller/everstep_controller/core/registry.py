@@ -1,4 +1,4 @@
-"""Registry of handlers: which package takes which event and which timer; nobody takes one twice."""
+"""Registry of handlers: for each event and each timer the one package that takes it."""
 
 import typing
 from collections.abc import Callable, Iterable, Mapping

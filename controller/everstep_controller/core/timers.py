@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class TimerKind(StrEnum):
-    """What a timer is for; the part of its name before the slash."""
+    """Purpose of a timer; the part of its name before the slash."""
 
     # Of nodes: a closed stream, a silence to confirm, checks, the end of a probation.
     STREAM = "stream"

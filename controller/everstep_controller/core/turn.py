@@ -1,4 +1,4 @@
-"""One event's turn: the state it changes, the time it came, what it marks and what it calls for."""
+"""Turn: one event being handled, with its state and time, the subjects it marks, its actions."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ class Marks:
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
-    # Of these, those that have entered another state, or lost a launcher: who waits may be another.
+    # Marked jobs that changed state or lost a launcher: which nodes wait as spares may differ now.
     moved: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
@@ -22,7 +22,7 @@ class Marks:
 
 @dataclass(slots=True)
 class Turn:
-    """What a handler works on: it records, marks, and appends actions; nothing else leaves."""
+    """One event being handled: handlers record, mark and append actions; nothing else leaves."""
 
     state: State
     now_ns: int

@@ -7,7 +7,7 @@ from everstep_controller.drivers.port import Applied, DriverView
 
 
 class BuiltInDriver:
-    """Everything is so at once: the core looks at the claims themselves, and nobody else can."""
+    """Driver without a scheduler: each wish holds at once, for the core looks at claims itself."""
 
     def __init__(self, remembered: Mapping[str, Hold]) -> None:
         self._holds = dict(remembered)

@@ -74,7 +74,7 @@ class _ApplyAnswer:
 
 
 class CommandDriver:
-    """Runs the program once for each call; one that is cut short is ended with its children."""
+    """Driver that runs the program once for each call; one cut short ends with its children."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = tuple(argv)

@@ -20,7 +20,7 @@ class DriverView:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What is so now for each node that was asked for, None being free, or why it is not known."""
+    """Result of an apply: each node's hold now (None: free), or why it is not known."""
 
     now: Mapping[str, Hold | None]
     failures: Mapping[str, str] = field(default_factory=dict)

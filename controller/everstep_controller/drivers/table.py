@@ -16,7 +16,7 @@ from everstep_controller.drivers.worker import DriverTiming
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriversConfig:
-    """Who else places work on the nodes, and is told which to leave alone."""
+    """Schedulers that place work on the nodes too, and are told which to leave alone."""
 
     deadline_s: float = setting(
         30.0,
@@ -50,7 +50,7 @@ class DriversConfig:
 
 @dataclass(frozen=True, slots=True)
 class DriverContext:
-    """What a driver may need: the configuration, and what it held when the journal ended."""
+    """Inputs for making a driver: the configuration, and its holds when the journal ended."""
 
     config: DriversConfig
     remembered: Mapping[str, Hold]

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DriverTiming:
-    """How long a call may take, and how often the scheduler is read."""
+    """Deadline of a driver's call, and the interval between readings."""
 
     deadline_s: float
     read_every_s: float
@@ -39,7 +39,7 @@ class DriverTiming:
 
 @dataclass(frozen=True, slots=True)
 class CoreLink:
-    """The worker's way to the core: what it knows of the driver, and where results go."""
+    """Connection of a driver worker to the core: reads its record, and reports results."""
 
     record: Callable[[str], DriverRecord | None]
     report: Callable[[DriverReported], Awaitable[None]]
@@ -51,7 +51,7 @@ class _Failure:
 
 
 class DriverWorker:
-    """``run`` is its task; ``apply`` and ``read`` say what the next calls are for."""
+    """Worker of one driver; ``run`` is its task, ``apply`` and ``read`` set the next calls."""
 
     def __init__(
         self, name: str, driver: IsolationDriver, link: CoreLink, timing: DriverTiming

@@ -1,1 +1,1 @@
-"""What the controller has learned, written down before it is acted on."""
+"""Journal: the controller's events, written down durably before anything is done about them."""

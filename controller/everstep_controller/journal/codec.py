@@ -1,4 +1,4 @@
-"""Events, actions and the state as JSON and back; the kind of a value is the name of its type."""
+"""Journal codec: events, actions and the state as JSON and back, each under its type's name."""
 
 import typing
 from collections.abc import Iterable, Sequence

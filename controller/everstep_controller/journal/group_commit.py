@@ -1,4 +1,4 @@
-"""The journal's one thread: takes what has come in since the last commit, and commits it once."""
+"""Group commit: one thread that commits together all events that came since the last commit."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# More in one transaction gains nothing (dependencies: 114,000 rows/s in batches of 1,000).
+# More in one transaction gains nothing (measured: 114,000 rows/s in batches of 1,000).
 _BATCH = 1000
 # How often a full disk is asked whether there is space again.
 _PROBE_S = 1.0
@@ -41,7 +41,7 @@ class JournalEntry:
 
 
 class JournalUser(Protocol):
-    """Whoever hands in entries; called on the event loop, in the order of the journal."""
+    """Callbacks of GroupCommit; called on the event loop, in the order of the journal."""
 
     def journaled(self, entries: Sequence[JournalEntry]) -> None:
         """Take entries that are durable now."""
@@ -94,7 +94,7 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="journal")
         self._epoch = 0
         self._full: JournalFull | None = None
-        # Of the thread alone:
+        # Used by the thread alone:
         self._failing = False
         self._valid_epoch = 0
         self._owed: deque[Write] = deque()

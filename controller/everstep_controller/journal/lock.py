@@ -1,4 +1,4 @@
-"""One controller per journal: a lock that the kernel drops when its holder dies."""
+"""Journal lock: one controller per journal; the kernel drops the lock when its holder dies."""
 
 import fcntl
 import os

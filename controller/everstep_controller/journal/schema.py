@@ -1,4 +1,4 @@
-"""The tables of the journal, and the numbered steps that lead an older file to them."""
+"""Journal schema: the tables, and the numbered migrations that bring an older file to them."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""The journal's SQLite file: events, decisions, snapshots, and what people were told."""
+"""Journal store: the SQLite file with events, decisions, snapshots and announcements."""
 
 import os
 import sqlite3

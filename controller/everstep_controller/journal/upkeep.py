@@ -1,4 +1,4 @@
-"""What keeps the journal small: old events go once a snapshot holds what they led to."""
+"""Journal compaction: deletes old events once a snapshot holds what they led to."""
 
 import json
 from collections.abc import Iterable, Mapping

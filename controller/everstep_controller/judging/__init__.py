@@ -1,4 +1,4 @@
-"""Judges over samples: which nodes stand out from their peers. Pure, and outside the fold.
+"""Judges over samples: nodes that stand out from their peers. Pure, and outside the fold.
 
 The shell runs them on a tick; only changes of their verdicts become events of the core.
 """

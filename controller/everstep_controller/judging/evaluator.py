@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Evaluator:
-    """Keeps how often in a row a ruling came; what is open, the core keeps and says each time.
+    """Counts in a row how often each ruling came; the core keeps which verdicts are open.
 
     So a change that did not reach the core is made again, and nothing is lost at a restart.
     """

@@ -1,4 +1,4 @@
-"""A judge: decides over one view of the fleet which nodes stand out, and by which numbers."""
+"""Judge: the Protocol of what decides, over one view of the fleet, which nodes stand out."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from everstep_controller.judging.view import FleetView, Mask
 
 @dataclass(frozen=True, slots=True)
 class NodeEvidence:
-    """What was seen of one node: a sentence for people, and the numbers that decided."""
+    """Evidence about one node: a sentence for people, and the numbers that decided."""
 
     sentence: str
     measurements: tuple[Measurement, ...]
@@ -20,7 +20,7 @@ class NodeEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What a judge says of all nodes of a view about one condition.
+    """Ruling of a judge on all nodes of a view about one condition.
 
     What is known of a node is held where neither mask is set. ``explain`` is asked only for nodes
     of which there is something to say: most are healthy, and were so before.
@@ -34,7 +34,7 @@ class Ruling:
 
 
 class Judge(Protocol):
-    """Keeps nothing between two views: how often in a row a ruling counts, its condition says."""
+    """Judge over one view at a time; how often in a row a ruling must come, its condition says."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

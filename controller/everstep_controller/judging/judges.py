@@ -1,4 +1,4 @@
-"""The judges that the controller runs; a new one is a file beside this one and a line here."""
+"""List of the controller's judges; a new one is a file beside this one and a line here."""
 
 from everstep_controller.judging.clock_skew import ClockSkewJudge
 from everstep_controller.judging.judge import Judge

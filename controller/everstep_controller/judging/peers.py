@@ -20,7 +20,7 @@ _CROWD_RATIO = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where the values of all nodes lie, robust against a few that do not belong."""
+    """Distribution of all nodes' values, robust against a few that do not belong."""
 
     median: float
     # Robust standard deviation: 1.4826 median absolute deviations.
@@ -39,7 +39,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class PeerComparison:
-    """Who stands out, who does not, and from what; those between the two limits are neither."""
+    """Nodes that stand out, and nodes that do not; those between the two limits are neither."""
 
     spread: Spread
     outside: Mask

@@ -1,4 +1,4 @@
-"""The fleet view: what the shell has of the nodes that are heard now, as arrays for the judges."""
+"""Fleet view: the samples of all nodes that are heard now, as arrays for the judges."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +12,7 @@ Mask = NDArray[np.bool_]
 
 
 class SampleWindows(Protocol):
-    """Whoever keeps the newest samples of every node."""
+    """Source of the newest samples of every node."""
 
     def windows(self, nodes: tuple[str, ...], column: str) -> Rows:
         """Return a row per node: the kept values of one metric, oldest first; NaN where none is."""
@@ -21,7 +21,7 @@ class SampleWindows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All nodes that may be judged; value i of an array is of ``nodes[i]``, NaN when unknown.
+    """View of all nodes that may be judged; value i is of ``nodes[i]``, NaN when unknown.
 
     A node that is away, in maintenance or doubted is not in it: what is known of it is held.
     """

@@ -1,1 +1,1 @@
-"""Everstep inside other people's programs."""
+"""Integrations: Everstep inside frameworks and launchers of others."""

@@ -1,10 +1,10 @@
-"""Restored random numbers, kept until the first step: frameworks draw some while they start."""
+"""Restored random state, kept until the first step: frameworks draw numbers while they start."""
 
 from everstep.state.random_state import RandomState
 
 
 class HeldRandom:
-    """What was restored, if it was not given back yet."""
+    """Random state that was restored, until it is given back."""
 
     def __init__(self) -> None:
         self._held: dict[str, object] | None = None

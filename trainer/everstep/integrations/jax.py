@@ -1,4 +1,4 @@
-"""A tree of JAX arrays as a part of a training state: `Pytree` holds the newest one."""
+"""JAX arrays in a training state: `Pytree` holds the newest version of a tree of them."""
 
 import importlib
 from typing import Protocol, cast
@@ -7,7 +7,7 @@ import jax  # pyright: ignore[reportMissingImports]
 
 
 class Pytree:
-    """What ``tree`` is, is saved; after a restore it has the same structure and other arrays.
+    """Tree of arrays that is saved; after a restore it has the same structure and new arrays.
 
     Each process saves the arrays that it can address as a whole.
     """

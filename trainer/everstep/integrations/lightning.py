@@ -1,4 +1,4 @@
-"""Every step of a Lightning Trainer is told and saved, and comes back after a failure.
+"""Callback for the Lightning Trainer: tells and saves every step, and restores after a failure.
 
     callback = EverstepCallback()
     Trainer(callbacks=[callback], ...).fit(module, loader)

@@ -1,4 +1,4 @@
-"""A rank's place in the job, in the words of Paddle's own launcher.
+"""Paddle environment: a rank's place in the job, in the variables of Paddle's own launcher.
 
 parallel_environment()
 paddle.distributed.init_parallel_env()

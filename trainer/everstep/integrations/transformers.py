@@ -1,4 +1,4 @@
-"""Every step of a Hugging Face Trainer is told and saved, and comes back after a failure.
+"""Callback for the Hugging Face Trainer: tells and saves every step, restores after a failure.
 
     callback = EverstepCallback()
     Trainer(model, args, train_dataset=batches, callbacks=[callback]).train()
@@ -34,13 +34,13 @@ _COUNTED = (
 
 
 class Arguments(Protocol):
-    """What the Trainer was told."""
+    """Training arguments of the Trainer."""
 
     gradient_accumulation_steps: int
 
 
 class TrainerState(Protocol):
-    """How far the Trainer is."""
+    """Progress of the Trainer."""
 
     epoch: float
     global_step: int
@@ -135,7 +135,7 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
 
 
 class _Replicas:
-    """What the Trainer averages gradients by; it shows its callbacks only the model inside."""
+    """Wrapper by which the Trainer averages gradients; callbacks see only the model inside."""
 
     def __init__(self) -> None:
         self._made: list[ReferenceType[DistributedDataParallel]] = []
@@ -152,7 +152,7 @@ class _Replicas:
 
 
 class _Counts:
-    """What the Trainer counts, as a part of the state."""
+    """Counters of the Trainer, as a part of the state."""
 
     def __init__(self, state: TrainerState) -> None:
         self._state = state

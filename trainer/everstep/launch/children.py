@@ -1,4 +1,4 @@
-"""Every process that descends from the launcher, so that none outlives its generation."""
+"""Descendants of the launcher: found, adopted and reaped, so that none outlives its generation."""
 
 import contextlib
 import ctypes

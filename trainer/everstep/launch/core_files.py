@@ -1,4 +1,4 @@
-"""Where the kernel has put the core dump of a rank, by its own rule for their names."""
+"""Core dump of a rank: where the kernel has put it, by its core_pattern."""
 
 import glob
 import re

@@ -1,10 +1,10 @@
-"""A TCP port for the rendezvous, kept until rank 0 needs it."""
+"""Free port: a TCP port for the rendezvous, held until rank 0 needs it."""
 
 import socket
 
 
 class FreePort:
-    """Holds a port without listening, so that nobody else is given it meanwhile.
+    """Port that is bound without listening, so that nobody else is given it meanwhile.
 
     It is another than ``before``: whatever is left of that rendezvous finds nobody there.
     """

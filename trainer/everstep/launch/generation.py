@@ -1,4 +1,4 @@
-"""One generation's ranks on this node, from the agent's Start until none of them is left."""
+"""Generation on this node: its ranks, from the agent's Start until none of them is left."""
 
 import signal
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _LAST_LINE_MAX = 1000
 
 
 class LocalGeneration:
-    """Starts and stops the ranks of this node, and tells the agent what becomes of them."""
+    """Ranks of this node: starts and stops them, and tells the agent what becomes of them."""
 
     def __init__(
         self,

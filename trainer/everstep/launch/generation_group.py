@@ -1,4 +1,4 @@
-"""A control group for the processes of one generation, where the launcher may make one.
+"""Control group of a generation's processes, made where the launcher is allowed to make one.
 
 Process groups and adoption find what the ranks leave behind one by one; the kernel ends a group at
 once, whatever it forks meanwhile. Without a group that was delegated to the launcher there is none.

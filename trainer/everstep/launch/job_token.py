@@ -1,4 +1,4 @@
-"""The secret that all launchers and training processes of a job share."""
+"""Job token: the secret that all launchers and training processes of a job share."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""What a launcher asks for when it joins, and after each loss of its connection."""
+"""Join message: the launcher's request to take part in a job, sent at each connection."""
 
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration

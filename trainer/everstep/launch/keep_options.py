@@ -1,4 +1,4 @@
-"""Options of ``everstep run`` on what is kept of the state: where, how often, in what memory."""
+"""Snapshot options of ``everstep run``: where the state is kept, how often, in what memory."""
 
 import argparse
 import errno
@@ -32,7 +32,7 @@ class KeepError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeepOptions:
-    """What is kept. 0 leaves it to the controller (every), or says nothing (memory)."""
+    """Options on snapshots. 0 leaves it to the controller (every), or says nothing (memory)."""
 
     storage: Storage | None = None
     every_min: int = 0

@@ -1,4 +1,4 @@
-"""``everstep run``: this node's part of a job. It starts and stops ranks as the agent tells it.
+"""Launcher of ``everstep run``: starts and stops a node's ranks of a job as the agent orders.
 
 One thread and one selector: the ranks' death signal is tied to the thread that started them.
 """
@@ -45,7 +45,7 @@ _UNANSWERED_MAX = 5
 
 
 class Launcher:
-    """Does what the agent says, generation after generation, until the job or the user ends it."""
+    """Launcher: follows the agent's orders, generation after generation, until the job's end."""
 
     def __init__(
         self,

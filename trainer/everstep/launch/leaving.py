@@ -1,4 +1,4 @@
-"""What a launcher does when its user or a batch system wants it to end."""
+"""Leaving a job: the launcher tells the agent, and waits until the newest step is in storage."""
 
 import signal
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _STORAGE_WAIT_S = 330.0
 
 
 class Leaving:
-    """Tells the agent, and waits for the newest step to be in storage where there is any."""
+    """End of a launcher: tells the agent, and waits for the newest step to be in storage."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The launcher's connection to the agent: made again for ever, and never waited for."""
+"""Launcher connection to the agent: made again for ever, and never waited for."""
 
 import selectors
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def nobody_answers(path: str, error: OSError) -> str:
 
 
 class LaunchLink:
-    """Joins, tells what comes, and joins again after a loss."""
+    """Connection to the agent: joins, hands on its messages, and joins again after a loss."""
 
     def __init__(
         self,

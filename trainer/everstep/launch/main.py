@@ -1,4 +1,4 @@
-"""``everstep run``, from the command line to the exit code."""
+"""Main function of ``everstep run``: from the command line to the exit code."""
 
 import os
 import sys

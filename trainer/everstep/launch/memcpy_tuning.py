@@ -1,4 +1,4 @@
-"""Lets glibc copy large memory past the caches, where it thinks that they are larger than any is.
+"""Tuning of glibc's memcpy: large copies bypass the caches, where glibc believes these too large.
 
 glibc's memcpy begins to write past the caches (non-temporal stores) at three quarters of a core's
 share of the last cache: 1 to 4 MiB on a server. A virtual machine may report the whole cache of its

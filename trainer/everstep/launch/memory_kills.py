@@ -1,4 +1,4 @@
-"""Whether the kernel killed a rank because memory ran out: its control group counts such kills.
+"""Out-of-memory kills: detected by the counters of the control group that a rank runs in.
 
 A process that is killed so leaves no word, and its end looks like anybody's SIGKILL.
 """
@@ -21,7 +21,7 @@ _NO_LIMIT_BYTES = 1 << 50
 
 
 class MemoryKills:
-    """Counts the kills for memory in the group to which the ranks' memory is charged."""
+    """Counter of out-of-memory kills in the control group to which the ranks' memory is charged."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc
@@ -35,7 +35,8 @@ class MemoryKills:
     def explain(self, failure: Failure) -> Failure:
         """Return the failure, with what the kernel knows of it."""
         by_kernel = failure.end.code == -signal.SIGKILL and failure.kind == "killed"
-        # Each kill explains one end; a rank's own process that was killed, the rank's exception.
+        # Each kill explains one end: that of a killed rank, or of one whose exception tells of a
+        # killed child.
         by_kernel |= failure.kind == "killed" and "killed by signal: Killed" in failure.exception
         if not by_kernel or self._count() <= self._seen:
             return failure

@@ -1,4 +1,4 @@
-"""Passes a signal of the launcher on to the ranks that know what to do with it.
+"""Signal forwarding: a signal to the launcher goes on to the ranks that have a handler for it.
 
 A batch system announces the end of its time with SIGUSR1 or SIGUSR2, and tells what it started
 itself (Slurm's proctrack/cgroup: children of slurmstepd). Whoever has no handler for it dies of it.

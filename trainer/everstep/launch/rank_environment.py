@@ -1,4 +1,4 @@
-"""The environment of a training process: torchrun's, and what the SDK needs."""
+"""Environment of a rank: the variables that torchrun sets, and those that the SDK needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _LOCAL_RANK = "${local_rank}"
 
 @dataclass(frozen=True, slots=True)
 class JobAccess:
-    """How a rank reaches the agent, and what it is told of its job."""
+    """Access of a rank to the agent, and what it is told of its job."""
 
     job: str
     socket: str

@@ -1,4 +1,4 @@
-"""How ranks ended, and which of them failed first. Pure."""
+"""Rank failures: how the ranks of a generation ended, and which of them failed first. Pure."""
 
 import signal
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a rank ended with an error."""
+    """Failure of a rank: its end, and the kind as which that is classified."""
 
     generation: int
     end: RankEnd

@@ -1,4 +1,4 @@
-"""How a rank is made from the user's options and the agent's order."""
+"""Rank recipe: the command and environment of a rank, from user options and the agent's order."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ _ENDINGS = {OUT: "out", ERROR: "err"}
 
 @dataclass(frozen=True, slots=True)
 class RankRecipe:
-    """What is the same for all ranks of all generations on this node."""
+    """Parts of a start that are the same for all ranks of all generations on this node."""
 
     command: tuple[str, ...]
     environ: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Becomes a training process that dies with its launcher: ``rank_shim.py LAUNCHER_PID COMMAND …``.
+"""Shim: becomes a rank that dies with its launcher: ``rank_shim.py LAUNCHER_PID COMMAND …``.
 
 A child process sets its own death signal and then executes the command, so the launcher needs no
 code between fork and exec. Run by path with ``python -I -S``: it imports nothing of the job's.

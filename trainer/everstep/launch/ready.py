@@ -1,4 +1,4 @@
-"""What the launcher waits for, and whose turn it is."""
+"""Ready files: waits for the files of a selector, and runs the callback of each that is ready."""
 
 import selectors
 

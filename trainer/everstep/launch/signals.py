@@ -1,4 +1,4 @@
-"""Signals as events of a selector."""
+"""Signals as selector events: the launcher handles them in its own loop."""
 
 import os
 import selectors

@@ -1,4 +1,4 @@
-"""Starts a process in a process group of its own, which dies with the launcher."""
+"""Process start: a process in a group of its own, which dies with the launcher."""
 
 import os
 import subprocess

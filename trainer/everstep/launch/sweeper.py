@@ -1,4 +1,4 @@
-"""Ends what a killed launcher's ranks have left: ``sweeper.py LAUNCHER MARK GROUPS [PID …]``.
+"""Sweeper: kills what a killed launcher's ranks left: ``sweeper.py LAUNCHER MARK GROUPS [PID …]``.
 
 The kernel ends ranks with their launcher, not what they have started. This process outlives it, as
 the same user, so that it can end nothing that is another's. Run by path with ``python -I -S``.
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 VARIABLE = "EVERSTEP_LAUNCHER"
-# What ends a job ends the launcher; this process has still something to do then.
+# Signals that end a job end its launcher; this process ignores them, as its work begins then.
 IGNORED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 # How often it looks at who descends from the launcher: 1,000 processes take it 15 ms.
 _LOOK_S = 10.0
 _ROUND_S = 0.05
-# What is held in the kernel is not waited for any longer than this.
+# Processes that the kernel holds (a dead disk) are waited for no longer than this.
 _GIVE_UP_S = 30.0
 
 
@@ -142,7 +142,7 @@ def kill(process: Process) -> bool:
 
 
 class Sweeper:
-    """Knows whose processes it ends, and ends them once."""
+    """Sweeper of one launcher: knows whose processes it ends, and ends them once."""
 
     def __init__(self, launcher: int, mark: str, groups: str, spared: set[int]) -> None:
         """``groups`` is the start of the names of the launcher's control groups; it may be ""."""

@@ -1,4 +1,4 @@
-"""Keeps a process that ends what the ranks have left, should the launcher be killed."""
+"""Start of the sweeper: the process that ends what ranks have left when the launcher is killed."""
 
 import os
 import secrets

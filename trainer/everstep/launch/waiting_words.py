@@ -1,4 +1,4 @@
-"""What a launcher says while its ranks do not run: that it takes part, and why it waits."""
+"""Waiting messages of a launcher: that it takes part in the job, and why its ranks do not run."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ _AGAIN_MAX_S = 3600.0
 
 
 class WaitingWords:
-    """Says that it has joined once nobody refuses it, and a reason to wait again, rarely."""
+    """Messages of a waiting launcher: that it has joined, and, rarely repeated, why it waits."""
 
     def __init__(self, say: Callable[[str], None], monotonic: Callable[[], float]) -> None:
         self._say = say

@@ -1,4 +1,4 @@
-"""The training processes of one generation on this node: each in a process group of its own."""
+"""Workers: the ranks of one generation on this node, each in a process group of its own."""
 
 import array
 import fcntl
@@ -25,20 +25,20 @@ _READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """What to start as one rank, and where its output goes."""
+    """Plan of one rank: the process to start, and where its output goes."""
 
     rank: int
     command: Sequence[str]
     environ: Mapping[str, str]
     out: LineWriter
     error: LineWriter
-    # What it inherits besides.
+    # Descriptors that the rank inherits besides its standard streams.
     descriptors: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class Worker:
-    """One running rank."""
+    """Process of one running rank."""
 
     rank: int
     process: subprocess.Popen[bytes]
@@ -48,7 +48,7 @@ class Worker:
 
 
 class Workers:
-    """Starts ranks, shows what they write, tells when they end, stops all that they started."""
+    """Ranks of one generation: starts and stops them, shows their output, reports their ends."""
 
     def __init__(
         self,

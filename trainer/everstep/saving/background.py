@@ -1,4 +1,4 @@
-"""One snapshot at a time beside training, in a thread of its own; also while the process ends."""
+"""Background saving: one snapshot at a time in a thread beside training, awaited at exit."""
 
 import atexit
 import os
@@ -10,7 +10,7 @@ from everstep.saving.step_saving import Saving
 
 
 class Background:
-    """Runs the saving of a step while the next one computes."""
+    """Saving of one step in a thread, while the next one computes."""
 
     def __init__(self, exit_s: float) -> None:
         self._exit_s = exit_s

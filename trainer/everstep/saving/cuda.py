@@ -1,4 +1,4 @@
-"""CUDA as the copies need it, through torch. Only imported when the state has a CUDA tensor."""
+"""CUDA device for the copy engine, through torch; imported only when a state has a CUDA tensor."""
 
 import ctypes
 import logging
@@ -18,7 +18,7 @@ _PORTABLE = 1
 
 
 class TorchCuda:
-    """The Device of CUDA tensors."""
+    """CUDA as a Device for copies of tensors."""
 
     def __init__(self) -> None:
         self._side: dict[int, torch.cuda.Stream] = {}

@@ -1,4 +1,4 @@
-"""Copies from devices into a slot: on streams of their own, so that training computes meanwhile."""
+"""Device copies into a slot: on streams of their own, so that training computes meanwhile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class DeviceCopy:
 
 
 class Device(Protocol):
-    """What is asked of a device's runtime. Marks are events: places in a stream's order."""
+    """Runtime of a device, as copies need it. Marks are events: places in a stream's order."""
 
     def pin(self, address: int, size_bytes: int) -> None:
         """See Pinner."""

@@ -1,4 +1,4 @@
-"""Hashes that the training process takes of its own memory, before the copy: the copy is covered.
+"""Digests: hashes that the training process takes of its memory before the copy, to verify it.
 
 What lies on a device has no digest of the trainer's: its bytes can first be read after the copy
 that the digest would have to cover.

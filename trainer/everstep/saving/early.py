@@ -1,4 +1,4 @@
-"""What changes before the optimizer's step: copied at the boundary, not beside the next step.
+"""Early copies: shards that may change before the optimizer's step are copied at the boundary.
 
 A forward pass changes the buffers of a model (BatchNorm's running means); of what is
 neither model nor optimizer (a data loader, a dictionary) nobody knows. All else stays until the
@@ -31,7 +31,7 @@ class _Module(Protocol):
 
 
 class Early:
-    """Knows which shards of a state will not wait."""
+    """Finder of the shards that may change before the optimizer's step."""
 
     def __init__(self, state: Mapping[str, object]) -> None:
         self._modules = [part for part in state.values() if isinstance(part, _Module)]

@@ -1,4 +1,4 @@
-"""One step's words with the agent: Begin for a slot, Commit for what was copied into it."""
+"""Save exchange with the agent: Begin asks for a slot, Commit says what was copied into it."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,7 +20,7 @@ from everstep_common.trainer_messages import (
 
 
 class Ending(Enum):
-    """How the attempt to save a step ended."""
+    """Result of the attempt to save a step."""
 
     SAVED = "saved"
     # No slot was free.
@@ -32,7 +32,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended, and why."""
+    """Result of the attempt to save a step, and the reason."""
 
     ending: Ending
     reason: str = ""
@@ -49,7 +49,7 @@ def failed(reason: str, error: Exception | None = None) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Where to copy to, and what the commit has to repeat."""
+    """Slot that the agent granted: where to copy to, and what the commit has to repeat."""
 
     step: int
     slot: Slot
@@ -60,7 +60,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The agent as the saving of a step sees it; for one thread at a time."""
+    """Agent as the saving of a step uses it; for one thread at a time."""
 
     link: AgentLink
     reservation: Reservation

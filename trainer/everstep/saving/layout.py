@@ -1,11 +1,11 @@
-"""Where the shards of a state lie in a slot, and what the agent is told of them."""
+"""Slot layout: where the shards of a state lie in a slot, and their manifest for the agent."""
 
 from everstep.state.views import ShardView, entry_of, offsets
 from everstep_common.trainer_messages import Entry
 
 
 class Layout:
-    """Remembers the time before: after most steps the same shards lie at the same places."""
+    """Layout of a slot, remembered: after most steps the same shards lie at the same places."""
 
     def __init__(self) -> None:
         self._shards: tuple[ShardView, ...] = ()

@@ -1,4 +1,4 @@
-"""The agent's descriptors as memory of this process, with the page tables made beforehand."""
+"""Memory mapping of the agent's descriptors, with the page tables made beforehand."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""Copies memory at the speed of memcpy, with as many threads as the process may use."""
+"""Memory copies at the speed of memcpy, with as many threads as the process may use."""
 
 import ctypes
 import os
@@ -33,7 +33,7 @@ class Copy:
 
 
 class Work:
-    """Calls that any number of threads take, one by one, until none is left."""
+    """Queue of calls that any number of threads take, one by one, until none is left."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = len(calls)
@@ -85,7 +85,7 @@ class Work:
 
 
 class Copier:
-    """Shares work among threads that live for that work only.
+    """Copier of memory: shares work among threads that live for that work only.
 
     So there is no pool that a forked child would inherit dead, or that the interpreter's end would
     wait for; to start a thread takes 0.1 ms.

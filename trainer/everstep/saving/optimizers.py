@@ -1,4 +1,4 @@
-"""Lets optimizers wait for the snapshot of the step before, right before they change the state."""
+"""Optimizer hooks: an update waits until the snapshot of the step before has been copied."""
 
 import sys
 import weakref
@@ -20,7 +20,7 @@ class _Handle(Protocol):
 
 @runtime_checkable
 class _Optimizer(Protocol):
-    """What has torch.optim.Optimizer's hook, whatever library it comes from."""
+    """Optimizer with the hook of torch.optim.Optimizer, whatever library it comes from."""
 
     def register_step_pre_hook(self, hook: Callable[..., None], /) -> _Handle:
         """Have the hook called before each update."""

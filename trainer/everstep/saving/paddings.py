@@ -1,4 +1,4 @@
-"""What lies between the shards of a slot: zeros, whatever the slot held before.
+"""Paddings between the shards of a slot: set to zero, whatever the slot held before.
 
 A copy's hash covers it, so storage has to keep it, and old bytes have no business there. Zeros
 cost nothing.

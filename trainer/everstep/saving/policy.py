@@ -1,4 +1,4 @@
-"""What a training script chooses about its snapshots, and how long it waits for the agent."""
+"""Snapshot policy of a training script, and the deadlines of its waits for the agent."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ Hasher = Literal["agent", "trainer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How steps are saved, and what happens when one cannot be."""
+    """Policy of saving: how steps are saved, and what happens when one cannot be."""
 
     # Copy in the background, while the next step computes.
     overlap: bool = False
@@ -42,7 +42,7 @@ def _is_duration(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long training waits for the agent at most, in seconds."""
+    """Longest times that training waits for the agent, in seconds."""
 
     # The agent answers a Begin after 5 s at the latest, with Skip; the rest is for a busy node.
     begin_s: float = 10.0

@@ -1,4 +1,4 @@
-"""The slots that the agent lends to this process, mapped once and kept."""
+"""Slot reservation: the memory that the agent lends to this process, mapped once and kept."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _SLACK_BYTES_MIN = 64 * 1024
 
 
 class Pinner(Protocol):
-    """Whatever makes memory known to a device's driver, so that the device copies there itself."""
+    """Registration of memory with a device's driver, so that the device copies there itself."""
 
     def pin(self, address: int, size_bytes: int) -> None:
         """Register; without success copies are slower, and nothing else."""
@@ -34,7 +34,7 @@ class Pinner(Protocol):
 
 
 class Reservation:
-    """This process's slots. For the thread whose turn it is."""
+    """Slots of this process; for one thread at a time."""
 
     def __init__(self) -> None:
         self._slots: list[Mapping] = []

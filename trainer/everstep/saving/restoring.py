@@ -1,4 +1,4 @@
-"""The state of the plan's step, from the agent's verified memory into the training process."""
+"""Restore: copies the step of the recovery plan from the agent's memory into the training state."""
 
 import os
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _PREPARED_BYTES_MIN = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Restorer:
-    """Brings a state back. ``patience_s`` bounds each question; ``fresh``: there is nothing."""
+    """Restore of a state. ``patience_s`` bounds each question; ``fresh``: nothing is restored."""
 
     link: AgentLink
     copier: Copier

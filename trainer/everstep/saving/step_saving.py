@@ -1,4 +1,4 @@
-"""The saving of one step, in the training thread or beside it."""
+"""Saving of one step: in the training thread, or in another one beside it."""
 
 import threading
 from dataclasses import dataclass, field, replace
@@ -16,14 +16,14 @@ from everstep_common.trainer_messages import Entry
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What copies and hashes a state."""
+    """Collaborators of a saving, which copy and hash a state."""
 
     copier: Copier
     digest: Digest | None = None
-    # What of the state cannot wait for a copy beside training.
+    # Finds the shards that may change too early to be copied beside training.
     early: Early = field(default_factory=lambda: Early({}))
     layout: Layout = field(default_factory=Layout)
-    # None: CUDA's, once the state has a CUDA tensor.
+    # None: CUDA is used once the state has a CUDA tensor.
     device: Device | None = None
 
 

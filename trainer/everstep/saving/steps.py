@@ -1,4 +1,4 @@
-"""The number of a step, as training scripts hold it."""
+"""Step numbers: checked, and converted from the integers of numpy and torch."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Tells whether a state was changed while it was copied: such a copy is of no step at all.
+"""Change detection: a state that changed while it was copied is no snapshot of any step.
 
 Optimizers wait for the copy by themselves; whatever else changes the state (an average of the
 weights, a counter, a tensor of the script) has to wait too, and this finds out when it did not.
@@ -19,7 +19,7 @@ _SAMPLES_AT = (0.0, 0.37, 0.73)
 
 
 class Witness:
-    """What the state was when its copy began. Made where the state is complete."""
+    """Versions and samples of a state when its copy began; made where the state is complete."""
 
     def __init__(self, shards: Sequence[ShardView]) -> None:
         self._shards = shards

@@ -1,1 +1,1 @@
-"""What a training state is: arrays and objects of any library as shards of memory, and back."""
+"""Training state: arrays and objects of any library as shards of memory, and back."""

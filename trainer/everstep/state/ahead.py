@@ -1,4 +1,4 @@
-"""How much a state of objects will be once its optimizers have made a step."""
+"""Size forecast: the bytes of a state of objects once its optimizers have made a first step."""
 
 from collections.abc import Iterable
 

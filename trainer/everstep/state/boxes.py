@@ -1,4 +1,4 @@
-"""Copies of boxes of tensors that do not lie in one piece, or lie on a GPU."""
+"""Copies of tensor boxes that are not contiguous in memory, or lie on a GPU."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Which Capture a state gets: plain arrays keep their names, all else is taken apart."""
+"""Choice of the Capture for a state: plain arrays keep their names, all else is taken apart."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -46,7 +46,7 @@ def local_part(path: str, tensor: object, place: Place) -> Part:
 
 
 class LocalMemory(NamedTuple):
-    """What DTensors have in common that are the same memory."""
+    """Identity of a DTensor's memory: equal for DTensors that share it."""
 
     local: TensorMemory
     shape: tuple[int, ...]

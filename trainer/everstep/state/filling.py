@@ -1,4 +1,4 @@
-"""Copies from shards of the vault into the parts that this process has."""
+"""Filling: copies shards from the vault into the parts of the state that this process has."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from everstep.state.views import Copies, Found, RestoreError
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """One target, and the shards that hold it."""
+    """Restore target with the shards that hold it."""
 
     target: Target
     pieces: tuple[Piece, ...]

@@ -1,4 +1,4 @@
-"""Memory for torch tensors that come back: that of the tensor, or new where there is none."""
+"""Target memory of restored torch tensors: the tensor's own, or new where there is none."""
 
 from collections.abc import Callable
 

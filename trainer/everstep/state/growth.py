@@ -1,4 +1,4 @@
-"""What an optimizer adds to its state in its first step, so that memory for it is made before."""
+"""Optimizer growth: the tensors that a first step will add, so that memory is reserved for them."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The shards that a step has, and which of them hold what a process wants: pure decisions."""
+"""Holdings: the shards that a step has, and which of them hold what a process wants; no I/O."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from everstep_common.trainer_messages import Entry
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one shard gives to a wanted part."""
+    """Piece of a wanted part that one shard gives."""
 
     entry: Entry
     region: Region

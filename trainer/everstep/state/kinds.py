@@ -1,4 +1,4 @@
-"""Which kind of object each part of a state is; torch is asked only if the script imported it."""
+"""Object kinds of a state's parts: module, optimizer or other; torch only if the script has it."""
 
 import sys
 from collections.abc import Collection, Container, Mapping

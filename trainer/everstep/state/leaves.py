@@ -1,4 +1,4 @@
-"""The arrays of a state on their way down to shards: what each is, where it lies, who has it."""
+"""Leaves: the arrays of a state on their way to shards; what each is, where, and who has it too."""
 
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -10,14 +10,14 @@ from everstep.state.parts import Part, Place, Replicas, to_save
 from everstep.state.regions import whole
 from everstep.state.views import ShardView, StateError
 
-# What the tree keeps of an array, as JSON of its own, for it is the same after every step: library,
-# format, shape, whether it is distributed, and of which other path it is the same.
+# Description of an array in the tree, as JSON of its own, for it is the same after every step:
+# library, format, shape, whether it is distributed, and the path of another array that it equals.
 Description = str
 WORLD = "world"
 
 
 class Memory(Hashable, Protocol):
-    """What tells an array's memory from any other."""
+    """Identity of an array's memory, by which it is told from any other."""
 
     @property
     def address(self) -> int:
@@ -36,12 +36,12 @@ class Leaf:
     part: Part
     value: object
     library: str
-    # What tells its memory from any other; None: nothing does.
+    # Identity of its memory; None: it has none.
     memory: Memory | None = None
     distributed: bool = False
     same_as: str = ""
 
-    # What the tree keeps.
+    # Description that stands in the tree in the array's place.
     description: Description = field(init=False, compare=False)
 
     def is_still(self, value: object) -> bool:
@@ -133,11 +133,11 @@ _Seen = tuple[Part | None, ShardView]
 
 
 class Views:
-    """The memory of parts, remembered from one time to the next."""
+    """Shard views of parts, remembered from one snapshot to the next."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        # What there was the time before, what of it is saved, and where that lies.
+        # Parts at the last snapshot, which of them this process saves, and their memory.
         self._parts: Sequence[Part] = ()
         self._chosen: list[bool] = []
         self._known: list[_Seen | None] = []
@@ -167,7 +167,7 @@ class Views:
         if known is not None and known[0] is part:
             return known
         view = part.named(readable_view(part.path, part.value), self._place)
-        # A copy would be of this time only.
+        # A part that had to be copied is not remembered: it is copied anew each time.
         return (part if _address(part.value) == view.address else None), view
 
 

@@ -1,4 +1,4 @@
-"""torch modules of a state: they name the parameters of its optimizers, and say what is equal."""
+"""Modules of torch in a state: they name the optimizers' parameters, and say which are equal."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from everstep.state.views import StateError
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """What the modules of one state say of their parameters, by id()."""
+    """Names of the parameters in a state's modules, and those equal in all ranks, by id()."""
 
     names: Mapping[int, str]
     equal: frozenset[int]

@@ -1,10 +1,10 @@
-"""What a rank saves that has nothing to save: the step is whole when every rank has a copy."""
+"""Empty shard of a rank that saves nothing: a step is whole when every rank has a copy."""
 
 from everstep.state.arrays import buffer_view
 from everstep.state.views import ShardView
 from everstep_common.shard_names import owner, private_name
 
-# Nothing of a state is called so, and nothing asks for it.
+# Path that no part of a state can have, and that no restore asks for.
 _PATH = "#nothing"
 
 

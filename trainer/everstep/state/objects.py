@@ -1,4 +1,4 @@
-"""The objects of a state, each with its state_dict in a form that is the same in every process."""
+"""Objects of a state: each with its state_dict in a form that is the same in every process."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ NO_REPLICA = "equal: expected names, and modules that are torch's DistributedDat
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What torch calls Stateful: a model, an optimizer, a scheduler, a StatefulDataLoader."""
+    """Stateful, as torch calls it: a model, an optimizer, a scheduler, a data loader."""
 
     @property
     def state_dict(self) -> Callable[..., object]:
@@ -65,7 +65,7 @@ class Object(Protocol):
 
 @dataclass(slots=True)
 class AnyObject:
-    """A Stateful of which nothing more is known."""
+    """Stateful of which nothing more is known."""
 
     path: str
     stateful: Stateful

@@ -1,4 +1,4 @@
-"""Whether a saved optimizer is of the kind that is here: torch itself takes the state of any."""
+"""Optimizer kind check: finds state of another kind of optimizer, which torch itself would load."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Which part of which array this process has, who else has the same, and as what it is saved."""
+"""Parts of arrays that this process has: who has the same bytes, and under which name each goes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ from everstep_common.shard_names import private_name
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One process among those of its job."""
+    """Place of a process among those of its job."""
 
     rank: int = 0
     world_size: int = 1
-    # Objects whose private things another rank's may stand in for.
+    # Objects whose private parts may be replaced by another rank's.
     replaceable: frozenset[str] = frozenset()
 
     def replaces(self, path: str) -> bool:
@@ -38,7 +38,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What this process has of an array."""
+    """Part of an array that this process has."""
 
     path: str
     value: object
@@ -48,7 +48,7 @@ class Part:
     item_bytes: int
     # None: no other process is known to have the same bytes, it stays private to the rank.
     replicas: Replicas | None = None
-    # Names apart what groups of ranks hold under one path, when a group is not the whole world.
+    # Tells apart what groups of ranks hold under one path, when a group is not the whole world.
     mark: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""Names of the things in a state: unique, stable from step to step, the same in every process."""
+"""Paths: names of the things in a state; unique, the same at every step and in every process."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""A state of plain arrays: each keeps its name, and is restored in place as it was saved."""
+"""Plain state: a mapping of arrays; each keeps its name, and is restored in place."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

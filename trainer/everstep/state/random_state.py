@@ -1,4 +1,4 @@
-"""The random numbers of a process: python's, numpy's, and torch's and Paddle's on devices."""
+"""Random state of a process: the generators of python, numpy, torch and Paddle, on all devices."""
 
 import array
 import importlib
@@ -22,7 +22,7 @@ class Generator(Protocol):
 
 
 class RandomState:
-    """The state of random numbers as a Stateful; libraries that are not loaded have none."""
+    """Random generators of the process as a Stateful; libraries that are not loaded have none."""
 
     # Two ranks that draw the same numbers would train on the same noise.
     own_only = True

@@ -1,4 +1,4 @@
-"""Geometry of parts of a tensor: what of a wanted region lies where in the parts that are held."""
+"""Regions of a tensor: the overlap of a wanted box with the boxes that are held."""
 
 import math
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ def whole(shape: tuple[int, ...]) -> Region:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What two regions have in common: its shape, and where it begins in the one and the other."""
+    """Overlap of two regions: its shape, and where it begins in the one and the other."""
 
     shape: tuple[int, ...]
     here: tuple[int, ...]

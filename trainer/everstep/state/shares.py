@@ -1,4 +1,4 @@
-"""Which rank of those that hold equal state saves which of it."""
+"""Shares of equal state: which of the ranks that hold the same tensors saves which of them."""
 
 import heapq
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A state of objects (model, optimizer, loader …) and arrays: as shards, and back into them.
+"""Stateful capture: objects (model, optimizer, loader …) and arrays as shards, and back.
 
 Every object has two kinds of shards: its structure, private to the rank, and its arrays. A restore
 reads the structures first; they say which arrays there are.
@@ -106,11 +106,11 @@ class StatefulCapture:
 
 @dataclass(slots=True)
 class Structures:
-    """The first question: what every object's state is made of."""
+    """First stage of a restore: the structure of every object's state."""
 
     capture: StatefulCapture
     holdings: Holdings
-    # Whose state each object takes, by its path.
+    # By its path, the rank whose state each object takes.
     sources: Mapping[str, int]
     _found: dict[str, bytes] | None = None
 
@@ -141,7 +141,7 @@ class Structures:
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """The second question: the arrays themselves."""
+    """Second stage of a restore: the arrays themselves."""
 
     plain: PlainRestoration
     fillings: tuple[Filling, ...]

@@ -1,4 +1,4 @@
-"""The arrays of a saved tree on their way back: into those that are there, else into new ones."""
+"""Restore targets: the arrays of a saved tree go into those that are there, else into new ones."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ class Target:
 
 
 class Finder:
-    """Leaves of a tree that is read: finds or makes every array that it names."""
+    """Leaves of a tree that is read: finds the array that each names, or makes a new one."""
 
     def __init__(self, thing: Object, live: Mapping[str, Leaf], place: Place) -> None:
         self._thing = thing

@@ -70,7 +70,7 @@ def dense(name: str, tensor: object) -> torch.Tensor:
 
 
 class TensorMemory(NamedTuple):
-    """What tensors have in common that are the same memory."""
+    """Identity of a tensor's memory: equal for tensors that share it."""
 
     address: int
     dtype: torch.dtype

@@ -1,4 +1,4 @@
-"""What a state_dict holds besides arrays, as typed JSON: nothing in it is ever run (no pickle).
+"""Tree of a state_dict, less its arrays, as typed JSON: nothing in it is ever run (no pickle).
 
 Scalars stand for themselves, a list for a list; everything else is an object with one key, its
 type. Arrays are left to the caller: a leaf's place in the tree is its path.
@@ -23,7 +23,7 @@ _PADDED_BYTES_MIN = 1024
 
 
 class Leaves(Protocol):
-    """Takes the arrays of a tree on the way down, and returns them on the way back."""
+    """Handler of the arrays of a tree: takes each when it is written, returns it when read."""
 
     def describe(self, path: str, value: object) -> object | None:
         """Return what to write in an array's place, None when the value is no array."""
@@ -147,7 +147,7 @@ def _write_range(value: object, path: str, leaves: Leaves) -> object:
 
 
 class _NoLeaves:
-    """For what holds no arrays: keys, and the items of sets."""
+    """Leaves of values that may hold no arrays: keys, and the items of sets."""
 
     def describe(self, path: str, value: object) -> object | None:
         return None

@@ -1,4 +1,4 @@
-"""The way back from typed JSON to what a state_dict held."""
+"""Tree reader: typed JSON back into what a state_dict held."""
 
 import base64
 import importlib

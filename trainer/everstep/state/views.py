@@ -1,4 +1,4 @@
-"""What a training state is to the copy engine: shards of memory, and where they come back to."""
+"""Interfaces of a state to the copy engine: captures, shard views, restorations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class ShardView:
 
 
 class Copies(Protocol):
-    """Whatever copies memory."""
+    """Copier of memory, whatever it uses."""
 
     def copy(self, copies: Sequence[Copy], /) -> None:
         """Return when every byte is copied."""
@@ -68,7 +68,7 @@ Found = Mapping[str, tuple[Entry, int]]
 
 
 class Restoration(Protocol):
-    """One state on its way back. `fill` changes nothing when it raises; `finish` comes after it."""
+    """One stage of a restore. `fill` changes nothing when it raises; `finish` comes after it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Restoration(Protocol):
 
 @runtime_checkable
 class Capture(Protocol):
-    """A state that can be looked at again and again."""
+    """View of a state as shards, which can be taken again and again."""
 
     @property
     def needs_description(self) -> bool:
@@ -115,7 +115,7 @@ class Capture(Protocol):
 
 @runtime_checkable
 class Growing(Protocol):
-    """A capture of a state that grows in the first step."""
+    """Capture of a state that grows in the first step."""
 
     def bytes_ahead(self) -> int | None:
         """Return how large it will be then; None: that is not known. Raises StateError."""

@@ -1,1 +1,1 @@
-"""Accounting: where the time of a job went."""
+"""Accounting: the time of each job by category."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 
 class Group(Enum):
-    """What a category is part of; ETTR is defined over these."""
+    """Group of ledger categories; ETTR is defined over these."""
 
     # Committed steps, up to the reference step time; and what they took beyond it.
     PRODUCTIVE = "productive"
@@ -28,7 +28,7 @@ class Group(Enum):
 
 @unique
 class Category(StrEnum):
-    """Where time goes; every nanosecond of a job is in exactly one."""
+    """Ledger category; every nanosecond of a job is in exactly one."""
 
     _value_: str
     group: Group

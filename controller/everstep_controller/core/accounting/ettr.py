@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from everstep_controller.core.accounting.categories import PLANNED_WORK, Category, Group
 from everstep_controller.core.accounting.ledger import Ledger
 
-# Held at 99.5 %, a job may spend this share of its time on failures.
+# Share of its time that a job may lose to failures, at a target of 99.5 %.
 FAILURE_SHARE = 0.005
 
 DEFINITIONS = (
@@ -23,7 +23,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Effectiveness:
-    """How much of a job's wall clock was training, and how often it failed."""
+    """ETTR of a job: the share of its wall clock that was training, and its failures."""
 
     wall_ns: int
     ettr_time: float

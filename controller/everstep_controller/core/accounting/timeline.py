@@ -26,7 +26,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Timeline:
-    """All times are nanoseconds of the controller's timeline."""
+    """Segments of a job, oldest first; all times are nanoseconds on the controller's timeline."""
 
     started_ns: int
     ended_ns: int | None = None

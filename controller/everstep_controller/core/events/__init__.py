@@ -1,4 +1,4 @@
-"""What the core is told. Each event is journaled before the core sees it, by its class's name.
+"""Events: all inputs of the core; each is journaled under its class's name before it is handled.
 
 ``at_ns`` fields are on the controller's timeline and may lie before the event's own time: they say
 when the thing happened, the journal says when it was learned.

@@ -1,4 +1,4 @@
-"""Events of the controller itself."""
+"""Events of the controller itself: starts, settings, timers, rejections, recovery and verdicts."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What isolation drivers tell of their schedulers."""
+"""Events of isolation drivers: the results of their calls to schedulers."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Progress of jobs, as the shell puts it together of what nodes report."""
+"""Events of job progress: rows of completed steps, merged from the reports of all nodes."""
 
 from dataclasses import dataclass
 

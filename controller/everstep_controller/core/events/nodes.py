@@ -1,4 +1,4 @@
-"""What agents tell of their nodes, and of each other."""
+"""Events of nodes: their agents connect, disconnect, and report on silent peers."""
 
 from dataclasses import dataclass, field
 

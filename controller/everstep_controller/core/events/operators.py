@@ -1,4 +1,4 @@
-"""What operators order."""
+"""Events of operators: what they order about nodes, jobs, maintenance and automation."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What is known of a job's snapshots, where the core has to know it."""
+"""Events of the vault: what the core has to know about a job's snapshots."""
 
 from dataclasses import dataclass
 
@@ -58,11 +58,11 @@ class RecoveryStepChosen:
     sources: tuple[ShardSource, ...] = ()
     lost: str = ""
     reason: str = ""
-    # The generation that made the step; 0 where there is none.
+    # Generation that made the step; 0 where there is no step.
     step_generation: int = 0
-    # What there is of it in storage.
+    # The step as storage has it; None where storage has none of it.
     stored: StoredStep | None = None
-    # The best tier that has all of it; empty where there is none.
+    # Best tier that has the whole step; empty where none has.
     tier: str = ""
 
 
@@ -73,7 +73,7 @@ class BreakpointReached:
     job: str
     generation: int
     message: str
-    # It will not come there.
+    # The step will not come to storage.
     missed: bool = False
 
 

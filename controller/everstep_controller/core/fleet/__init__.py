@@ -1,1 +1,1 @@
-"""The fleet as one: what is told of all nodes together."""
+"""Fleet: what concerns all nodes together."""

@@ -1,4 +1,4 @@
-"""The fleet: who takes its events and timers."""
+"""Event and timer handlers of the fleet, for the registry."""
 
 from everstep_controller.core import events
 from everstep_controller.core.fleet import rejected_records

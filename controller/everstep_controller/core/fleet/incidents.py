@@ -1,4 +1,4 @@
-"""Incidents of the fleet, of every kind: those of jobs, so far, which are kept with their jobs."""
+"""Incidents of the fleet: those of all jobs in one list, newest first."""
 
 from everstep_controller.core.model.incident import Incident
 from everstep_controller.core.model.state import State

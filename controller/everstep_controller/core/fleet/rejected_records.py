@@ -1,4 +1,4 @@
-"""Records that could not be used: counted per node and kind, and a finding for each of them.
+"""Rejected records: counted per node and kind, with a finding for each of them.
 
 Such a record is acknowledged, or its agent would send it again for ever before all others; so this
 is the only place that still knows of it.

@@ -88,7 +88,7 @@ def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
         return True  # or it would end with the other one, whose last step memory has anyway
     if job.state not in _REPLACEABLE:
         return False
-    # Of a job that has run, what it began from is past; one that has not shall begin as asked now.
+    # A wish to begin afresh counts until the job has run: what it began from is past after that.
     fresh = report.fresh or (job.lineage.fresh and not job.lineage.started)
     return fresh or _spec_of(event) != job.spec
 

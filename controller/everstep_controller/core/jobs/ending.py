@@ -8,7 +8,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
-# What a job that is over waits for no more.
+# Timers that a job needs only while it lives.
 _OF_LIVING_JOBS = (
     TimerKind.FORMING,
     TimerKind.RETRY,

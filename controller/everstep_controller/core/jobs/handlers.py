@@ -1,4 +1,4 @@
-"""Jobs: who takes their events and timers."""
+"""Event and timer handlers of jobs, for the registry."""
 
 from everstep_common import reports
 from everstep_controller.core import events

@@ -1,4 +1,4 @@
-"""Incidents of a job: what a fault is taken for, how it stops a generation, what is kept."""
+"""Incidents of a job: opened by a fault that stops a generation, joined by faults of one cause."""
 
 from bisect import insort
 from dataclasses import replace
@@ -30,10 +30,10 @@ _STRENGTH = {
 
 _WANTED = frozenset({Cause.OPERATOR, Cause.GROWTH})
 
-# What is no consequence of a stop: processes die of it, and their collectives before them.
+# Causes that the stop of a generation cannot bring about: ranks die of them by themselves.
 _OF_ITSELF = frozenset({Cause.ROLLBACK, Cause.LAUNCHER, Cause.FINDING, Cause.NODE})
 
-# The ledger's word for what a job does that runs nothing.
+# Ledger category of the time in which a job runs nothing, by its state.
 _PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHEDULE}
 
 # Who died first explains the rest; after so many ranks nobody reads on.

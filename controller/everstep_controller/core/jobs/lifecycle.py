@@ -1,4 +1,4 @@
-"""Job lifecycle as a table with effects. A pair that is neither in it nor ignored is refused."""
+"""Job lifecycle as a table with effects; a pair that is neither in it nor ignored is refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from everstep_controller.core.model.job import JobState
 
 
 class JobEvent(Enum):
-    """What happens to a job."""
+    """Event that may change a job's state."""
 
     # The next generation has its members; it begins when the catalogue has found a state.
     PLANNED = auto()
@@ -24,15 +24,15 @@ class JobEvent(Enum):
     PROGRESSED = auto()
     STALLED = auto()
     FAULT = auto()
-    # It shall end, and its last step is not in storage yet.
+    # The job is to end, and its last step is not in storage yet.
     LAST_STEP_AWAITED = auto()
     OVER = auto()
-    # Nobody is left of it, and its user has begun it once more.
+    # None of its launchers is left, and its user has started it again.
     REPLACED = auto()
 
 
 class JobEffect(Enum):
-    """What the controller does beside changing the state."""
+    """Effect of a transition: what the controller does besides changing the state."""
 
     ASK_CATALOGUE = auto()
     START_MEMBERS = auto()

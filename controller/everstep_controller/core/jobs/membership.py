@@ -27,19 +27,20 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     del job.launchers[node]
     if job.state is JobState.ENDED:
         return
-    # Who shuts a node down for maintenance ends its launcher, and means no job by that.
+    # A launcher that ends on a node in maintenance ends with the node; nobody means to end the job.
     meant = event.report.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
     if meant and (node in job.generation.members or job.state is JobState.FORMING):
         job.ending.wanted = job.ending.wanted or by_user_on(node)
     if node in job.generation.phases:
         _processes_gone(job, node)
-    # Else its agent may hear of this generation only now, and settles it when it is to stop it.
+    # Without a phase reported, its agent may hear of this generation only now; it answers the order
+    # to stop it.
     if node in job.generation.members:
         message = f"the launcher on {node} is gone: {event.report.reason}"
         incidents.record_fault(
             turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
         )
-    # Who waits there waits no more.
+    # A launcher that waited on the node waits no more.
     turn.mark_node(node)
     turn.mark_job(job.name, moved=True)
 
@@ -171,7 +172,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
         return
     job.generation.number, job.generation.unreachable = seen, ""
     job.lineage.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
-    # There was a state: that nobody can give it back must never look like a fresh start.
+    # The job had a state, so if nobody can give it back, that must not look like a fresh start.
     job.lineage.recoverable_step = job.lineage.recoverable_step or 0
     message = f"the journal was restored and had lost generation {seen}"
     incidents.record_fault(turn, job, turn.now_ns, Cause.OPERATOR, "", message)

@@ -25,7 +25,7 @@ ORDER: Mapping[Phase, int] = MappingProxyType(
     {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}
 )
 
-# What time was taken for while a phase was not known, and what it was.
+# For phases that are told late: the category that the time was booked under, and the right one.
 _LATE: Mapping[Phase, Mapping[Category, Category]] = MappingProxyType(
     {
         Phase.STARTED: {Category.ENV: Category.INIT, Category.INIT_ENV: Category.INIT_PROC},

@@ -47,7 +47,7 @@ def reporters(state: State, name: str) -> Reporters | None:
 
 @dataclass(frozen=True, slots=True)
 class ReportedSteps:
-    """What one node reported: consecutive steps, on the controller's timeline."""
+    """Report of one node: consecutive steps, on the controller's timeline."""
 
     job: str
     generation: int
@@ -82,7 +82,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Pending:
-    """What is reported of one generation and not in a row yet."""
+    """Reports on one generation that are not in a row yet."""
 
     generation: int
     since_ns: int
@@ -92,7 +92,7 @@ class _Pending:
 
 
 class ProgressRows:
-    """Collects steps of all jobs. A row comes out when it is due, or when order demands it."""
+    """Collector of all jobs' steps. A row comes out when it is due, or when order demands it."""
 
     def __init__(
         self,

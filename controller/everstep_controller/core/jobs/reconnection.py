@@ -1,4 +1,4 @@
-"""Reconnection of a node: what its agent still knows of jobs, and what this controller does not."""
+"""Reconnection of an agent: its knowledge of jobs, compared with what the controller knows."""
 
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.jobs import identity, membership, outstanding

@@ -1,4 +1,4 @@
-"""Restore point: the question to the catalogue, and the states that are restored only at need."""
+"""Restore point: asks for the step to restore, and notes the states that crashed a job before."""
 
 from collections import Counter
 
@@ -34,7 +34,7 @@ def note_crash(turn: Turn, job: JobRecord) -> None:
     Only a fault of a training process says anything about the state: what a node, a launcher or an
     operator did would have happened with every state.
     """
-    # What a recovery has cut off cannot be chosen any more.
+    # Steps that a recovery has cut off the branch cannot be chosen any more.
     on_branch = [
         key for key in job.lineage.crashed_from if any(p.has(*key) for p in job.lineage.branch)
     ]

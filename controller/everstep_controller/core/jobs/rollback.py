@@ -45,7 +45,7 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
 
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:
-    # What a recovery has cut off cannot be chosen any more.
+    # Steps that a recovery has cut off the branch cannot be chosen any more.
     kept = {
         key for key in job.lineage.spoiled if any(point.has(*key) for point in job.lineage.branch)
     }

@@ -1,4 +1,4 @@
-"""Transition of a job through its lifecycle table: the state, its effects, and what people hear."""
+"""Transition of a job through its lifecycle table: the state, its effects, the announcement."""
 
 from collections.abc import Callable, Mapping
 

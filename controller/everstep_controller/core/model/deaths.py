@@ -16,7 +16,7 @@ STRIKES_MAX = 8
 
 
 class Remedy(Enum):
-    """What is done about a fault."""
+    """Remedy for a fault: what is done about it."""
 
     RESTART = "restart"
     REPLACE = "replace"
@@ -57,14 +57,14 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What was made of the end of one generation, and what was done then."""
+    """Judgement of how one generation ended: cause, blame, and what was done then."""
 
     generation: int
     at_ns: int
     remedy: Remedy
     sentence: str
     evidence: tuple[str, ...] = ()
-    # Whom it blames; empty when nobody on a node is.
+    # The node that is blamed; empty when none is.
     node: str = ""
     signature: str = ""
     step: int | None = None

@@ -1,4 +1,4 @@
-"""Small facts that events carry and the state keeps."""
+"""Facts in events and state: the origin of a record, a job on a node, a report of an agent."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -17,14 +17,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class JobOnNode:
-    """What an agent said of one job when it connected."""
+    """State of one job on a node, as its agent told it when it connected."""
 
     job: str
     generation: int
     launcher: bool
-    # The plan that its newest generation comes from; 0 when the agent did not say.
+    # The plan that the job's newest generation comes from; 0 when the agent did not say.
     planned_generation: int = 0
-    # Of its launcher; 0 where there is none, or it is not known.
+    # Id of the job that its launcher belongs to; 0 where there is no launcher, or it is not known.
     job_id: int = 0
 
 
@@ -33,7 +33,7 @@ R_co = TypeVar("R_co", bound=Report, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Reported(Generic[R_co]):
-    """An agent reports something; who handles it follows from the type of the report."""
+    """Event that carries an agent's report; the report's type decides which handler takes it."""
 
     origin: Origin
     # When it happened.

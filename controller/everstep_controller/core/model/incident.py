@@ -1,11 +1,11 @@
-"""Incidents of the fleet: faults with one cause, whatever they befell, and when that was over."""
+"""Incidents of the fleet: faults with one cause, the nodes or jobs that they hit, and their end."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 
 class IncidentKind(StrEnum):
-    """What an incident befell."""
+    """Kind of the thing that an incident hit."""
 
     JOB = "job"
 
@@ -23,16 +23,16 @@ class IncidentPart:
 
 @dataclass(slots=True, kw_only=True)
 class Incident:
-    """Faults that have one cause; each kind of incident adds what is done about it."""
+    """Incident: faults that have one cause; each kind adds what is done about it."""
 
     id: str
     kind: IncidentKind
-    # Names of what it befell.
+    # Names of the nodes or jobs that it hit.
     subjects: list[str]
     # When the first of its faults happened, and when it was over; 0 while it is open.
     onset_ns: int
     over_ns: int = 0
-    # What is taken for the cause, out of those of its kind, where that was, and a sentence.
+    # The cause by its kind's names, the node where it was, and a sentence for people.
     cause: str
     node: str
     message: str

@@ -46,7 +46,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What a node consists of."""
+    """Hardware of a node."""
 
     kernel: str = ""
     cpu_model: str = ""

@@ -1,4 +1,4 @@
-"""Isolation at schedulers: what they keep out, what Everstep wants of them, what came of it.
+"""Isolation at schedulers, as values: holds that were seen, holds that are wanted, and results.
 
 An isolation driver tells a scheduler (Slurm, Kubernetes, a program of the site) to place no work on
 a node. Everstep's own placement needs none of this: a node with a claim takes no ranks.
@@ -17,7 +17,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class WantedIsolation:
-    """What a driver is to make so for one node: withheld for its owners, or free of our hold."""
+    """Wanted isolation of one node: withheld for its owners, or free of Everstep's hold."""
 
     node: str
     owners: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class WantedIsolation:
 
 @dataclass(frozen=True, slots=True)
 class SeenHold:
-    """What was read of a node at its scheduler; None where the scheduler places work there."""
+    """Hold on a node as read at its scheduler; None where the scheduler places work there."""
 
     node: str
     hold: Hold | None
@@ -40,7 +40,7 @@ class SeenHold:
 
 @dataclass(frozen=True, slots=True)
 class IsolationResult:
-    """What came of one wanted isolation: what is so now, or why nobody can say."""
+    """Result of one wanted isolation: the hold as it is now, or why nobody can say."""
 
     wanted: WantedIsolation
     hold: Hold | None = None
@@ -49,7 +49,7 @@ class IsolationResult:
 
 @dataclass(slots=True)
 class NodeIsolation:
-    """What is known of one node at one driver; none is kept of a node of which there is nothing."""
+    """Isolation of one node at one driver; nodes about which nothing is known have none."""
 
     # What the scheduler does, as it was read or answered last.
     hold: Hold | None = None
@@ -71,7 +71,7 @@ class NodeIsolation:
 
 @dataclass(slots=True)
 class DriverRecord:
-    """What one isolation driver was asked, and what it has told of its scheduler."""
+    """Record of one isolation driver: what it was asked, and what it told of its scheduler."""
 
     name: str
     # Its scheduler was read since this controller started: nothing is applied before that.

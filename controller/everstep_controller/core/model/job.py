@@ -13,7 +13,7 @@ from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
 
 class JobState(Enum):
-    """Where a job is in its life."""
+    """State of a job in its lifecycle."""
 
     FORMING = "forming"
     REPLANNING = "replanning"
@@ -32,7 +32,7 @@ class JobState(Enum):
 
 
 class Cause(StrEnum):
-    """What ended a generation, or is taken for the cause of an incident."""
+    """Cause of a generation's end, or of an incident."""
 
     # Ranks died of themselves; "collective": only of the loss of others.
     COLLECTIVE = "collective"
@@ -54,7 +54,7 @@ class Cause(StrEnum):
 
 
 class PlanKind(StrEnum):
-    """How a job goes on after an incident."""
+    """Kind of recovery plan: how a job goes on after an incident."""
 
     FIRST = "first"
     IN_PLACE = "in_place"
@@ -64,7 +64,7 @@ class PlanKind(StrEnum):
 
 
 class PlannedKind(StrEnum):
-    """Why a running job is to be restarted on purpose."""
+    """Reason for which a running job is to be restarted on purpose."""
 
     RESTART = "restart"
     DRAIN = "drain"
@@ -102,7 +102,7 @@ class JobIncident(Incident):
 
 @dataclass(slots=True)
 class Planned:
-    """A restart of a running job that somebody wants, at a step boundary."""
+    """Planned restart: a running job is to be restarted at a step boundary."""
 
     kind: PlannedKind
     by: str
@@ -111,13 +111,13 @@ class Planned:
     ordered_ns: int
     # The last step before it; None until it is chosen.
     after_step: int | None = None
-    # An operator named that step.
+    # Whether an operator chose that step.
     named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """How a job ended whose name another one has now."""
+    """End of an earlier job whose name another one has now."""
 
     job_id: int
     succeeded: bool
@@ -126,7 +126,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """What was asked for when a job was started; it never changes."""
+    """Specification of a job: what was asked for at its start; it never changes."""
 
     uid: int
     token_sha256: str
@@ -162,7 +162,7 @@ class Generation:
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
-    # Nodes with some of it that could be asked when that was asked last.
+    # Nodes with copies of that state that were connected when the catalogue was asked last.
     asked_of: list[str] = field(default_factory=list)
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
@@ -176,13 +176,13 @@ class Generation:
     cause: Cause | None = None
     # Numbers after its own that the only member may use while the controller is away.
     own_restarts: int = 0
-    # Somebody had it started: its code may be another than that before.
+    # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
 
 
 @dataclass(slots=True)
 class Lineage:
-    """Which states are a job's own: what it may go back to, and what it goes on from."""
+    """Lineage of a job's state: the states it may go back to, and those it continues."""
 
     branch: list[BranchPoint] = field(default_factory=list)
     # Nodes that may hold copies of the job's state, and the last generation they were started in.
@@ -193,17 +193,18 @@ class Lineage:
     recoverable_step: int | None = None
     # States that a generation was restored from and crashed soon after, one entry a crash.
     crashed_from: list[StepKey] = field(default_factory=list)
-    # States that ranks said are bad, and data that is left out for it, in order and apart.
+    # States that ranks called bad; and the ranges of data that are skipped for it, disjoint and in
+    # order.
     spoiled: list[StepKey] = field(default_factory=list)
     skipped: list[DataRange] = field(default_factory=list)
     # The step in storage that the job began with.
     latest: StoredStep | None = None
-    # The job before it under this name that it goes on from, and a sentence about that.
+    # The earlier job of this name whose state this one continues, and a sentence about that.
     past: Past | None = None
     begun: str = ""
     # Its user wants it to begin anew.
     fresh: bool = False
-    # What nodes hold of this generation and older ones is of another job, which had the name.
+    # Copies of this generation and older ones belong to another job, which had the name before.
     foreign_generation: int = 0
     # A generation of it was started.
     started: bool = False
@@ -221,12 +222,12 @@ class Lineage:
 
 @dataclass(slots=True)
 class Recovery:
-    """What has befallen a job, and what was done about it."""
+    """Recovery of a job: its incidents, deaths, judgements and restarts."""
 
     incidents: list[JobIncident] = field(default_factory=list)
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
-    # What was made of the ends of generations in the newest incident.
+    # Judgements on how the generations in the newest incident ended.
     judgements: list[Judgement] = field(default_factory=list)
     # Which kind of plan is being carried out; None where the job goes on as it is.
     plan: PlanKind | None = None
@@ -242,7 +243,7 @@ class Recovery:
 
 @dataclass(slots=True)
 class Ending:
-    """Why and how a job ends."""
+    """End of a job: why it is to end, and how it ended."""
 
     # Why it shall end as soon as its processes are gone; empty while it shall go on.
     wanted: str = ""
@@ -264,7 +265,7 @@ class Ending:
 
 @dataclass(slots=True)
 class JobRecord:
-    """One job."""
+    """Record of one job: its specification, generation, lineage, recovery and ending."""
 
     name: str
     spec: JobSpec

@@ -44,7 +44,7 @@ StepKey = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The job that had a job's name before it, and whose state that goes on from."""
+    """Predecessor: the job that had the name before, and whose state this one continues."""
 
     ended_ns: int
     # "failed", as in: the job that failed.

@@ -36,7 +36,7 @@ class NodeState(Enum):
 
 @dataclass(slots=True)
 class Claim:
-    """Somebody keeps a node from taking ranks."""
+    """Claim on a node: its owner keeps the node from taking ranks."""
 
     owner: str
     reason: str
@@ -50,7 +50,7 @@ class Claim:
 
 
 class FindingOwner(Enum):
-    """Whose word a finding is: nobody else's replaces or clears it."""
+    """Owner of a finding: nobody else's word replaces or clears it."""
 
     AGENT = "agent"
     CONTROLLER = "controller"
@@ -103,7 +103,7 @@ class Injection:
 
 @dataclass(slots=True)
 class Confirmation:
-    """Peers were asked whether a silent node is alive."""
+    """Question to peers whether a silent node is alive, with their answers."""
 
     id: str
     asked: list[str]
@@ -112,7 +112,7 @@ class Confirmation:
 
 @dataclass(slots=True)
 class SpareCheck:
-    """What a node shows of itself while it waits as a spare."""
+    """Check of a node that waits as a spare, and what it showed."""
 
     # It waits as the spare of a running job.
     waits: bool = False
@@ -127,7 +127,7 @@ class SpareCheck:
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node."""
+    """Record of one node: health, claims, findings, hardware, and what it was asked."""
 
     name: str
     state: NodeState = NodeState.JOINING
@@ -159,7 +159,7 @@ class NodeRecord:
     # Names of the jobs that its launchers offer it to; some may be over.
     jobs: list[str] = field(default_factory=list)
     injections: dict[str, Injection] = field(default_factory=dict)
-    # How many were ordered so far; none gets the number of another.
+    # Number of injections ordered so far, so that no two get the same id.
     injections_ordered: int = 0
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False

@@ -1,4 +1,4 @@
-"""Index from a node to the jobs that it has to do with, without a look at all of them."""
+"""Index from each node to its jobs, so that no event has to look at all jobs."""
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord

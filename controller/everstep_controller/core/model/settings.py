@@ -7,7 +7,7 @@ from everstep_common.judging.findings import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an operator configured of the core; journaled, so that replay decides the same."""
+    """Settings of the core's decisions; journaled, so that a replay decides the same."""
 
     mode: Mode = Mode.ADVISE
     # Rollout mode of single conditions ("XidFatal"), where it differs from ``mode``.
@@ -15,7 +15,7 @@ class Settings:
     # Budget of working nodes that automation may isolate: the larger of a number and a share.
     isolation_budget_nodes: int = 2
     isolation_budget_ratio: float = 0.02
-    # A closed stream alone makes a node lost after this long (DESIGN.md: a node without peers).
+    # A closed stream alone, with no word of peers, makes a node lost after this long.
     stream_silence_ns: int = 15_000_000_000
     # How long the peers that were asked may take to confirm a silence.
     confirm_ns: int = 1_500_000_000

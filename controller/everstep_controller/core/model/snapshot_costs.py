@@ -26,7 +26,7 @@ class Cadence:
 
 @dataclass(slots=True)
 class SnapshotCosts:
-    """What the newest snapshots have stalled training, each for itself; nanoseconds.
+    """Stalls of training by the newest snapshots, each for itself; nanoseconds.
 
     Steps that are not snapshotted say nothing here: not to save costs a microsecond or two.
     """

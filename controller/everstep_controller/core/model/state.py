@@ -61,7 +61,7 @@ CONTROLLER = "controller"
 
 @dataclass(slots=True)
 class State:
-    """Everything; each field is plain data, so that it can be written down and compared."""
+    """State of the core, whole; each field is plain data, so that it can be written down."""
 
     term: int = 0
     settings: Settings = field(default_factory=Settings)

@@ -1,4 +1,4 @@
-"""Maintenance windows: which nodes are left alone, when, and what may be wrong with one."""
+"""Maintenance windows: their nodes, times and states; and what may be wrong with an order."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _DURATION_NS_MAX = 31 * 86_400 * _S
 
 
 class WindowState(Enum):
-    """Where a window is in its life."""
+    """State of a maintenance window."""
 
     PLANNED = "planned"
     # Jobs leave its nodes.
@@ -29,7 +29,7 @@ class WindowState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is asked for: nodes, and the time in which nothing is expected of them."""
+    """Nodes of a maintenance window, and the time in which nothing is expected of them."""
 
     nodes: tuple[str, ...]
     begin_ns: int
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(slots=True)
 class Window:
-    """One window that an operator has asked for."""
+    """Maintenance window that an operator has asked for."""
 
     id: str
     span: Span

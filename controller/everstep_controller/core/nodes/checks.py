@@ -1,4 +1,4 @@
-"""Checks of nodes in their own life: their results, and when one is asked again."""
+"""Checks of nodes in their lifecycle: their results, and when one is asked again."""
 
 from everstep_common.judging.findings import Severity
 from everstep_common.reports import CheckFinished

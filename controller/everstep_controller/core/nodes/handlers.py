@@ -1,4 +1,4 @@
-"""Nodes: who takes their events and timers."""
+"""Event and timer handlers of nodes, for the registry."""
 
 from everstep_common import reports
 from everstep_controller.core import events

@@ -14,7 +14,7 @@ from everstep_controller.core.nodes.transition import enter_state
 from everstep_controller.core.timers import TimerKind
 from everstep_controller.core.turn import Turn
 
-# It has no finding: under its name an operator sets how far automation goes with such a node.
+# A condition without a finding: operators set by its name how far automation goes with such nodes.
 CHECK_FAILED = Condition(
     name="CheckFailed",
     component="node",
@@ -79,7 +79,7 @@ def judge_node(turn: Turn, node: NodeRecord, over: str = "") -> None:
         if node.state is NodeState.SUSPECT:
             node.reason = worst  # the finding that made it suspect may be over, and this one not
     else:
-        # Others may be open, and come later, that are only observed or that somebody has accepted.
+        # Findings that are only observed, or that somebody has accepted, may still be open.
         move_node(turn, node, NodeEvent.CLEARED, f"{over}no open finding counts against it")
 
 

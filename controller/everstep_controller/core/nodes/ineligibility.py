@@ -1,4 +1,4 @@
-"""Node ineligibility: why a node takes no ranks and what ends that, for whoever waits for it."""
+"""Node ineligibility: why a node takes no ranks and what ends that, as a sentence for people."""
 
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import (

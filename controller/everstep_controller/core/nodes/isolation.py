@@ -217,7 +217,8 @@ def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
     known = record.nodes.setdefault(seen.node, NodeIsolation())
     had, known.hold = known.applied, seen.hold
     if seen.hold is not None and seen.hold.ours:
-        # Its words may have been cut short there; but what nobody remembers is known by them.
+        # The scheduler may have cut the sentence short, so it is only taken when none is remembered
+        # here.
         known.applied = seen.hold.reason if had is None else had
         known.overridden = ()
     else:

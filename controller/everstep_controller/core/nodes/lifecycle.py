@@ -1,4 +1,4 @@
-"""Node lifecycle as a table with effects. A pair that is not in it changes nothing."""
+"""Node lifecycle as a table with effects; a pair that is not in it changes nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from everstep_controller.core.model.node import NodeState
 
 
 class NodeEvent(Enum):
-    """What happens to a node's health."""
+    """Event that may change a node's health state."""
 
     CONNECTED = auto()
     CHECK_PASSED = auto()
@@ -31,7 +31,7 @@ class NodeEvent(Enum):
 
 
 class NodeEffect(Enum):
-    """What the controller does beside changing the state."""
+    """Effect of a transition: what the controller does besides changing the state."""
 
     CHECK = auto()
     CLAIM = auto()

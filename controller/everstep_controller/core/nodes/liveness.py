@@ -1,4 +1,4 @@
-"""Liveness: what peers say, what the streams say, and when the controller doubts itself."""
+"""Liveness of nodes: judged by their peers and streams, unless the controller doubts itself."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Operators' words about nodes: isolate, drain, release."""
+"""Operators' orders about nodes: isolate, drain, release."""
 
 from everstep_controller.core.events import OperatorDrained, OperatorIsolated, OperatorReleased
 from everstep_controller.core.model.node import OPERATOR

@@ -1,4 +1,4 @@
-"""Transition of a node through its lifecycle table, told to people; its jobs are told by others."""
+"""Transition of a node through its lifecycle table: its new state, and the announcement of it."""
 
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord
 from everstep_controller.core.nodes import claims, orders

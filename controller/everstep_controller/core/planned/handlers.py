@@ -1,4 +1,4 @@
-"""Planned work: who takes its events and timers."""
+"""Event and timer handlers of planned work, for the registry."""
 
 from everstep_controller.core import events
 from everstep_controller.core.planned import maintenance, restarts

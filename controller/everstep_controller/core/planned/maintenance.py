@@ -137,10 +137,8 @@ def _begin(turn: Turn, window: Window) -> None:
         turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
         claims.claim(turn, node, MAINTENANCE, window.sentence())
         health.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
+        # Where one window follows another, the state stays, and only the reason changes.
         node.reason = window.sentence()
-
-
-# where the window before it ends now, no state changes
 
 
 def _end(turn: Turn, window: Window, reason: str) -> None:

@@ -14,7 +14,7 @@ from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.turn import Turn
 
-# It has no finding: under its name an operator sets how far automation goes with such a node.
+# A condition without a finding: operators set by its name how far automation goes with such nodes.
 RANKS_DIE = Condition(
     name="RanksDie",
     component="node",

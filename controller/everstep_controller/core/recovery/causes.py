@@ -1,4 +1,4 @@
-"""Causes: from the evidence of one fault to what is done about it, and a sentence why."""
+"""Causes of faults: the evidence is judged, and gives a remedy with a sentence why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class NodeFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is known when a generation has ended by a fault."""
+    """Evidence of how a generation ended by a fault."""
 
     generation: int
     now_ns: int

@@ -1,4 +1,4 @@
-"""Recovery: who takes its events and timers."""
+"""Event and timer handlers of recovery, for the registry."""
 
 from everstep_common import reports
 from everstep_controller.core import events

@@ -1,4 +1,4 @@
-"""Recovery plans: when to make one, who takes part in which order, what to do without a spare."""
+"""Recovery plans: the members of the next generation in rank order, with spares or without."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
 
 def wait_over(turn: Turn, name: str) -> None:
     """A job has waited long enough for more nodes than it needs."""
-    # The timer stays: that it is overdue is what the job goes by.
+    # The timer stays in the state: that it is overdue lets the job begin with fewer nodes.
     job = turn.state.jobs.get(name)
     if job is not None and job.state is JobState.FORMING:
         turn.state.timers[f"{TimerKind.FORMING}/{name}"] = turn.now_ns
@@ -112,7 +112,7 @@ def distrust(node: NodeRecord) -> int:
     """Return how little a node is trusted: 0 for a healthy one."""
     if node.missed or node.deferred:
         return placement.SUSPECT
-    # Of two spares, the one that has shown that it is good.
+    # Of two spares, one whose check is not outstanding comes first.
     return max(_DISTRUST[node.state], int(node.spare_check.asked))
 
 
@@ -125,7 +125,7 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
     able = trusted(state, job)
     members, kind = seated(state, job, able)
     leaving = [] if members else _leaving(state, job)
-    # Better a node that is to be left than no node at all.
+    # A node that is being drained is better than no node at all.
     return seated(state, job, [*able, *leaving]) if leaving else (members, kind)
 
 
@@ -215,7 +215,7 @@ def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: Plan
     )
     restore_point.note_crash(turn, job)
     seen = turn.state.generations_seen.get(job.name, 0)
-    # What the node that is left behind may have used meanwhile is nobody else's.
+    # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
     job.generation = Generation(newest + 1, members)
     move_job(

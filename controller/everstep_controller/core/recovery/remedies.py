@@ -1,4 +1,4 @@
-"""Remedies: a table of what is done about a fault, by whose it is and what is known of its like."""
+"""Remedies: a table of what is done about a fault, by who is at fault and what happened before."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from everstep_controller.core.model.deaths import Remedy
 
 
 class History(Enum):
-    """What else is known of deaths like this one."""
+    """Earlier deaths like this one, as far as a remedy depends on them."""
 
     NEW = auto()
     # Several ranks show it, and the job has not made a step yet.
@@ -29,7 +29,7 @@ class History(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is done in one case, and the sentence why."""
+    """Remedy for one case, and the sentence why."""
 
     remedy: Remedy
     reason: str

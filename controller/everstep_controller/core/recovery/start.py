@@ -28,7 +28,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     _count_restart(job, event.step)
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)
-    # A fault may have come first: whoever wanted a restart has it all the same.
+    # Even if a fault caused this generation: a restart that was ordered is done with it.
     job.generation.renew = job.planned is not None and job.planned.kind is PlannedKind.RESTART
     _meet(turn.state, job)
     job.generation.start_reason = _start_reason(job, event, turn.now_ns)
@@ -57,7 +57,7 @@ def _asked(turn: Turn, job: JobRecord) -> bool:
     """Return whether the plan still stands that the catalogue was asked for."""
     if job.state is JobState.REPLANNING:
         return True
-    # A member may have gone since: then it is asked again, or waits for nodes.
+    # A member may have gone since: then the catalogue is asked again, or the job waits for nodes.
     there = all(
         turn.state.nodes[name].fit and name in job.launchers for name in job.generation.members
     )

@@ -1,1 +1,1 @@
-"""Vault: which copies of a job's state exist, and what is done with them."""
+"""Vault: the copies of each job's state that nodes hold, and what is done with them."""

@@ -1,4 +1,4 @@
-"""How often a job is snapshotted: every step, unless that costs more than it saves.
+"""Cadence of a job's snapshots: every step, unless that costs more than it saves.
 
 The interval that loses least is sqrt(2 w M) of training (Young 1974): w is what one snapshot stalls
 training, M the mean time between faults, and a fault costs half an interval on average.
@@ -44,7 +44,7 @@ _LEAD_NS = 5 * _S
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCost:
-    """What was measured of a job: nanoseconds."""
+    """Measured cost of a job's steps and snapshots, in nanoseconds."""
 
     steps: int
     step_ns: int

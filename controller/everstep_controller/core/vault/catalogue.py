@@ -15,7 +15,7 @@ from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts,
 
 @dataclass(frozen=True, slots=True)
 class Recoverable:
-    """What agents may free: everything below ``step``, and ``dead_steps`` above it."""
+    """Recoverable step: agents may free everything below ``step``, and ``dead_steps`` above it."""
 
     step: int | None
     # Steps that some rank has passed without a snapshot: they can never become common.
@@ -23,7 +23,7 @@ class Recoverable:
 
 
 class News(NamedTuple):
-    """What is new in a node's list of copies, and what is gone from it."""
+    """Change of a node's list of copies: those that came, and those that went."""
 
     new: Sequence[Copy]
     gone: Sequence[Copy]
@@ -74,7 +74,8 @@ class Catalogue:
         refused = [copy for copy in news.new if not self._put(copy)]
         held.copies = copies
         if refused:
-            # Second copies for places that are taken: they are looked at again with the next list.
+            # Copies for which the node has another one already: they are looked at with the next
+            # list.
             taken = {id(copy) for copy in refused}
             held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
         held.settled_generation = max(held.settled_generation, settled_generation)

@@ -1,4 +1,4 @@
-"""Copies of a job's state: what each is of, and what those of a step or generation cover."""
+"""Copies of a job's state: the part of each, and what those of a step or generation cover."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence, Set
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Tier(Enum):
-    """Where a copy is, in the order in which a restore prefers it."""
+    """Tier of a copy: where it is, in the order in which a restore prefers it."""
 
     MEMORY = 0
     DISK = 1
@@ -35,7 +35,7 @@ class Copy(NamedTuple):
     size_bytes: int
     layout: str
     tier: Tier = Tier.MEMORY
-    # The layout without what another rank's can stand in for; "": that is all of it.
+    # The layout without the parts that another rank's copy can replace; "": it has no such parts.
     needed: str = ""
 
     @property
@@ -50,7 +50,7 @@ class Copy(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What some copies of one step are of: ranks, and by layouts the needed parts of the state."""
+    """Contents of some copies of one step: their ranks, and the needed parts by layout."""
 
     ranks: Set[int]
     layouts: Set[str]
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
 
 @dataclass(slots=True)
 class Holders:
-    """On how many nodes each layout is."""
+    """Number of nodes that hold each layout."""
 
     _nodes: dict[str, dict[str, int]] = field(default_factory=dict)
     # Layouts on two nodes or more.
@@ -106,13 +106,13 @@ class Holders:
 
 @dataclass(slots=True)
 class Coverage:
-    """What the copies of one step in one tier cover."""
+    """Coverage of one step by its copies in one tier."""
 
     # Copies of each rank …
     ranks: dict[int, int] = field(default_factory=dict)
     # … and nodes of each part.
     layouts: Holders = field(default_factory=Holders)
-    # Layouts of which not everything is needed, to what is.
+    # For layouts with replaceable parts: the layout without these.
     needed: dict[str, str] = field(default_factory=dict)
 
     def add(self, copy: Copy) -> None:
@@ -148,10 +148,8 @@ def count(counts: dict[int, int], key: int, by: int) -> None:
         del counts[key]
 
 
+# The node in a Place.
 _NODE_OF = itemgetter(3)
-
-
-# of a place
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Directing: what the vault of each node shall do for a job, from what nodes tell of theirs.
+"""Vault directives: what each node's vault does for a job, decided from the reports of all nodes.
 
 Nothing here is journaled: agents tell it again to a controller that starts. Time is an argument.
 """
@@ -36,12 +36,12 @@ from everstep_controller.core.vault.spares import (
 
 @dataclass(slots=True)
 class Holdings:
-    """What nodes have told of one job: their copies, and what waits there."""
+    """Reports of all nodes on one job: their copies, and the standbys that wait there."""
 
     catalogue: Catalogue = field(default_factory=Catalogue)
     # Nodes that hold copies.
     holders: set[str] = field(default_factory=set)
-    # Nodes with memory for the replicas of one member only.
+    # Nodes whose memory is enough for the replicas of one member only.
     short: set[str] = field(default_factory=set)
     standbys: dict[str, Standbys] = field(default_factory=dict)
     # Copies that turned out bad since this controller began.
@@ -80,20 +80,20 @@ class DirectedGeneration:
     number: int = 0
     members: tuple[str, ...] = ()
     world_size: int = 0
-    # The parts of a whole state of it, as the journal has them.
+    # Parts of the state that together are the whole of it, as the journal has them.
     parts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class VaultOrders:
-    """What was decided for the vaults of a job; replaced whole with every decision."""
+    """Decisions for the vaults of a job; replaced whole each time."""
 
     replication: Replication = field(default_factory=Replication)
     recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
     cadence: Cadence = field(default_factory=Cadence)
     spares: SpareOrders = field(default_factory=SpareOrders)
     publish: Publish | None = None
-    # Who persists the replicas of ranks whose own node cannot.
+    # By node, the other nodes' ranks whose files it writes to storage from its replicas.
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The step after which a restart is planned; None: none is.
     hold_after: int | None = None
@@ -104,7 +104,7 @@ class VaultOrders:
 
 
 class Decision(NamedTuple):
-    """What a decision took the place of, and what the bringing to storage was decided from."""
+    """One decision: the orders before it, and the inputs from which persistence was decided."""
 
     before: VaultOrders
     inputs: PersistenceInput
@@ -112,14 +112,14 @@ class Decision(NamedTuple):
 
 @dataclass(slots=True)
 class JobSnapshots:
-    """What is known of one job's snapshots, and what was decided about them."""
+    """Snapshots of one job: the nodes' reports, and the orders decided from them."""
 
     job: str
     holdings: Holdings = field(default_factory=Holdings)
     generation: DirectedGeneration = field(default_factory=DirectedGeneration)
     orders: VaultOrders = field(default_factory=VaultOrders)
     persistence: Persistence = field(default_factory=Persistence)
-    # What the core waits to be told: the step of a recovery.
+    # Question of a recovery for the step to restore, which the core waits to have answered.
     asked: ChooseRecoveryStep | None = None
 
     def record_report(self, node: str, report: VaultReport) -> None:
@@ -223,7 +223,7 @@ class JobSnapshots:
         if len(directed.members) > 1:
             short = self.holdings.short
             return before if short == before.short else plan_ring(directed.members, state, short)
-        # While it stops, nothing is freed that was kept while it ran.
+        # While the job stops, the keeper of its replicas stays the same, so nothing is freed.
         runs = job.generation.number == directed.number and job.state in ACTIVE
         return plan_keeper(before, job, state, self.holdings.holders) if runs else before
 
@@ -233,7 +233,8 @@ class JobSnapshots:
         directed, catalogue = self.generation, self.holdings.catalogue
         connected = [name for name in directed.members if state.nodes[name].connected]
         if is_stopped(job):
-            # A node that is lost has taken second copies with it: what is whole is worth saving.
+            # A lost node has taken its replicas with it: a step of which one copy is whole is worth
+            # saving.
             alone = catalogue.recoverable(directed.number, (), directed.world_size, directed.parts)
             step = alone.step
         return PersistenceInput(
@@ -248,10 +249,10 @@ class JobSnapshots:
         waiting = spares_of(job).difference(self.holdings.holders, (replication.keeper,))
         memory = before.memory
         if memory is None and step is not None and (waiting or prefetches):
-            # Looked at once for each generation: it is every copy of a step.
+            # Found once for each generation, because it reads every copy of a step.
             copies = catalogue.steps(self.generation.number).get(step)
             memory = None if copies is None else spare_memory(copies, job.spec.processes_per_node)
-        # Without a size, what a spare would be told is what members are told.
+        # Before the size of the copies is known, spares get the same directive as members.
         return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
 
     def _directive(self, node: str) -> Directive:

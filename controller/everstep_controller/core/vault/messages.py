@@ -1,4 +1,4 @@
-"""What a node tells of its vault and of what waits there, and what its vault is told to do."""
+"""Vault reports and directives: what nodes tell of their copies, and what they are told to do."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ from everstep_controller.core.vault.spares import Prefetch, SpareMemory
 
 @dataclass(frozen=True, slots=True)
 class VaultReport:
-    """What a node says of one job: complete lists, in place of those before."""
+    """Report of a node on one job: complete lists, in place of those before."""
 
-    # Each copy under a name that no other copy has ever had; the next change is made in place.
+    # By a name that no other copy has ever had; changed in place by the next report.
     copies: dict[bytes, Copy]
     settled_generation: int
     stored: tuple[StoredStep, ...] = ()
@@ -23,18 +23,18 @@ class VaultReport:
     failures: tuple[tuple[StepKey, str], ...] = ()
     # Copies that turned out bad since the last report.
     bad_copies: int = 0
-    # How the list came about from the one before, which it was changed in place from.
+    # Copies that came and went since the report before; None where that is not known.
     news: News | None = None
     standbys: Standbys | None = None
     # What its ranks have loaded; None: nothing new.
     lesson: Lesson | None = None
-    # Memory was too short there for the replicas of more than one member.
+    # The node's memory is too short for the replicas of more than one member.
     replicas_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """What the vault of one node shall do for one job."""
+    """Directive to the vault of one node for one job: what to keep, copy, persist and fetch."""
 
     job: str
     generation: int
@@ -47,11 +47,12 @@ class Directive:
     snapshot_from: int = 0
     # Ranks of other nodes whose replicas here are persisted.
     persist_replicas: tuple[int, ...] = ()
-    # The node waits as a spare: this, and nothing else, is said to it.
+    # For a node that waits as a spare: the memory to make; only ``prefetch`` may come with it.
     spare: SpareMemory | None = None
-    # It would take the place of a silent member, and fetches meanwhile.
+    # For a spare that would take a silent member's place: the copies that it fetches meanwhile.
     prefetch: Prefetch | None = None
     # The last snapshot of the generation is the first one not before this step; None for no end.
     hold_after: int | None = None
-    # What the generation began from: the node keeps its replicas, and no plan has told it.
+    # For a spare that keeps replicas, which gets no plan: the copies that the generation began
+    # from.
     sources: tuple[ShardSource, ...] = ()

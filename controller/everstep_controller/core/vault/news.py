@@ -1,4 +1,4 @@
-"""Vault news: what the core and people are told of decisions about snapshots, each thing once."""
+"""Vault news: decisions about snapshots that the core and people have not been told of yet."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from everstep_controller.core.vault.persistence import PersistenceInput
 
 
 class Message(NamedTuple):
-    """What people are told."""
+    """Message for people about a job's snapshots."""
 
     reason: str
     sentence: str
@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class VaultNews:
-    """What was told of one job already, so that each thing is told once."""
+    """News of one job that were told already, so that each is told once."""
 
     # The parts of which generation's state.
     layouts: tuple[int, tuple[str, ...]] = (-1, ())

@@ -1,4 +1,4 @@
-"""Which steps of a job are brought to storage, and what `latest` there shall point to.
+"""Persistence: the steps of a job that are brought to storage, and where `latest` there points.
 
 Nothing here is journaled: what lies in storage, agents can tell again.
 """
@@ -14,7 +14,7 @@ from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
 
-# A published step goes at once, so that there is never only one.
+# Fewest steps kept in storage: publishing one removes an older one at once, and one is no reserve.
 KEEP_MIN = 2
 
 
@@ -30,7 +30,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """What `latest` shall point to, on behalf of a generation; no target only fences others off."""
+    """Order to point `latest` to a step, for a generation; with no target it only fences."""
 
     generation: int
     target: StoredStep | None
@@ -44,7 +44,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class PersistenceInput:
-    """What is to be looked at: the job, what is held of it, and who can be told anything."""
+    """Inputs of a decision: the job, the copies that are held of it, and the nodes that answer."""
 
     job: JobRecord
     # The generation that runs or ran last, and its ranks.
@@ -59,7 +59,7 @@ class PersistenceInput:
 
 @dataclass(slots=True)
 class Persistence:
-    """How far the bringing to storage is; one for each job."""
+    """Progress of bringing a job's steps to storage."""
 
     generation: int = 0
     # The steps of this generation that were named and are not whole in storage yet.
@@ -176,7 +176,8 @@ class Persistence:
             key = (self.generation, step)
             kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
-        # Only with the files: what is done already would else be another order after a rollback.
+        # Only where a manifest is to be written: elsewhere a rollback would change orders that are
+        # done.
         skipped = tuple(job.lineage.skipped) if files else ()
         return Publish(self.generation, target, files, keep, skipped)
 

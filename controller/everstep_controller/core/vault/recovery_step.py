@@ -1,4 +1,4 @@
-"""Which step a job goes back to: the newest whole one of its branch, wherever its copies are."""
+"""Recovery step of a job: the newest whole step of its branch, wherever its copies are."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NEAR = ("memory", "local disk")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is to be restored, and from where it could be."""
+    """Question to the catalogue: what is to be restored, and from where it could be."""
 
     branch: Sequence[BranchPoint]
     # Nodes that answer, to the address of their bulk listener.
@@ -33,7 +33,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The step to restore and where every part of it is, or why there is none."""
+    """Answer of the catalogue: the step and where each part of it is, or why there is none."""
 
     step: int | None
     sources: tuple[ShardSource, ...]
@@ -66,7 +66,7 @@ class RestorableStep:
 
 @dataclass(frozen=True, slots=True)
 class PickedStep:
-    """What is chosen, with the sentence why, or why nothing is."""
+    """Chosen step with the sentence why, or why there is none."""
 
     candidate: RestorableStep | None
     reason: str

@@ -17,7 +17,7 @@ KEPT_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Who keeps the replicas of whom in one generation."""
+    """Assignment of replicas in one generation: which member keeps those of which."""
 
     # By member, the node that keeps its replicas.
     targets: Mapping[str, str] = field(default_factory=dict)

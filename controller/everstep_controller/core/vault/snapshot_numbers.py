@@ -1,4 +1,4 @@
-"""Numbers of a job's snapshots, from counters alone: their cost follows the steps that are held."""
+"""Snapshot numbers of a job: counts and ages, found without a look at any single copy."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from everstep_controller.core.vault.recovery_step import (
 
 
 class StepState(Enum):
-    """What may become of a step."""
+    """State of a snapshotted step: what may become of it."""
 
     WHOLE = "whole"
     PARTIAL = "partial"
@@ -35,7 +35,7 @@ class StepState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageTable:
-    """How far the bringing of a job's state to storage is."""
+    """Progress of bringing a job's state to storage, as shown to people."""
 
     path: str
     every_steps: int
@@ -55,7 +55,7 @@ class StorageTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotNumbers:
-    """What can be said of a job's snapshots in numbers."""
+    """Numbers of a job's snapshots: counts, ages and the step that a restart would restore."""
 
     job: str
     # The step that would be restored if the job stopped now; None without one.
@@ -75,7 +75,7 @@ class SnapshotNumbers:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """What is known of one job's snapshots at one time."""
+    """View of one job's snapshots at one time, from which numbers and tables are made."""
 
     job: JobRecord
     catalogue: Catalogue

@@ -1,4 +1,4 @@
-"""The table of a job's snapshots, as `everstep snapshots JOB` shows it, from what is known of them.
+"""Snapshot table of a job: its steps and their copies by tier, as `everstep snapshots JOB` prints.
 
 Tiers are named as users read them, in the order in which a restore takes them: own memory, peer
 memory, local disk, shared storage. A large job has a hundred thousand copies: the table is made

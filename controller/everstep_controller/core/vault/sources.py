@@ -1,4 +1,4 @@
-"""Which of the copies of a restored step each member of the new generation is told of."""
+"""Restore sources: the copies of a restored step that each member of a generation is told of."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
@@ -29,7 +29,7 @@ class RestoreSources:
     ranks: Mapping[str, range]
     members: Set[str]
     _of_rank: dict[int, list[ShardSource]] = field(default_factory=dict)
-    # A few of each part.
+    # A few copies of each part.
     _of_part: dict[str, list[ShardSource]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

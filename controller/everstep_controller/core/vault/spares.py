@@ -1,4 +1,4 @@
-"""Spares: what nodes that wait beside a job have ready, should they take a member's place.
+"""Prefetching: the memory and the copies that a spare gets ready before it takes a place.
 
 Memory of the size that they would need, and, as soon as a member is silent or left, the copies of
 its ranks.
@@ -24,7 +24,7 @@ _UNIT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SpareMemory:
-    """Memory for what the ranks of a lost member would fetch, and for their slots."""
+    """Sizes of the memory that a spare makes: for copies to fetch, and for its ranks' slots."""
 
     copy_bytes: int
     processes: int
@@ -32,7 +32,7 @@ class SpareMemory:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Copies of the ranks that a spare would get."""
+    """Copies that a spare fetches, of the ranks whose place it would take."""
 
     first_rank: int
     sources: tuple[ShardSource, ...]
@@ -40,7 +40,7 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class SpareOrders:
-    """What spares of one generation are told: nothing before the size of its copies is known."""
+    """Orders to the spares of one generation; none before the size of its copies is known."""
 
     memory: SpareMemory | None = None
     # Nodes that wait as spares and hold nothing yet.
@@ -77,7 +77,7 @@ def suspects(job: JobRecord, state: State) -> list[str]:
 
 
 def _suspected(node: NodeRecord, state: State) -> bool:
-    # Of one that this controller has not heard yet, silence is no evidence.
+    # Before this controller has heard a node for the first time, its silence is no evidence.
     heard = node.welcomed_term == state.term
     expected = not node.gone and node.state is not NodeState.MAINTENANCE
     return heard and expected and node.missed
@@ -90,7 +90,7 @@ def plan_prefetches(
     found = find_prefetches(job, state, catalogue)
     if found or job.state in ACTIVE:
         return found
-    # What is fetched may be what the plan will want, but of who has left the job.
+    # What spares fetch already may be what the plan will want, unless they have left the job.
     return {name: one for name, one in before.items() if name in job.launchers}
 
 
@@ -111,7 +111,8 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
     chosen = pick_step(
         catalogue, question_of(restore_point.choose_step(state, job), there)
     ).candidate
-    # What older generations made is fetched by the plan: ranks may have been others then.
+    # Copies of older generations are fetched when the plan is made: ranks may have been others
+    # then.
     if chosen is None or chosen.generation != job.generation.number or chosen.tier != "memory":
         return {}
     for spare in takers.values():
@@ -149,7 +150,7 @@ def _left(job: JobRecord, state: State) -> list[str]:
     if job.state is not JobState.STOPPING or job.ending.wanted:
         return []
     known = (state.nodes[name] for name in job.generation.members)
-    # One that is only not heard may be a candidate again before the plan is made.
+    # A node that is only silent may be a candidate again before the plan is made.
     return [node.name for node in known if node.claims or node.gone or not node.missed]
 
 

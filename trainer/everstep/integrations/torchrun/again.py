@@ -1,4 +1,4 @@
-"""torchrun begun anew in its own process: ranks that had ended well it cannot start again."""
+"""Restart of torchrun in its own process: it cannot start ranks again that had ended well."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ _HANG_UP_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Descriptors that a torchrun leaves to the one that it becomes; -1: none.
+    """Descriptors that a torchrun hands to the one that replaces it in the same process; -1: none.
 
     While the connection to the agent stands, the node has its launcher; and the plan has told the
     port to the other nodes.
@@ -53,7 +53,8 @@ class Kept:
         with contextlib.suppress(OSError, ValueError):
             kept = socket.socket(fileno=self.connection)
             with contextlib.closing(Channel(kept, TO_LAUNCHER)) as channel:
-                # What is told from here on, whoever joins next hears; what was told before is read.
+                # The agent tells whoever joins next what comes from here on; what it sent before is
+                # still read.
                 kept.shutdown(socket.SHUT_WR)
                 while True:
                     message, _ = channel.receive(_HANG_UP_S)
@@ -64,7 +65,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """How this torchrun was started, and with which variables, before any was changed."""
+    """Command and variables with which this torchrun was started, before any was changed."""
 
     command: tuple[str, ...]
     environ: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What torchrun's thread asks, and what the one that hears the agent answers, behind one lock."""
+"""Exchange between torchrun's thread and the agent's listener: requests and answers, one lock."""
 
 import contextlib
 import socket
@@ -23,7 +23,7 @@ class JobOverError(Exception):
 
 @dataclass(slots=True)
 class Asked:
-    """Said by torchrun's thread."""
+    """Requests of torchrun's thread to the listening thread."""
 
     # No rank of a generation is left, and it waits.
     idle: bool = False
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Answered:
-    """Said by the listening thread."""
+    """Answers of the listening thread to torchrun's thread."""
 
     # The generation to start.
     start: Start | None = None
@@ -48,7 +48,7 @@ class Answered:
 
 
 class Exchange:
-    """Torchrun's side of it: each method asks, and waits where there is something to wait for."""
+    """Calls of torchrun's thread: each makes a request, and waits where there is an answer."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

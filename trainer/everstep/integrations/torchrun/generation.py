@@ -1,4 +1,4 @@
-"""One generation's ranks as torchrun runs them here, and what the agent is told of them."""
+"""Generation under torchrun: its ranks, which torchrun starts, and the reports to the agent."""
 
 import signal
 from collections.abc import Callable, Iterable
@@ -17,9 +17,9 @@ from everstep_common.trainer_messages import (
 )
 
 _LAST_LINE_MAX = 1000
-# What torchrun ends the other ranks with, when one has failed.
+# Exit codes of ranks that torchrun ended because another one had failed.
 _OF_TORCHRUN = (-signal.SIGTERM, -signal.SIGKILL)
-# What torchrun passes on to its ranks when its user ends it so.
+# Exit codes of ranks to which torchrun passed on the signal by which its user ended it.
 _PASSED_ON = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGQUIT)
 
 
@@ -48,7 +48,7 @@ class Workers(Protocol):
 
 
 class WatchedGeneration:
-    """Tells the agent what becomes of ranks that somebody else starts and stops."""
+    """Generation whose ranks torchrun starts and stops: reports their ends to the agent."""
 
     def __init__(
         self, workers: Workers, tell: Callable[[object], None], port: FreePort | None = None
@@ -59,7 +59,7 @@ class WatchedGeneration:
         self._started: Started | None = None
         self._exits: list[RankExited] = []
         self._ended: set[int] = set()
-        # Ends of which only torchrun's next word tells whether they are failures.
+        # Ends of ranks of which only torchrun's next call tells whether they are failures.
         self._unsure: list[RankEnd] = []
         self._finished: GenerationFinished | None = None
         self._abandoned: tuple[int, ...] = ()

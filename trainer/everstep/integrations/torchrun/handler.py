@@ -1,4 +1,4 @@
-"""torchrun's rendezvous, in which nobody elects anything: the controller's plan decides."""
+"""Rendezvous handler of torchrun: places and master come from the controller's plan."""
 
 import atexit
 import contextlib
@@ -61,7 +61,7 @@ def joined(given: RendezvousParameters) -> RendezvousHandler:
 
 
 class EverstepRendezvous(RendezvousHandler):
-    """Which node has which ranks, and where they meet, is in the controller's plan."""
+    """Rendezvous handler: ranks of each node and the master come from the controller's plan."""
 
     def __init__(
         self, asked: TorchrunSettings, exchange: Exchange, listen: Callable[[], int]
@@ -175,7 +175,7 @@ class EverstepRendezvous(RendezvousHandler):
 
 
 class AgentStore(PrefixStore):
-    """What the torchruns of a generation tell each other.
+    """Store through which the torchruns of a generation talk to each other.
 
     The end of the job is what a torchrun waits for that is done (`EverstepRendezvous.shutdown`); at
     its own barrier it would wait five minutes for ranks that have failed meanwhile.

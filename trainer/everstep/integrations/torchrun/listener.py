@@ -1,4 +1,4 @@
-"""The thread that hears the agent and sees the ranks end: a launcher that starts none."""
+"""Agent listener under torchrun: a thread that hears the agent's orders and sees ranks end."""
 
 import contextlib
 import selectors
@@ -34,7 +34,7 @@ _LOOK_S = 0.01
 
 
 class AgentListener:
-    """Passes on between the agent and torchrun's thread what each has to say."""
+    """Mediator between the agent and torchrun's thread."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class AgentListener:
         if self._generation.stopped:
             self._stop = None
             self._generation.tell_stopped()
-        # A rank that is killed before torchrun means to end it costs one of its restarts.
+        # A rank that is killed before torchrun is ready to end it costs one of torchrun's restarts.
         elif not self._grace_runs and (self._exchange.asked.ends_ranks or self._generation.failed):
             self._grace_runs, self._kill_at = True, time.monotonic() + stop.grace_s
 

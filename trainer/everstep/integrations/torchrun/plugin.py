@@ -1,4 +1,4 @@
-"""The entry point that torchrun finds: it imports nothing until somebody asks for it.
+"""Entry point for torchrun's rendezvous: it imports nothing until torchrun asks for it.
 
 torch loads every such entry point while its own packages are half imported, in every process that
 uses its elastic parts, and most of those run no Everstep job.

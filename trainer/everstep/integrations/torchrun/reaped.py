@@ -1,4 +1,4 @@
-"""How a process ended that torchrun has reaped before anybody else could look."""
+"""Exit code of a worker that torchrun has reaped before Everstep could see its end."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""What a user of torchrun asked for, as far as a rendezvous is told or can find out."""
+"""Job settings under torchrun: read from its rendezvous configuration and its command line."""
 
 import argparse
 import os
@@ -106,7 +106,7 @@ def _keep(config: Mapping[str, object], environ: Mapping[str, str]) -> KeepOptio
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells errors instead of ending the process."""
+    """Parser that raises errors instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise KeepError(f"--rdzv-conf: {message}")

@@ -1,4 +1,4 @@
-"""The processes that torchrun starts: found among its children, and watched without reaping them.
+"""Workers that torchrun starts: found among its children, watched without reaping them.
 
 torchrun tells a rendezvous neither their ids nor how they ended; the kernel does.
 """
@@ -22,7 +22,7 @@ _LINES_MAX = 50
 
 @dataclass(slots=True)
 class Worker:
-    """One of them, until its end is known."""
+    """Process that torchrun has started as a rank, until its end is known."""
 
     rank: int
     pid: int

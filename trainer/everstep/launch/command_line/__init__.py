@@ -1,1 +1,1 @@
-"""The command line of ``everstep run``: torchrun's options and ours, checked at once."""
+"""Command line of ``everstep run``: torchrun's options and Everstep's, checked at once."""

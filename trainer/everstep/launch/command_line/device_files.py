@@ -1,4 +1,4 @@
-"""Devices of each vendor, by the files that their drivers make."""
+"""Device files in /dev by vendor, to count a node's accelerators without a framework."""
 
 import os
 import re
@@ -16,11 +16,11 @@ _MINOR = re.compile(r"^drm_render_minor (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """How the devices of a vendor are counted."""
+    """Vendor of accelerators, and how its devices are counted."""
 
     # As in --nproc-per-node.
     word: str
-    # What one is called.
+    # Name of one device, for messages.
     device: str
     present: Callable[[Path, Mapping[str, str]], int]
     # Variables that choose among them, each among what the one before it leaves; the last one is

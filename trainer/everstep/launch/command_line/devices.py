@@ -1,4 +1,4 @@
-"""How many ranks a node can have: its devices and processors, counted without a framework."""
+"""Ranks per node: counted from its devices and processors, without importing a framework."""
 
 import os
 import re

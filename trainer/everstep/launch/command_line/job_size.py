@@ -1,4 +1,4 @@
-"""How many nodes a job has, and its name, where Slurm or torchrun's options tell."""
+"""Job size and name: from the options, from torchrun's, or from Slurm's variables."""
 
 import hashlib
 import os

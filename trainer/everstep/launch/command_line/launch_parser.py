@@ -1,4 +1,4 @@
-"""Every option of ``everstep run``, and the help that teaches them."""
+"""Launch parser: every option of ``everstep run``, with its help."""
 
 import argparse
 from pathlib import Path

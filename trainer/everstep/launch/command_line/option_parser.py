@@ -1,4 +1,4 @@
-"""A parser that finds where the options end and the command begins, and answers in one sentence."""
+"""Option parser: splits options from the command that follows; an error is one sentence."""
 
 import argparse
 import difflib
@@ -15,7 +15,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line in two: what is meant for the launcher, and what it is to start."""
+    """Command line in two parts: the launcher's own, and the command that it is to start."""
 
     options: tuple[str, ...]
     command: tuple[str, ...]
@@ -24,9 +24,9 @@ class Line:
 
 
 class OptionParser(argparse.ArgumentParser):
-    """Options may be written ``--with-dashes`` or ``--with_underscores``."""
+    """Parser whose options may be written ``--with-dashes`` or ``--with_underscores``."""
 
-    # Those of which the beginning is enough, and which variables may stand for.
+    # Options that may be abbreviated, and may be set by environment variables.
     shortened: Collection[str] = ()
 
     def error(self, message: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The command line of ``everstep run``, checked before anything is started."""
+"""Launch options: the command line of ``everstep run`` as one value, checked before any start."""
 
 import argparse
 import os
@@ -46,7 +46,7 @@ _RESTARTS_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """What the user asked for."""
+    """Options of ``everstep run``, as the user gave them."""
 
     job: str
     nodes_min: int

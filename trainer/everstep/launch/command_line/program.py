@@ -1,4 +1,4 @@
-"""What the ranks execute, checked before anything is started."""
+"""Program of the ranks: the command that each executes, checked before anything is started."""
 
 import difflib
 import importlib.machinery

@@ -1,4 +1,4 @@
-"""Where each rank's two streams go: to the terminal, to a file, or both; torchrun's -r and -t."""
+"""Rank output options (torchrun's -r and -t): to the terminal, to a file, or to both."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ class StreamChoice:
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """What becomes of the ranks' output on this node."""
+    """Plan of the ranks' output on this node: what is shown, and what goes to files."""
 
     folder: Path | None = None
     redirects: StreamChoice = field(default_factory=StreamChoice)

@@ -1,4 +1,4 @@
-"""Options of ``everstep run`` on processes that wait to become the next generation's ranks."""
+"""Standby options of ``everstep run``: processes kept warm for the next generation's ranks."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Options of torchrun: those that mean the same here, those that are not needed, and the others."""
+"""Options of torchrun: those that ``everstep run`` takes, those without effect, and the refused."""
 
 import argparse
 import signal
@@ -9,7 +9,7 @@ from everstep.launch.command_line.option_parser import OptionParser, UsageError
 
 # torchrun takes every option from a variable, too: PET_NNODES, PET_NPROC_PER_NODE …
 VARIABLE_PREFIX = "PET_"
-# Where ranks are, and who is their master, is in the controller's plan.
+# Options on the place of ranks and on their master, which come from the controller's plan here.
 _PLANNED = (
     "--rdzv-backend",
     "--rdzv-endpoint",
@@ -24,7 +24,7 @@ _NO_EFFECT = {
     "--start-method": "each rank is a new process, or a standby that waits for it",
     "--event-log-handler": "'everstep events' and 'everstep job NAME' tell what happens to the job",
 }
-# What would be missed in silence, and what to do instead.
+# Options that would be missed in silence, with what to do instead.
 _REFUSED = {
     "--numa-binding": "start numactl: --no-python numactl --cpunodebind … python train.py",
     "--logs-specs": "name a folder with --log-dir",

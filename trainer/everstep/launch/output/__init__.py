@@ -1,1 +1,1 @@
-"""What the ranks write: on its way to the terminal and to files, and read for steps."""
+"""Output of the ranks: on its way to the terminal and to files, and read for steps."""

@@ -1,4 +1,4 @@
-"""The newest traceback of a process, whole, whatever is written after it. Pure.
+"""Last traceback in a process's output, whole, whatever is written after it. Pure.
 
 A message has no end mark. What follows the line of the exception within moments is taken for its
 message, until a line that is a library's; later lines show that the process lived through it.

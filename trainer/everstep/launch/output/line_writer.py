@@ -1,4 +1,4 @@
-"""One stream of a rank as lines: to the terminal, to a file, and looked at on the way."""
+"""Line writer: one stream of a rank as lines, to the terminal, to a file and to a callback."""
 
 import contextlib
 import errno
@@ -16,9 +16,9 @@ from everstep_common.clock import boot_ns
 
 # A line that never ends is shown in pieces of this size, so it cannot fill the memory.
 _LINE_BYTES_MAX = 1024 * 1024
-# What is shown of a rank that told no traceback.
+# Lines that are shown of a rank that printed no traceback.
 _LAST_LINES = 40
-# Of a longer line its beginning and its end are kept for that: a traceback may begin at its end.
+# Of a longer line only the beginning and the end are kept: a traceback may begin at its end.
 _KEPT_BYTES_MAX = 8 * 1024
 # A progress bar returns to the beginning of its line. What ends a piece may go on in the next.
 _END = re.compile(rb"(\r\n|\n|\r(?!\Z))")
@@ -26,7 +26,7 @@ _END = re.compile(rb"(\r\n|\n|\r(?!\Z))")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stream's lines go; without a log file, and not shown, they are still looked at."""
+    """Destination of a stream's lines; with no log file, and not shown, lines are only searched."""
 
     prefix: bytes
     is_error: bool

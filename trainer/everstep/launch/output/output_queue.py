@@ -1,4 +1,4 @@
-"""Output on its way to one reader: shown at once, kept while nobody reads, never waited for."""
+"""Output queue of one reader: written at once, buffered while nobody reads, never blocking."""
 
 from collections import deque
 
@@ -10,7 +10,7 @@ KEPT_BYTES_MAX = 8 * 1024 * 1024
 
 
 class OutputQueue:
-    """What one reader is to get, in order."""
+    """Output that one reader is to get, in order."""
 
     def __init__(self, sink: Sink, overflow: Overflow) -> None:
         self.sink = sink

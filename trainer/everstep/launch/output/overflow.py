@@ -1,4 +1,4 @@
-"""The file for output that nobody reads: bounded, and not left lying for ever."""
+"""Overflow file for output that nobody reads: bounded in size, and removed later."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ _PREFIX, _SUFFIX = "everstep-output-", ".txt"
 
 
 class Overflow:
-    """What no reader took, the newest of it; made when it is needed, in a folder or else in /tmp.
+    """File of the newest output that no reader took; made on demand, in a folder or else in /tmp.
 
     When it is half full it is put aside, in the place of what was put aside before.
     """
@@ -32,7 +32,7 @@ class Overflow:
         self._number = number
         self._half = bytes_max // 2
         self._fd = -1
-        # In the file, in the one that was put aside, and of what was in neither any more.
+        # Bytes in the file, in the one that was put aside, and those dropped with earlier files.
         self._size = self._aside_size = 0
         self.dropped_bytes = 0
         self.path = ""

@@ -1,4 +1,4 @@
-"""The steps that an unchanged script tells in its output. Pure."""
+"""Progress patterns: find the steps that an unchanged script prints in its output. Pure."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tells the agent of the steps that are read from the ranks' output, not more often than needed."""
+"""Step reports to the agent: steps read from the ranks' output, no more often than needed."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ _INTERVAL_NS = 200_000_000
 
 
 class SeenSteps:
-    """The steps of one generation, whichever rank tells of them first."""
+    """Steps of one generation, whichever rank prints them first."""
 
     def __init__(self, tell: Callable[[object], None]) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Writes to a descriptor that others use as well, without ever waiting for who reads it."""
+"""Output sink: writes to a descriptor that others share, without ever waiting for its reader."""
 
 import os
 import select
@@ -12,7 +12,7 @@ _CAREFUL_BYTES = 256
 
 
 class Sink(Protocol):
-    """Where output goes."""
+    """Destination of output that is never waited for."""
 
     def fileno(self) -> int:
         """Return what to wait on until it can be written."""

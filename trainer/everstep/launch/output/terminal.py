@@ -1,4 +1,4 @@
-"""What a launcher shows: its ranks' output line by line, and its own sentences.
+"""Terminal of a launcher: shows the ranks' output line by line, and its own messages.
 
 A reader that stops reading (Ctrl-S, a stuck pipe) or goes away (a lost connection) stops nothing:
 what it does not take is kept in memory, then in a file, and it is told where.
@@ -19,7 +19,7 @@ _END_PATIENCE_S = 5.0
 
 
 class Terminal:
-    """Standard output and error."""
+    """Standard output and error of the launcher."""
 
     def __init__(
         self, out: Sink | None = None, error: Sink | None = None, folder: Path | None = None

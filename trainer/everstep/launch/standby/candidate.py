@@ -1,4 +1,4 @@
-"""One warm standby, seen from the launcher."""
+"""Candidate: one warm standby as the launcher sees it, from its start until it becomes a rank."""
 
 import contextlib
 import fcntl
@@ -27,7 +27,7 @@ _F_SETPIPE_SZ = 1031
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """What a standby does before it waits."""
+    """Work of a standby before it waits."""
 
     command: PythonCommand
     modules: tuple[str, ...]
@@ -35,13 +35,13 @@ class WarmUp:
     quiet: bool = False
     # Index of the device whose context it opens; -1 opens none.
     device: int = -1
-    # What it inherits besides; -1: nothing.
+    # Descriptor that the process inherits besides its pipes; -1: none.
     descriptor: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A process that has become a rank, and what it had written before."""
+    """Standby that has become a rank, and what it had written before."""
 
     process: subprocess.Popen[bytes]
     pidfd: int
@@ -49,7 +49,7 @@ class Taken:
 
 
 class Candidate:
-    """A process that warms up, then waits; it is ended or becomes a rank."""
+    """Standby that warms up, then waits; it is ended or becomes a rank."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Candidate:
         """``changed`` is called when it is ready, and when it has ended. Raises OSError."""
         self.warm_up = warm_up
         self.ready = False
-        # It is no standby any more: it has died, or has become a rank.
+        # The process has died, or has become a rank.
         self.ended = False
         # What could not be imported, when it is ready; how it ended, when it has ended.
         self.remark = ""

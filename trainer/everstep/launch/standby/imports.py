@@ -1,4 +1,4 @@
-"""What a script imports before it does anything else, read from its text: nothing is executed.
+"""Imports of a script, read from its first statements: nothing is executed.
 
 Only that can be imported ahead of it. A script that first sets an environment variable, for
 example, may want the library that it imports next to see it.

@@ -1,4 +1,4 @@
-"""What standbys are made from: what ranks here have loaded, what other nodes' have, or the text."""
+"""Knowledge of what ranks import: from ranks here, from other nodes' ranks, or from the script."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from everstep_common.lessons import Lesson, is_of_one_rank, is_sound, lesson_for
 
 
 class Knowledge:
-    """Of one launcher; what its own ranks have done counts most."""
+    """Knowledge of one launcher about imports; what its own ranks have loaded counts most."""
 
     def __init__(self, modules: tuple[str, ...], folder: Path) -> None:
         """``modules`` are those that the user names; ``folder`` is where scripts are looked for."""

@@ -1,4 +1,4 @@
-"""Where the ranks write what their standbys should load: memory that ends with the launcher."""
+"""Lesson files: memory files in which ranks record their imports, which standbys repeat."""
 
 import json
 import os

@@ -1,17 +1,17 @@
-"""When the memory of standbys is looked at, and when what they take is news. Pure."""
+"""Memory watch of standbys: when to measure them, and when a change is worth a report. Pure."""
 
 from everstep_common.trainer_messages import Standbys
 
-# One that imports can grow by a gigabyte in a second; one that waits grows only by what others
-# stop sharing with it.
+# A standby that imports can grow by a gigabyte in a second; one that waits grows only by pages that
+# others stop sharing with it.
 _MAKING_S = 1.0
 _WAITING_S = 60.0
-# What is shared moves a little all the time; that is not worth a word.
+# Shared pages come and go all the time: a change below this share is not reported.
 _NEWS_SHARE = 0.1
 
 
 class MemoryWatch:
-    """The next time; times are those of one monotonic clock, in seconds."""
+    """Schedule of memory measurements; times are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._at_s: float | None = None

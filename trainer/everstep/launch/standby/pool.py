@@ -1,4 +1,4 @@
-"""The warm standbys of this node: one for each of its ranks, made one after another."""
+"""Standby pool of this node: one for each of its ranks, made one after another."""
 
 import selectors
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class StandbyOptions:
-    """What the user wants of warm standbys."""
+    """Options on warm standbys, as the user gave them."""
 
     enabled: bool = True
     # Imported by each; empty: what ranks have been seen to import, or the script's first lines.
@@ -30,14 +30,14 @@ class StandbyOptions:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPlan:
-    """What one standby is to become, as far as it is known before its generation."""
+    """Command and variables of the rank that a standby will become, as far as known beforehand."""
 
     command: Sequence[str]
     environ: Mapping[str, str]
 
 
 class StandbyPool:
-    """Keeps a process ready for each local rank while nothing else needs the processors."""
+    """Standbys of a node: one per local rank, made while nothing else needs the processors."""
 
     def __init__(
         self,

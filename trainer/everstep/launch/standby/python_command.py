@@ -1,4 +1,4 @@
-"""Which commands can be run by a Python interpreter that is up already."""
+"""Python commands: those that an interpreter which is already running could execute."""
 
 import os
 import re

@@ -1,13 +1,13 @@
-"""When standbys are made: while nothing else needs the processors. Pure."""
+"""Timing of standbys: made only while nothing else needs the processors. Pure."""
 
 # A launcher that has nothing to do for so long waits for something.
 _IDLE_S = 1.0
-# Of a script that tells nothing of its steps, that its ranks have settled is not heard.
+# Where a script reports no steps, ranks are taken for settled this long after their start.
 _UNHEARD_S = 60.0
 
 
 class Timing:
-    """The next time; times are those of one monotonic clock, in seconds."""
+    """Schedule for making standbys; times are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._at_s: float | None = None

@@ -1,4 +1,4 @@
-"""A warm standby: imports what a rank will need, waits, and becomes the rank.
+"""Standby process: imports what a rank will need, waits, and becomes the rank.
 
 When what it has imported has been changed meanwhile, the rank begins in a new interpreter instead,
 as the same process.
@@ -25,7 +25,7 @@ _ORDER_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Warming(TypedDict):
-    """First line of the order pipe: what to do before waiting."""
+    """First line of the order pipe: what to import, and which device to open, before waiting."""
 
     modules: list[str]
     quiet: bool
@@ -33,7 +33,7 @@ class Warming(TypedDict):
 
 
 class Becoming(TypedDict):
-    """Second line: which rank to be."""
+    """Second line of the order pipe: which rank to be."""
 
     script: str
     module: str
@@ -45,7 +45,7 @@ class Becoming(TypedDict):
 
 
 class Sources:
-    """The files behind what is imported, as they were then.
+    """Files of the modules that were imported, and their stamps at that time.
 
     Of what an installer has put there, only the folder that it changes with each package is looked
     at: torch alone has 2,000 files, 4 ms on a local disk, and much more on a network file system
