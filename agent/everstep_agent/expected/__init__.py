@@ -1,1 +1,1 @@
-"""The expected inventory: written from what is there now, compared with what is there later."""
+"""Expected inventory: written from what a node has now, and compared with what it has later."""
