@@ -39,7 +39,7 @@ from everstep_common.config import load
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an agent before this one noted, and where this one notes it for the next."""
+    """Notes of the agent before this one, and where this one notes them for the next."""
 
     notes: Mapping[str, str]
     keep: Callable[[str, str], None]

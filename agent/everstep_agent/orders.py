@@ -18,7 +18,7 @@ _CHECKS_REMEMBERED = 100
 
 
 class Jobs(Protocol):
-    """Whoever keeps this node's jobs."""
+    """Port to the part that keeps this node's jobs."""
 
     def on_order(self, order: fleet_pb2.Order) -> None:
         """Do what an order about a job says; its term is checked."""
@@ -42,7 +42,7 @@ class Jobs(Protocol):
 
 
 class Peers(Protocol):
-    """Whoever watches other nodes."""
+    """Port to the part that watches other nodes."""
 
     def watch(self, peers: fleet_pb2.PeerList) -> None:
         """Watch these peers from now on."""
@@ -58,7 +58,7 @@ class Peers(Protocol):
 
 
 class Injections(Protocol):
-    """Whoever makes faults on purpose; each is done once, however often it is ordered."""
+    """Port to the part that injects faults; each once, however often it is ordered."""
 
     def order(self, name: str, text: str, duration_s: float) -> None:
         """Make a fault, or say why not."""
@@ -71,14 +71,14 @@ class Injections(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Whether the node may take ranks as far as a check can tell, and one sentence."""
+    """Result of a check: whether the node may take ranks by it, and one sentence."""
 
     passed: bool
     message: str
 
 
 class TermGate:
-    """Remembers the highest term of any controller; what a lower one orders is refused."""
+    """Highest term of any controller so far; orders of a lower one are refused."""
 
     def __init__(self, highest: int, keep: Callable[[int], None]) -> None:
         self.highest = highest
@@ -101,7 +101,7 @@ class TermGate:
 
 @dataclass(frozen=True, slots=True)
 class OrderTargets:
-    """Who does what the controller orders."""
+    """Parts of the agent that carry out what the controller orders."""
 
     jobs: Jobs
     peers: Peers

@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What came of one look at one source."""
+    """Result of one look at one source."""
 
     probe: str
     judgements: tuple[Judgement, ...] = ()

@@ -47,7 +47,7 @@ _STREAM_ERRORS = (grpc.RpcError, asyncio.InvalidStateError, StreamError, OSError
 
 
 class Listener(Protocol):
-    """Whoever acts on what the controller says."""
+    """Receiver of what the controller says."""
 
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         """Take a new stream into use; ``forgotten``: records that were acknowledged are lost."""
@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkSettings:
-    """Where the controller is, and how long it may take or be silent."""
+    """Address of the controller, and how long it may take or be silent."""
 
     controller: str
     tls: TlsSettings

@@ -80,7 +80,7 @@ _AFTERWARDS = re.compile(r"process group has NOT been destroyed|destroy_process_
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a process died: a kind of the table, and its last exception in one line."""
+    """Death of a process: a kind of the table, and its last exception in one line."""
 
     kind: str
     exception: str

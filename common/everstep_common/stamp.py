@@ -8,7 +8,7 @@ from everstep_common.bounds import Name
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When something happened, on the clocks of the node that saw it (nanoseconds)."""
+    """Moment of an event, on the clocks of the node that saw it (nanoseconds)."""
 
     boot_id: Annotated[str, Name(r"[^\0]{1,64}", "the id of a boot")]
     boot_ns: int

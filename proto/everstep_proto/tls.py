@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Role(Enum):
-    """What the holder of a certificate may do; its organizational unit says it."""
+    """Rights of the holder of a certificate; its organizational unit says them."""
 
     AGENT = "agent"
     VIEWER = "viewer"
@@ -25,7 +25,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who is on the other end of a connection, as its certificate says."""
+    """Identity of the other end of a connection, as its certificate says."""
 
     name: str
     role: Role

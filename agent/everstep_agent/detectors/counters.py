@@ -11,7 +11,7 @@ _MINUTE_NS = 60_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CounterState:
-    """What is remembered of a counter from one agent to the next."""
+    """State of a counter that one agent leaves to the next."""
 
     value: int
     boot_id: str
@@ -21,7 +21,7 @@ class CounterState:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How much a counter grew since it was read before.
+    """Growth of a counter since it was read before.
 
     ``seconds`` is 0 at the first reading of all. ``reset``: it began again from zero in between, so
     ``count`` is the least that it can have grown. ``saturated``: it stands at its largest value and
@@ -41,7 +41,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What kind of counter it is.
+    """Kind of a counter: how wide it is, and how it behaves at its end.
 
     ``wraps``: goes on from zero after its largest value (Ethernet statistics of 32 bits); else it
     stays there until it is reset (the PortCounters of InfiniBand, 4, 8 and 16 bits wide).
@@ -106,7 +106,7 @@ def _has_wrapped(last: CounterState, value: int, register: Register) -> bool:
 
 
 class RateWindow:
-    """How much something grew within the newest stretch of time."""
+    """Sum of what was counted within the newest stretch of time."""
 
     def __init__(self, window_ns: int = _MINUTE_NS) -> None:
         self._window_ns = window_ns

@@ -38,7 +38,7 @@ class _Refusal:
 
 @dataclass(slots=True)
 class RefusalWatch:
-    """Which nodes refuse, or are refused."""
+    """Nodes that refuse this one, or that this one refuses."""
 
     _nodes: dict[str, _Refusal] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ INVENTORY_INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What to compare, and with what."""
+    """Inventory to compare with, and the readings that are compared."""
 
     expected: ExpectedInventory
     view: NodeView

@@ -14,7 +14,7 @@ _FRESH_S = 5.0
 
 
 class HealthDesk:
-    """Knows how the node is. Event loop only."""
+    """Service that answers how healthy the node is. Event loop only."""
 
     def __init__(
         self, node: str, watch: Watch, open_findings: Callable[[], Sequence[BookEntry]]

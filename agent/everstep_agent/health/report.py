@@ -80,7 +80,7 @@ def _status_of(finding: Finding) -> Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a report is made of: what is open, and the newest looks."""
+    """Contents of a report: the open findings, and the newest looks."""
 
     node: str
     asked: str

@@ -31,7 +31,7 @@ _PIECE_BYTES = 64 << 10
 
 
 class Desk(Protocol):
-    """Whoever knows how the node is."""
+    """Service that knows the node's health."""
 
     async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
         """Return how the node is."""

@@ -21,7 +21,7 @@ from everstep_agent.injections.specs import (
 
 
 class SpecError(ValueError):
-    """It cannot be injected; one sentence says what could."""
+    """Text that cannot be injected; one sentence says what could."""
 
 
 THROTTLE_REASONS = ("hw_slowdown", "thermal", "power_brake")

@@ -40,7 +40,7 @@ _OFF = (
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What an injector can lay its hands on."""
+    """Parts of the agent that an injector can act on."""
 
     view: NodeView
     kernel_log: InjectedLog

@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Unended:
-    """What an agent that is killed leaves behind of an injection."""
+    """Traces of an injection that an agent leaves behind when it is killed."""
 
     caused: tuple[FindingKey, ...] = ()
     counters: str = ""
@@ -41,7 +41,7 @@ class _Stored:
 
 
 class InjectionMemory:
-    """Kept as one note."""
+    """Memory of injections over a restart, kept as one note."""
 
     def __init__(self, text: str, keep: Callable[[str], None]) -> None:
         stored = _load(text)

@@ -10,7 +10,7 @@ DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 @dataclass(frozen=True, slots=True)
 class PciPlace:
-    """Where a device sits: root complex, bridges from there on, itself; and its NUMA node."""
+    """Place of a device: root complex, bridges from there on, itself; and its NUMA node."""
 
     path: tuple[str, ...]
     numa_node: int | None = None

@@ -42,7 +42,7 @@ class LeaseRequest:
 
 
 class FairShares:
-    """Who may have his message in memory next. Pure."""
+    """Shares of the owners of long messages, and whose message is next in memory. Pure."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -16,7 +16,7 @@ _OPTION_BYTES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a Unix socket, by the kernel's word."""
+    """Process at the other end of a Unix socket, by the kernel's word."""
 
     pid: int
     uid: int

@@ -78,7 +78,7 @@ class JobsMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ServerCounts:
-    """What neither a job nor the context knows."""
+    """Counts that neither a job nor the context has."""
 
     connections: int
     evictions: int

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCounts:
-    """What the agent counted of itself since it started."""
+    """Counts of the agent itself since it started."""
 
     connected: bool
     streams: int
@@ -39,7 +39,7 @@ class AgentCounts:
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """Where the collector reads; everything is looked at when Prometheus asks."""
+    """Sources of the collector; everything is looked at when Prometheus asks."""
 
     view: NodeView
     counts: Callable[[], AgentCounts]

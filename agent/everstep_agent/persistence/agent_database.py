@@ -19,7 +19,7 @@ RESERVATION = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the last agent of this data folder left."""
+    """Data that the last agent of this data folder left."""
 
     outbox: str
     reserved_through: int = RESERVATION
@@ -35,7 +35,7 @@ def forgetful() -> Remembered:
 
 @dataclass(slots=True)
 class PendingChanges:
-    """What is not on disk yet: the newest word about each thing."""
+    """Changes that are not on disk yet: the newest value of each thing."""
 
     records: dict[int, bytes] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)

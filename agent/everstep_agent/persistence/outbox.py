@@ -44,7 +44,7 @@ _WORTH: Mapping[type, int] = MappingProxyType(
 
 
 class RecordStore(Protocol):
-    """Where records and notes outlive the agent. No call blocks."""
+    """Store in which records and notes outlive the agent. No call blocks."""
 
     def put_record(self, sequence: int, payload: bytes) -> None:
         """Keep a record until it is acknowledged."""
@@ -61,7 +61,7 @@ class RecordStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutboxCounts:
-    """What the outbox has to say of itself."""
+    """Counts of the outbox about itself."""
 
     waiting: int
     recorded: int

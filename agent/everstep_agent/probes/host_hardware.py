@@ -12,7 +12,7 @@ from everstep_agent.probes.kernel_files import names_in, number_in, text_of
 
 @dataclass(frozen=True, slots=True)
 class HardwareReading:
-    """What changes slowly. ``edac`` is False where no driver counts memory errors."""
+    """Hardware facts that change slowly. ``edac`` is False where no driver counts errors."""
 
     cpus: CpuReading
     modules: tuple[DimmReading, ...]

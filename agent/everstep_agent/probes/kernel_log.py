@@ -8,7 +8,7 @@ from everstep_agent.detectors.kernel import KernelLine
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a log was read: sequence in the kernel's buffer, or inode and offset in a file."""
+    """Position in a log: sequence in the kernel's buffer, or inode and offset in a file."""
 
     source: str = ""
     place: int = -1

@@ -30,7 +30,7 @@ _DATAGRAMS_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class LinkEvent:
-    """What a message says of one interface; ``state`` is all of it that can change its link."""
+    """Message on one interface; ``state`` is all of it that can change its link."""
 
     index: int
     name: str

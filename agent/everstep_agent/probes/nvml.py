@@ -30,7 +30,7 @@ class DriverHangError(TimeoutError):
 
 @dataclass(frozen=True, slots=True)
 class NvmlDeadlines:
-    """How long the driver may take, in seconds. The first answer includes its initialisation."""
+    """Deadlines of the driver, in seconds. The first answer includes its initialisation."""
 
     first_s: float = 30.0
     next_s: float = 5.0

@@ -40,7 +40,7 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one line was: the answer to request ``id``, or an event, or neither."""
+    """Meaning of one line: the answer to request ``id``, or an event, or neither."""
 
     id: int
     reading: GpusReading | None = None

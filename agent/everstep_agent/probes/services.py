@@ -17,7 +17,7 @@ _NVSWITCH_CLASS = "0x0680"
 
 
 class ServiceManager(Protocol):
-    """Whoever can tell the state of units."""
+    """Service manager that can tell the state of units."""
 
     def units(self, names: Sequence[str]) -> list[Unit]:
         """Return the named units, in this order. Raises OSError."""

@@ -13,7 +13,7 @@ KEPT_MAX = 400
 
 
 class Descriptors:
-    """How many descriptors may be kept open; past that, files are opened for every read."""
+    """Budget of descriptors that stay open; past that, files are opened for every read."""
 
     def __init__(self, most: int = KEPT_MAX) -> None:
         self._left = most

@@ -39,7 +39,7 @@ _TASK_SLICES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """Where the host is read, how it is judged, and how long a read may take."""
+    """Settings of the host sources: paths, thresholds, and how long a read may take."""
 
     proc: Path = Path("/proc")
     sysfs: Path = Path("/sys")

@@ -7,7 +7,7 @@ from everstep_agent.detectors.links.reading import LinkReading
 
 
 class LinkOverlay(Protocol):
-    """Whoever changes what was read of links before it is judged."""
+    """Overlay that changes what was read of links before it is judged."""
 
     def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
         """Return the states to judge."""
@@ -19,7 +19,7 @@ class LinkOverlay(Protocol):
 
 
 class NoOverlay:
-    """Changes nothing."""
+    """Overlay that changes nothing."""
 
     def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
         """See LinkOverlay."""

@@ -34,7 +34,7 @@ _HEARD_KINDS = ("ethernet", "bond", "ipoib")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Where links are read, and how they are judged."""
+    """Settings of the network source: where links are read, and how they are judged."""
 
     sysfs: Path
     deadline_s: float

@@ -27,7 +27,7 @@ _RECEIVE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesSettings:
-    """Where services are asked for, how they are judged, and how long an answer may take."""
+    """Settings of the service source: bus, thresholds, and how long an answer may take."""
 
     sysfs: Path = Path("/sys")
     bus: Path = SYSTEM_BUS

@@ -30,7 +30,7 @@ _LOOK_AGAIN_S_MAX = 40.0
 
 @dataclass(frozen=True, slots=True)
 class StorageDeadlines:
-    """How long storage may take: ``stall_s`` without a byte, ``list_s`` to say what is there."""
+    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say what is there."""
 
     stall_s: float
     list_s: float

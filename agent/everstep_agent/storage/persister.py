@@ -24,7 +24,7 @@ _BACKOFF_S = (1.0, 5.0, 15.0)
 
 @dataclass(frozen=True, slots=True)
 class StorageTarget:
-    """Where a job's files go, who writes them, and how many ranks make a step."""
+    """Place of a job's files, the workers that write them, and how many ranks make a step."""
 
     location: StorageLocation
     workers: StorageWorkerPool

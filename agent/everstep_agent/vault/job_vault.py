@@ -46,7 +46,7 @@ _LAST_CHANCE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SlotWait:
-    """How long to wait; ``in_vain``: the controller, whose word frees slots, is away."""
+    """Limit of a wait for a slot; ``in_vain``: the controller, who frees slots, is away."""
 
     for_s: float
     in_vain: Callable[[], bool]

@@ -28,7 +28,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class BookChanges:
-    """What is news after a look, and whether an event that is open was seen again."""
+    """News after a look, and whether an event that is open was seen again."""
 
     raised: tuple[BookEntry, ...] = ()
     cleared: tuple[Cleared, ...] = ()

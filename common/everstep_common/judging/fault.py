@@ -8,7 +8,7 @@ from everstep_common.judging.judgement import Faulty, Healthy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What to say of a component whose condition holds. ``rule`` has no numbers that change."""
+    """Fault of a component whose condition holds. ``rule`` has no numbers that change."""
 
     message: str
     rule: str

@@ -12,7 +12,7 @@ _Said = Annotated[str, Text(4096)]
 
 
 class Severity(Enum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     INFO = "info"
     DEGRADED = "degraded"
@@ -20,7 +20,7 @@ class Severity(Enum):
 
 
 class SuggestedAction(Enum):
-    """What an operator or the controller should do about a finding, mildest first."""
+    """Action suggested to an operator or the controller, mildest first."""
 
     NONE = "none"
     WATCH = "watch"
@@ -31,7 +31,7 @@ class SuggestedAction(Enum):
 
 
 class Mode(Enum):
-    """How far automation may go, least first."""
+    """Limit of automation on a condition: how far it may go, least first."""
 
     OBSERVE = "observe"
     ADVISE = "advise"
@@ -48,7 +48,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class FindingKey:
-    """What makes two findings the same: the component and the condition it is in."""
+    """Identity of a finding: the component and the condition it is in."""
 
     component: str
     condition: str

@@ -27,7 +27,7 @@ class Healthy:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It could not be read: whatever was known of it stays as it is."""
+    """The condition could not be read: whatever was known of it stays as it is."""
 
     key: FindingKey
     reason: str

@@ -33,7 +33,7 @@ DataRanges = Annotated[tuple[DataRange, ...], Items(q.RANGES_MAX)]
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where and how often the state is brought to storage: a folder or ``s3://bucket/prefix``."""
+    """Place and rhythm of storing steps: a folder or ``s3://bucket/prefix``."""
 
     path: q.Place
     # Persist after so many steps, after so much time; 0: not by that measure.
@@ -64,7 +64,7 @@ class StoredStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """What a launcher asks for: how large its job is, what it starts, and what runs of it."""
+    """Request of a launcher: how large its job is, what it starts, and what runs of it."""
 
     nodes_min: Annotated[int, Integer(1, q.COUNT_MAX, option="--nnodes")]
     nodes_max: Annotated[int, Integer(1, q.COUNT_MAX, option="--nnodes")]
@@ -125,7 +125,7 @@ class LauncherLeft:
 
 
 class Phase(Enum):
-    """How far the processes of a generation have come on one node, in this order."""
+    """Phase that a generation's processes have reached on one node, in this order."""
 
     STARTED = "started"
     ATTACHED = "attached"

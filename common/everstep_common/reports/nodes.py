@@ -42,7 +42,7 @@ class CheckFinished:
 
 
 class InjectionState(Enum):
-    """Where a fault is that was ordered on purpose."""
+    """State of a fault that was ordered on purpose."""
 
     ORDERED = "ordered"
     ACTIVE = "active"
@@ -52,7 +52,7 @@ class InjectionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InjectionChanged:
-    """What became of a fault that was ordered on purpose: done, refused or over, and why."""
+    """Change of a fault that was ordered on purpose: done, refused or over, and why."""
 
     # The id of the order that asked for it.
     injection: q.Key

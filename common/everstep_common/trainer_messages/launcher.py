@@ -62,7 +62,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """Which job of the name this is; said again in each Join, so that a late one is told so."""
+    """Job id of the launcher's job; said again in each Join, so that a late one is told so."""
 
     job_id: int
 

@@ -13,7 +13,7 @@ _UNPROVEN = "the adapters were written from the vendors' documents and not run o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorReading:
-    """What the tool said of one device; None where it does not know, or does not say.
+    """Reading of one device of a vendor's tool; None where the tool does not know, or say.
 
     ``id`` names the device within its vendor: its PCI address, or its number where the tool gives
     no address. ``error``: the device is listed, but does not answer. ``temperature_limit_c`` is the
@@ -67,7 +67,7 @@ class AcceleratorsReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorLimits:
-    """When a device of another vendor than NVIDIA is judged faulty."""
+    """Thresholds at which a device of another vendor than NVIDIA is judged faulty."""
 
     ecc_corrected_per_s: float = setting(
         10.0,

@@ -10,7 +10,7 @@ from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuFault:
-    """What a condition of a GPU means where it holds; ``says`` follows the GPU's address."""
+    """Fault that a condition of a GPU stands for; ``says`` follows the GPU's address."""
 
     condition: str
     says: str

@@ -7,7 +7,7 @@ from everstep_common.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLimits:
-    """When a GPU that still works counts as degraded."""
+    """Thresholds at which a GPU that still works counts as degraded."""
 
     ecc_corrected_per_s: float = setting(
         10.0,

@@ -149,7 +149,7 @@ def judge_remapping(
 
 
 class EccRates:
-    """How fast corrected errors come, over two windows; remembers over restarts and reboots."""
+    """Rates of corrected errors over two windows, remembered over restarts and reboots."""
 
     def __init__(self, limits: GpuLimits, counters: Counters) -> None:
         self._limits = limits

@@ -15,7 +15,7 @@ class RecoveryAction(IntEnum):
 
 
 class ClockReason(IntFlag):
-    """Why the clocks are not at their highest: nvmlClocksEventReasons of nvml.h."""
+    """Reasons why clocks are not at their highest: nvmlClocksEventReasons of nvml.h."""
 
     IDLE = 0x1
     APPLICATION_SETTING = 0x2
@@ -54,7 +54,7 @@ class NvlinkReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricReading:
-    """Where a GPU stands with its NVSwitch fabric; health None: this driver does not say."""
+    """State of a GPU in its NVSwitch fabric; health None: this driver does not say."""
 
     state: int
     status: int = 0
@@ -81,7 +81,7 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What the driver said of one GPU; None where it does not know. ``error``: no answer.
+    """Answer of the driver about one GPU; None where it does not know. ``error``: no answer.
 
     What the driver counts in "volatile" counters begins at its load; "aggregate" ones live in the
     GPU. Thermal limits are absolute on older GPUs and distances (``…_tlimit_c``) on newer ones.

@@ -55,7 +55,7 @@ CONDITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """What the kernel says of its clock. ``synchronized`` is None where it may not be asked."""
+    """The kernel's word on its clock. ``synchronized`` is None where it may not be asked."""
 
     synchronized: bool | None
     offset_s: float = 0.0

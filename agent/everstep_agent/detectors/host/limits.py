@@ -7,7 +7,7 @@ from everstep_common.setting import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLimits:
-    """When a signal of the host counts as faulty, and what this node must have."""
+    """Thresholds of the host's signals, and the file systems that this node must have."""
 
     mounts: tuple[str, ...] = setting(
         (),

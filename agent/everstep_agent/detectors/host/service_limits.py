@@ -28,7 +28,7 @@ USUAL_UNITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLimits:
-    """Which services are watched, and when one that restarts is a fault."""
+    """Services to watch, and how many restarts of one are a fault."""
 
     units: tuple[str, ...] = setting(
         (),

@@ -96,7 +96,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of something is used, and how much there can be."""
+    """Amount of something that is used, and the most that can be."""
 
     used: int
     limit: int
@@ -109,7 +109,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelUsage:
-    """What the kernel has given out; None where it does not count it."""
+    """Resources that the kernel has given out; None where it does not count them."""
 
     cpus: int = 1
     open_files: Usage | None = None

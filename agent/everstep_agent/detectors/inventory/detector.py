@@ -79,7 +79,7 @@ class SeenGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenInventory:
-    """What the node has; None where it was not read (yet)."""
+    """Inventory that the node has; None where it was not read (yet)."""
 
     gpus: tuple[SeenGpu, ...] | None = None
     driver: str = ""

@@ -52,7 +52,7 @@ def _is_known(line: KernelLine) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class XidSettings:
-    """What the detector is given to judge Xids: tables, the operator's words, and a memory."""
+    """Inputs of the judgement on Xids: tables, the operator's overrides, and a history."""
 
     tables: FaultTables = field(default_factory=FaultTables)
     overrides: Mapping[int, XidOverride] = field(default_factory=dict)

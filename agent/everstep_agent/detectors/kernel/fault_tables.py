@@ -9,7 +9,7 @@ from everstep_agent.detectors.kernel.xid_table import XidTable
 
 
 class SxidClass(Enum):
-    """How far an error of an NVSwitch reaches, mildest first."""
+    """Reach of an error of an NVSwitch, mildest first."""
 
     CORRECTED = "corrected"
     NOTABLE = "notable"

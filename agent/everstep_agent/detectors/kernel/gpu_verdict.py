@@ -23,7 +23,7 @@ UNKNOWN_RULE = "unknown Xid"
 
 
 class XidOverride(Enum):
-    """What an operator may say about an Xid: nothing at all, or what to do."""
+    """Override of an operator for an Xid: to ignore it, or what to do."""
 
     IGNORE = "ignore"
     WATCH = "watch"
@@ -35,7 +35,7 @@ class XidOverride(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an Xid means for the node; severity None: no finding. ``why`` completes the message."""
+    """Verdict on an Xid; severity None: no finding. ``why`` completes the message."""
 
     severity: Severity | None
     action: SuggestedAction
@@ -45,7 +45,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DriverWord:
-    """What the driver itself asks for, and where it said so."""
+    """Action that the driver itself asks for, and where it said so."""
 
     action: RecoveryAction
     rule: str

@@ -39,7 +39,7 @@ _MICROSECONDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """What a line of a saved log says.
+    """Message, time and host in a line of a saved log.
 
     ``time`` as it is written there, empty if it is not; ``boot_s``: the same in seconds of the
     boot, where it says so. ``program``: another one than the kernel wrote it. ``injected``: it is

@@ -33,7 +33,7 @@ _HOSTS_MAX = 10_000
 
 @dataclass(slots=True)
 class Places:
-    """Where something stands in a log, and how often."""
+    """Lines in which something stands in a log, and their number."""
 
     line: int
     time: str

@@ -10,7 +10,7 @@ _SECOND_LAYOUT = 575
 
 
 class Nvlink5Action(Enum):
-    """What a row of the decode table asks for."""
+    """Action that a row of the decode table asks for."""
 
     IGNORE = "ignore"
     RESET = "reset"
@@ -43,7 +43,7 @@ class Nvlink5Row:
 
 @dataclass(frozen=True, slots=True)
 class Nvlink5Error:
-    """What a line says: "149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 …)"."""
+    """Parts of a line: "149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 …)"."""
 
     xid: int
     unit: str
@@ -93,7 +93,7 @@ def _ends_with(value: int, bits: str) -> bool:
 
 
 class Xid74Class(Enum):
-    """What a bit of a register of Xid 74 says, mildest first."""
+    """Meaning of a bit in a register of Xid 74, mildest first."""
 
     IGNORE = "ignore"
     THRESHOLD = "threshold"

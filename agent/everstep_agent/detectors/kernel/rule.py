@@ -26,7 +26,7 @@ def _rank(finding: Finding) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineRule:
-    """What a line means in which ``pattern`` is found.
+    """Rule for the lines in which ``pattern`` is found, and what they mean.
 
     ``needle`` is a piece of text that every such line has: looking for it is cheap, and most lines
     of a healthy node have none. ``component`` and ``message`` may name groups of the pattern. A

@@ -60,7 +60,7 @@ class _Gpu:
 
 @dataclass(frozen=True, slots=True)
 class DriverTruth:
-    """What the driver says: its branch, field 230 by GPU, read after the Xids came, and UUIDs."""
+    """Facts from the driver: its branch, field 230 by GPU (read after the Xids), and UUIDs."""
 
     branch: int | None = None
     actions: Mapping[str, RecoveryAction] = field(default_factory=dict)

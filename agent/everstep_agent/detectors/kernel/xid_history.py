@@ -36,7 +36,7 @@ class XidSighting:
 
 
 class XidHistory:
-    """Which Xids were seen when; the wall clock is the only one that goes on over a reboot."""
+    """Xids that were seen, by the wall clock, the only one that goes on over a reboot."""
 
     def __init__(self, sightings: Iterable[XidSighting] = ()) -> None:
         self._seen = deque(sightings, maxlen=_SIGHTINGS_MAX)

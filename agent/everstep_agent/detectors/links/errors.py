@@ -37,7 +37,7 @@ class CountersReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRule:
-    """When the growth of some counters is a condition.
+    """Rule by which the growth of some counters is a condition.
 
     ``window_s`` is 0 for a limit in a second, measured from one reading to the next; else the limit
     is for the growth within that window.

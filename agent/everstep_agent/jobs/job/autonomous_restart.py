@@ -34,14 +34,14 @@ _RECHECK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class JobControl:
-    """What is done with the job: have its processes end; begin a generation."""
+    """Actions on a job: have its processes end; begin a generation."""
 
     stop_processes: Callable[[int, str], None]
     begin: Callable[[Plan, str], None]
 
 
 class AutonomousRestart:
-    """What one job does without the controller. Event loop only."""
+    """Decisions of one job without the controller, and their execution. Event loop only."""
 
     def __init__(
         self,

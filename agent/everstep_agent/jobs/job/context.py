@@ -36,7 +36,7 @@ from everstep_proto.tls import TlsSettings
 
 
 class Outlet(Protocol):
-    """What a part of the agent may say to the controller. Only to be called on the event loop."""
+    """Outlet of the agent's parts to the controller. Only to be called on the event loop."""
 
     def record(self, record: fleet_pb2.Record) -> None:
         """Have this journaled by the controller; sequence and stamp are filled in."""

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class NodeJob:
-    """What holds a job together here: its record, vault, launcher and processes."""
+    """One job on this node: holds its record, vault, launcher and processes together."""
 
     def __init__(self, facts: JobFacts, context: JobContext) -> None:
         self.context = context

@@ -58,7 +58,7 @@ class SpareDuty:
 
 
 class LessonRelay:
-    """What ranks of a job have loaded, from a launcher that runs to launchers that wait."""
+    """Relay of the modules that ranks have loaded, from running launchers to waiting ones."""
 
     def __init__(
         self, record: JobRecord, link: LauncherLink, on_change: Callable[[], None]

@@ -235,7 +235,7 @@ class AnswerQueue:
 
 
 class RestoreTransfer:
-    """What one connection is being given: kept until the last of it has been sent.
+    """Copies that one connection is being given: kept until the last of it has been sent.
 
     The rank asks for each message: descriptors go only to one that reads its answers.
     """

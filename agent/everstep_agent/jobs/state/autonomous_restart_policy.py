@@ -16,7 +16,7 @@ _FAILURES_MAX = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autonomy:
-    """What an agent must remember over its own restart of what it does without the controller."""
+    """Facts for autonomous restarts that must outlive the agent's own restart."""
 
     # Generation of the controller's newest plan.
     planned: int = 0
@@ -43,7 +43,7 @@ class Autonomy:
 
 
 class Remedy(Enum):
-    """What an agent does about a failure."""
+    """Action of an agent after a failure."""
 
     HOLD = "hold"
     STOP = "stop"
@@ -52,7 +52,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
-    """What to do, and the sentence why."""
+    """Decision on a failure: the action, and the sentence why."""
 
     remedy: Remedy
     sentence: str

@@ -21,7 +21,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherPlace:
-    """Who may connect as the job's launcher; NOBODY: the controller alone checks who comes."""
+    """User that may connect as the job's launcher; NOBODY: only the controller checks."""
 
     uid: int = NOBODY
     token_sha256: str = ""
@@ -62,7 +62,7 @@ class RankProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a job ended here."""
+    """Outcome of a job that has ended here."""
 
     succeeded: bool = False
     # The job succeeded, but its last step is in no storage.
@@ -79,7 +79,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class StorageAccess:
-    """Where the launcher wants its steps, and with which rights its files are opened there."""
+    """Folder or bucket for a job's steps, and the rights with which its files are opened."""
 
     storage: Storage | None = None
     gid: int = -1

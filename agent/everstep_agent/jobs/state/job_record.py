@@ -25,7 +25,7 @@ from everstep_common.trainer_messages import Join
 
 
 class JobRecord:
-    """What the agent knows of one job. Event loop only."""
+    """Record of one job, which the agent saves at each change. Event loop only."""
 
     def __init__(self, facts: JobFacts, store: JobStore) -> None:
         self._facts = facts

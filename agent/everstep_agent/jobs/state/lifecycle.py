@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 
 class JobState(Enum):
-    """Where a job stands on this node."""
+    """State of a job on this node."""
 
     # No generation was planned here; replicas of other nodes may be here, or a launcher waits.
     NEW = "new"
@@ -30,7 +30,7 @@ class JobState(Enum):
 
 
 class JobEvent(Enum):
-    """What happens to a job on this node."""
+    """Event in the life of a job on this node."""
 
     # A newer plan: the controller's, or the agent's own after RESTARTING.
     PLANNED = "planned"
@@ -53,7 +53,7 @@ class JobEvent(Enum):
 
 
 class Effect(Enum):
-    """What is done about it, in this order."""
+    """Effect of an event on a job; several are carried out in this order."""
 
     # Free the snapshots of the previous job of this name, unless the new plan restores from them.
     FREE_OLD_SNAPSHOTS = "free old snapshots"

@@ -32,7 +32,7 @@ class Ecc:
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """Where npu-smi finds a device, and its reading."""
+    """Device of npu-smi: its place in the tool's numbering, and its reading."""
 
     npu: int
     chip: int

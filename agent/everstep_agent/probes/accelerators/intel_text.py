@@ -38,7 +38,7 @@ _THROTTLE = re.compile(r"Throttle Threshold:\s*(\d{1,4})\s*Celsius", re.IGNORECA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What the tool thinks of one device; ``detail`` names the parts that are not Ok."""
+    """Health of one device by its tool; ``detail`` names the parts that are not Ok."""
 
     word: str = ""
     detail: str = ""

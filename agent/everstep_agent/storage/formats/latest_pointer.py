@@ -11,7 +11,7 @@ KEPT_MIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PointerMove:
-    """What to write to ``latest``; None leaves it, and the sentence says why."""
+    """New content of ``latest``; None leaves it, and the sentence says why."""
 
     content: LatestPointer | None
     reason: str

@@ -27,7 +27,7 @@ _RANGES_MAX = 1000
 
 
 class RecordError(Exception):
-    """What lies there is not what Everstep writes; one sentence."""
+    """Record that Everstep did not write; one sentence."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -34,12 +34,12 @@ class AssumeUser:
 
 @dataclass(frozen=True, slots=True)
 class UserAssumed:
-    """It is that user now."""
+    """Answer to AssumeUser: the worker is that user now."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageLocation:
-    """Where a job's files are: a folder or ``s3://bucket/prefix``, and the job's own part of it."""
+    """Place of a job's files: a folder or ``s3://bucket/prefix``, and the job's part of it."""
 
     path: str
     job: str
@@ -77,7 +77,7 @@ class DescribeFile:
 
 @dataclass(frozen=True, slots=True)
 class FileDescribed:
-    """What it holds; None: there is no whole file."""
+    """Answer to DescribeFile: the description; None: there is no whole file."""
 
     description: FileDescription | None
 
@@ -130,7 +130,7 @@ class ListSteps:
 
 @dataclass(frozen=True, slots=True)
 class StepListing:
-    """What is there."""
+    """Answer to ListSteps: the whole steps that are there."""
 
     latest: LatestPointer | None
     newest_generation: int
@@ -149,7 +149,7 @@ class BytesMoved:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """It could not be done; one sentence."""
+    """Answer to a request that could not be done; one sentence."""
 
     reason: str
 

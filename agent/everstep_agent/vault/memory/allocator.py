@@ -47,7 +47,7 @@ class MemoryShortError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks for memory: a job of this user."""
+    """Job, and its user, that asks for memory."""
 
     uid: int
     job: str = ""

@@ -11,7 +11,7 @@ SLOTS_MIN = 2
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """What an operator allows, in bytes; 0 is no limit."""
+    """Limits that an operator sets, in bytes; 0 is no limit."""
 
     reserve_bytes: int = 0
     total_bytes: int = 0
@@ -20,7 +20,7 @@ class MemoryLimits:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What snapshots take already, in bytes: of all users, and of the one who asks."""
+    """Bytes that snapshots take already: those of all users, and of the one who asks."""
 
     total_bytes: int
     user_bytes: int
@@ -39,7 +39,7 @@ NO_USE = MemoryUse(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """What the node has: ordinary memory, and explicit huge pages of its pool."""
+    """Free memory of the node: ordinary memory, and explicit huge pages of its pool."""
 
     ordinary_bytes: int
     pool_bytes: int = 0
@@ -127,7 +127,7 @@ def size_text(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemoryForecast:
-    """What the ranks of one node will need: ``snapshot_bytes`` is the state of one rank."""
+    """Memory that the ranks of a node will need: ``snapshot_bytes`` is one rank's state."""
 
     processes: int
     snapshot_bytes: int

@@ -19,7 +19,7 @@ _PUNCH_HOLE = 0x02 | 0x01
 
 
 class HugePages(Enum):
-    """Which pages snapshot memory is made of."""
+    """Kind of pages that snapshot memory is made of."""
 
     NONE = "none"
     TRANSPARENT = "transparent"

@@ -49,7 +49,7 @@ class NothingEvictable:
 
 
 class Promises(Protocol):
-    """Whoever knows which promises stand."""
+    """Source of the promises of memory that stand."""
 
     def standing(self) -> Sequence[Promise]:
         """Return them; one for each job at most."""
@@ -75,7 +75,7 @@ class JobShare:
 
 
 class MemoryAccounting:
-    """What was given out, by user and by job, beside what was promised."""
+    """Memory that was given out, by user and by job, beside what was promised."""
 
     def __init__(self) -> None:
         self._held: Counter[tuple[int, str]] = Counter()

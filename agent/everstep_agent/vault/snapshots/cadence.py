@@ -71,7 +71,7 @@ def next_snapshot_step(cadence: Cadence, hold: StepHold | None, generation: int,
 
 @dataclass(frozen=True, slots=True)
 class ExpiredHold:
-    """What a rank has waited for in vain, and after which step it tries once more, if at all."""
+    """Planned restart that a rank waited for in vain, and the step of its next try, if any."""
 
     hold: StepHold | None = None
     again_after: int | None = None
@@ -94,7 +94,7 @@ class ExpiredHold:
 
 @dataclass(frozen=True, slots=True)
 class PollPace:
-    """How fast a rank goes from one question to the next, so that it asks again in time.
+    """Pace of a rank from one question to the next, so that it asks again in time.
 
     It hears of a planned restart only when it asks. So it is told to ask again before the step that
     is wanted, and one that is slower than it was overshoots by a factor of two at most.

@@ -10,7 +10,7 @@ from everstep_common.trainer_messages import Entry
 
 @dataclass(frozen=True, slots=True, order=True)
 class CopyKey:
-    """Which rank snapshotted what: unique within a job."""
+    """Key of a copy: which rank snapshotted what; unique within a job."""
 
     generation: int
     rank: int
@@ -46,7 +46,7 @@ class CopyManifest:
 
 @dataclass(frozen=True, slots=True)
 class Recoverable:
-    """What the controller last said: the newest step that survives the loss of any one node."""
+    """The controller's newest recoverable step: it survives the loss of any one node."""
 
     generation: int = 0
     step: int | None = None
@@ -72,7 +72,7 @@ class Recoverable:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTarget:
-    """Where the own copies are replicated to."""
+    """Agent to which this node's own copies are replicated."""
 
     node: str
     address: str

@@ -41,7 +41,7 @@ class SystemdDescriptorStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRegion:
-    """What one region is, as the next agent process must know it."""
+    """Facts of one region that the next agent process must know."""
 
     job: str
     generation: int

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ManifestCheck:
-    """What is wrong with a manifest, or None; and how many bytes from the start it covers."""
+    """Problem of a manifest, or None; and how many bytes from the start it covers."""
 
     problem: str | None
     extent_bytes: int = 0
@@ -123,7 +123,7 @@ def extent_bytes(entries: tuple[Entry, ...]) -> int:
 
 
 class Layout(NamedTuple):
-    """Which part of the state a copy is: equal for copies with the same shards."""
+    """Part of the state that a copy is: equal for copies with the same shards."""
 
     whole: bytes
     # The same without shards that another rank's may replace; b"": there are none of those.

@@ -41,7 +41,7 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What a node's ranks of a generation are to get back; ``restores``: whether anything is."""
+    """State that a node's ranks are to get back; ``restores``: whether there is any."""
 
     generation: int = 0
     ranks: range = range(0)
@@ -53,7 +53,7 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class SpareRequest:
-    """What a waiting spare makes ready: memory of this size for each rank, and copies ahead."""
+    """Request to a waiting spare: memory of this size for each rank, and copies ahead."""
 
     ranks: range
     copy_bytes: int

@@ -16,7 +16,7 @@ from everstep_common.trainer_messages import Commit, Entry
 
 
 class SlotState(Enum):
-    """What is in a slot."""
+    """State of a slot."""
 
     EMPTY = "empty"
     WRITING = "writing"
@@ -25,7 +25,7 @@ class SlotState(Enum):
 
 
 class SlotEvent(Enum):
-    """What happens to a slot."""
+    """Event in the life of a slot."""
 
     BEGUN = "begun"
     ABANDONED = "abandoned"

@@ -65,7 +65,7 @@ class SendStripes:
 
 @dataclass(frozen=True, slots=True)
 class TransferJoined:
-    """This connection takes part in the transfer."""
+    """Answer to JoinTransfer: this connection takes part in the transfer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class CopyOffer:
 
 @dataclass(frozen=True, slots=True)
 class ManifestReply:
-    """What is in a copy."""
+    """Answer to GetManifests: the contents of one copy."""
 
     copy: CopyRef
     entries: tuple[Entry, ...]
