@@ -16,7 +16,7 @@ _TEXT_MAX = 500
 
 
 class RecentKernelMessages:
-    """Keeps a few kernel messages. Event loop only."""
+    """Newest kernel messages that are worth showing. Event loop only."""
 
     def __init__(self, stamp: StampClock, send: Callable[[fleet_pb2.KernelMessages], None]) -> None:
         self._stamp = stamp

@@ -111,7 +111,7 @@ class OrderTargets:
 
 
 class Orders:
-    """Hands each message of the controller to the part that it is for."""
+    """Dispatcher of the controller's messages, each to the part that it is for."""
 
     def __init__(self, terms: TermGate, targets: OrderTargets) -> None:
         self._terms = terms

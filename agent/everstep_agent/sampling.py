@@ -23,7 +23,7 @@ _ROW = struct.Struct(f"<{len(COLUMNS)}f")
 
 
 class Sampler:
-    """Turns counters into rates, which needs the reading before; NaN where there is none."""
+    """Sampler that turns counters into rates by the reading before; NaN where there is none."""
 
     def __init__(self) -> None:
         self._before: HostReading | None = None
@@ -88,7 +88,7 @@ def pack(rows: Sequence[Row], first: fleet_pb2.Stamp, interval_ns: int) -> fleet
 
 
 class SampleSender:
-    """Takes a row every second and hands over a batch of them."""
+    """Sender of samples: takes a row every second and hands over a batch of them."""
 
     def __init__(
         self,

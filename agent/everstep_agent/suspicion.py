@@ -25,7 +25,7 @@ class _Watched:
 
 
 class Suspicion:
-    """Counts the unanswered probes of each peer. A peer begins as heard."""
+    """Counts of unanswered probes by peer. A peer begins as heard."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval_ns = interval_ns

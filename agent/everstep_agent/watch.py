@@ -17,7 +17,7 @@ _STORM_PAUSE_S = 0.02
 
 
 class Watch:
-    """Looks at every source. One that fails or hangs is a finding; the others go on."""
+    """Loop over every source. One that fails or hangs is a finding; the others go on."""
 
     def __init__(self, sources: Sequence[Source], findings: Findings) -> None:
         self.sources = tuple(sources)

@@ -67,7 +67,7 @@ def from_json(kind: type[T], value: object, path: str = "") -> T:
 
 @dataclass(frozen=True, slots=True)
 class FieldReader:
-    """Reads a field's value; ``item``, for a ``tuple[X, ...]``, one item of it. CodecError."""
+    """Reader of a field's value; ``item``, for a ``tuple[X, ...]``, of one item. CodecError."""
 
     value: Reader
     item: Reader | None

@@ -94,7 +94,7 @@ def become(command: Sequence[str], store: HeldDescriptors, notify_path: str, par
 
 
 class DescriptorHolder:
-    """Runs the command, and runs it again."""
+    """Holder of a command's descriptors, which runs the command again when it ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command

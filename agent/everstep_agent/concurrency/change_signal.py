@@ -4,7 +4,7 @@ import asyncio
 
 
 class ChangeSignal:
-    """Wakes everybody who waits at that moment; what has changed they look up themselves."""
+    """Signal that wakes everybody who waits at that moment; what changed they look up."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

@@ -16,7 +16,7 @@ QUIET_NS = tuple(
 
 
 class PastLog:
-    """Hands over the lines of a log by their age: the oldest first, as far as ``oldest_ns``."""
+    """Kernel log that hands over lines by age: oldest first, as far as ``oldest_ns``."""
 
     def __init__(self, log: KernelLog, now_ns: Callable[[], int]) -> None:
         self._log = log

@@ -93,7 +93,7 @@ def answer(report: HealthReport, ignored: Sequence[str]) -> nvhcd_pb2.HealthChec
 
 
 class HealthCheckServicer(nvhcd_pb2_grpc.HealthCheckServiceServicer):
-    """Asks the desk and answers."""
+    """Servicer of the health check: asks the health service and answers."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk

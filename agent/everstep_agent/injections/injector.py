@@ -52,7 +52,7 @@ class Reach:
 
 
 class Injector:
-    """Takes orders and answers each once; asked again, it gives the same answer."""
+    """Executor of injections; asked again for one, it gives the same answer."""
 
     def __init__(
         self,

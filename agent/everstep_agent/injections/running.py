@@ -38,7 +38,7 @@ class Running:
 
 
 class RunningInjections:
-    """Overlays readings, and marks what comes of it. It has no clock of its own."""
+    """Injections that run: overlays readings, and marks what comes of it. Has no clock."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns

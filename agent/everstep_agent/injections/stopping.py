@@ -41,7 +41,7 @@ def go_on(processes: Iterable[ProcessIdentity]) -> None:
 
 
 class Watcher(Protocol):
-    """Lets processes go on if this one is killed."""
+    """Guard that lets stopped processes go on if this process is killed."""
 
     def note(self, process: ProcessIdentity) -> None:
         """Take care of one more. Raises OSError when it cannot."""

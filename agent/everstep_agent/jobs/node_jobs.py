@@ -39,7 +39,7 @@ from everstep_proto.reports import record_of
 
 
 class NodeJobs:
-    """Serves launchers and trainers, and keeps their snapshots. Event loop only."""
+    """All jobs of a node: serves launchers and trainers. Event loop only."""
 
     def __init__(
         self,

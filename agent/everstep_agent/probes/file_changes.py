@@ -13,7 +13,7 @@ _READ_BYTES = 1 << 16
 
 
 class FileChanges:
-    """Watches the folder of one file: a watch of the file itself would end when it is replaced.
+    """Watch on the folder of a file: one on the file would end when it is replaced.
 
     The folder must exist. Raises OSError where it cannot be watched.
     """

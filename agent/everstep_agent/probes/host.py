@@ -19,7 +19,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class HostProbe:
-    """Reads the whole node's counters and the cost of one process: this one, or ``pid``."""
+    """Probe of the node's counters and the cost of one process: this one, or ``pid``."""
 
     def __init__(
         self, proc: Path = Path("/proc"), sysfs: Path = Path("/sys"), pid: int | None = None

@@ -9,7 +9,7 @@ from everstep_agent.probes.proc_tables import counter_in
 
 
 class UsageProbe:
-    """Reads the kernel's own counts of what it hands out."""
+    """Probe of the kernel's own counts of what it hands out."""
 
     def __init__(self, proc: Path) -> None:
         self._sys = proc / "sys"

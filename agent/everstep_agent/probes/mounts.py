@@ -56,7 +56,7 @@ class Mount:
 
 
 class MountTable:
-    """Reads /proc/self/mountinfo. Never touches what is mounted, so it cannot hang."""
+    """Table of /proc/self/mountinfo. Never touches what is mounted, so it cannot hang."""
 
     def __init__(self, proc: Path) -> None:
         self._table = KeptFile(proc / "self/mountinfo")

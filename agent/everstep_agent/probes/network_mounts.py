@@ -36,7 +36,7 @@ class _Asked:
 
 
 class NetworkMounts:
-    """Asks each file system on a thread of its own: one that hangs delays no other.
+    """Probe of file systems, each on a thread of its own: one that hangs delays no other.
 
     A thread that hangs is left alone until its call returns; there is never a second one for the
     same file system.

@@ -43,7 +43,7 @@ class NvmlDeadlines:
 
 
 class NvmlProbe:
-    """Reads all NVIDIA GPUs, on the event loop, within its deadlines."""
+    """Probe of all NVIDIA GPUs, on the event loop, within its deadlines."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ Values = dict[str, object]
 
 
 class Server:
-    """Answers requests; events of the driver may come in between."""
+    """Server of requests on standard input; driver events may come in between."""
 
     def __init__(self, library: ModuleType) -> None:
         from everstep_agent.probes.nvml_process.calls import Calls

@@ -15,7 +15,7 @@ class AgentCost:
 
 
 class OwnCost:
-    """Reads one process tree: this one's. A helper that ended keeps its CPU time in the sum."""
+    """Cost of this process and its children. A helper that ended keeps its CPU time in it."""
 
     def __init__(self, process: psutil.Process | None = None) -> None:
         self._self = process or psutil.Process()

@@ -10,7 +10,7 @@ from everstep_agent.probes.mounts import Mount, MountTable, writable_by_table
 
 
 class StorageProbe:
-    """Reads what is mounted from local disks, and what the drivers say of the disks."""
+    """Probe of what is mounted from local disks, and of what drivers say of the disks."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ProbeWorker:
-    """Runs blocking reads one after another, on its own thread or on the one of the quick reads.
+    """Runs blocking reads in order, on its own thread or on that of the quick reads.
 
     A read of a dying disk or driver can block in the kernel for ever. Then only its thread is lost:
     every further call fails at once until the read returns.

@@ -22,7 +22,7 @@ _DEADLINE_S = 90.0
 
 
 class AcceleratorSource:
-    """Looks at one vendor's devices while there is anything of that vendor."""
+    """Source of one vendor's devices, while there is anything of that vendor."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ DEADLINE_S = 0.1
 
 
 class FreshGpus:
-    """Has the GPUs looked at. A look that takes longer goes on, and its answer is used later."""
+    """Reader of the GPUs out of turn; a look that takes longer is used later."""
 
     def __init__(
         self,

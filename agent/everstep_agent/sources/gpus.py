@@ -25,7 +25,7 @@ _BUS_DEADLINE_S = 5.0
 
 
 class GpuSource:
-    """Asks the driver's process, and judges its answer together with the bus."""
+    """Source of GPU readings: asks the driver's process, and judges it with the bus."""
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ def host_sources(
 
 
 class HostJudge:
-    """Hands each reading to its detectors, and to whoever shows it."""
+    """Judge of host readings: hands each to its detectors, and to whoever shows it."""
 
     def __init__(
         self, limits: HostLimits, view: NodeView, counters: Counters, stamp: StampClock

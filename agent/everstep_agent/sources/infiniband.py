@@ -32,7 +32,7 @@ class _Reading:
 
 
 class InfinibandSource:
-    """Looks at the states every second, and every few seconds at what the ports count."""
+    """Source of port states, every second, and of their counters every few seconds."""
 
     def __init__(
         self, settings: NetworkSettings, board: LinkBoard, counters: Counters, stamp: StampClock

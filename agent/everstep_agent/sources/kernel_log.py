@@ -42,7 +42,7 @@ def _uuids(reading: GpusReading | None) -> Mapping[str, str]:
 
 
 class KernelLogSource:
-    """Reads the log, and tells what it read to whoever shows or remembers it."""
+    """Source of kernel messages, told to whoever shows or remembers them."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ _SHOWN = 3
 
 
 class LinkBoard:
-    """Puts the halves together: links are shown when both interfaces and ports were read."""
+    """Newest readings of links, shown when both interfaces and ports were read."""
 
     def __init__(self, view: NodeView) -> None:
         self.view = view

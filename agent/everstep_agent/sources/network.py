@@ -55,7 +55,7 @@ class _Reading:
 
 
 class NetworkSource:
-    """Looks at the states every second, and every few seconds at what interfaces count."""
+    """Source of interface states, every second, and their counters every few seconds."""
 
     def __init__(
         self, settings: NetworkSettings, board: LinkBoard, counters: Counters, stamp: StampClock

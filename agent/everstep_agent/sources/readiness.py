@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class Readiness:
-    """Watches a descriptor between looks, and not during one, when it stays readable anyway.
+    """Watch on a descriptor between looks; during one it stays readable anyway.
 
     ``descriptor`` may be None for now: then only the interval of the source leads to a look.
     """

@@ -38,7 +38,7 @@ class ServicesSettings:
 
 
 class ServicesSource:
-    """Asks the service manager, and listens to what it says of the units in between."""
+    """Source of services: asks the service manager, and hears of changes in between."""
 
     def __init__(
         self, settings: ServicesSettings, view: NodeView, counters: Counters, stamp: StampClock

@@ -32,7 +32,7 @@ class StorageTarget:
 
 
 class Persister:
-    """Keeps one file per local rank being written while there is one that the controller wants."""
+    """Writer of the files that the controller wants, for each local rank one at a time."""
 
     def __init__(
         self, vault: JobVault, state: PersistState, spawn: Spawn, jitter: random.Random

@@ -19,7 +19,7 @@ _ATTEMPTS_MAX = 5
 
 
 class Publisher:
-    """Does the newest Publish once, and tells what is whole after it."""
+    """Executor of the newest Publish, once; then tells what is whole."""
 
     def __init__(self, vault: JobVault, state: PersistState, spawn: Spawn) -> None:
         self._vault = vault

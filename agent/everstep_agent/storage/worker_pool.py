@@ -19,7 +19,7 @@ _HUNG_MAX = 4
 
 
 class StorageWorkerPool:
-    """Asks storage as the job's user. Nothing here waits longer than its deadline."""
+    """Workers with the rights of a job's user. Nothing waits longer than its deadline."""
 
     def __init__(self, path: str, user: JobUser, stall_s: float, at_once: int) -> None:
         self.user = user

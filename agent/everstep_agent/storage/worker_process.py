@@ -31,7 +31,7 @@ _GOODBYE_S = 2.0
 
 
 class ChildExit:
-    """Watches one child from its birth. Event loop only."""
+    """Watch on one child process from its start. Event loop only."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         """Begin. Raises OSError when no descriptor is left for it."""

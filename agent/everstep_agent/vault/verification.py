@@ -33,7 +33,7 @@ _PIECE_BYTES = 8 * CHUNK_BYTES
 
 
 class CopyVerifier:
-    """Verifies the copies of one job on this node; ``report_bad`` takes a sentence on a bad one."""
+    """Verifier of one job's copies on this node; ``report_bad`` takes a sentence on a bad one."""
 
     def __init__(
         self,

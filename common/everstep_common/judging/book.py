@@ -39,7 +39,7 @@ class BookChanges:
 
 
 class FindingBook:
-    """Debounces judgements and keeps the findings that are open.
+    """Book of open findings, which debounces judgements.
 
     A condition is raised after its number of consecutive faulty looks and cleared after its number
     of consecutive healthy ones. A look that could not be read counts as neither. ``conditions`` are

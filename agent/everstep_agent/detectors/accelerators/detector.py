@@ -21,7 +21,7 @@ _FATAL_WORDS = frozenset({"alarm", "critical", "error", "failed"})
 
 
 class AcceleratorDetector:
-    """Judges the answers of one tool; remembers which devices it has listed."""
+    """Detector over the answers of one tool; remembers which devices it has listed."""
 
     def __init__(self, source: str, limits: AcceleratorLimits, counters: Counters) -> None:
         self._probe = f"probe/{source}"

@@ -109,7 +109,7 @@ class SlowdownMinutes:
 
 
 class ClockDetector:
-    """Judges clocks and temperatures of the node's GPUs, look after look."""
+    """Detector of clocks and temperatures of the node's GPUs, look after look."""
 
     def __init__(self, limits: GpuLimits) -> None:
         self._limits = limits

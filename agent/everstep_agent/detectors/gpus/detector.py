@@ -17,7 +17,7 @@ from everstep_common.judging.moment import Moment
 
 
 class GpuDetector:
-    """Judges the node's NVIDIA GPUs. What is read more rarely is judged when it was read."""
+    """Detector of the node's NVIDIA GPUs; slow values are judged when they were read."""
 
     def __init__(self, limits: GpuLimits, counters: Counters, expected: int = 0) -> None:
         self._limits = limits

@@ -7,7 +7,7 @@ from everstep_common.judging.judgement import Judgement
 
 
 class KnownGpus:
-    """Remembers which GPUs this agent has seen."""
+    """GPUs that this agent has seen."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()

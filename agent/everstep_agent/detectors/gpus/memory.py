@@ -189,7 +189,7 @@ def judge_uncorrected(gpu: GpuReading) -> Judgement:
 
 
 class WornMemory:
-    """Judges what the GPU has lost of its memory for good."""
+    """Detector of GPU memory that is lost for good."""
 
     def __init__(self, limits: GpuLimits, counters: Counters) -> None:
         self._limits = limits

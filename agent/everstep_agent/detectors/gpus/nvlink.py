@@ -81,7 +81,7 @@ class _Link:
 
 
 class NvlinkDetector:
-    """Judges the NVLinks of the node's GPUs, look after look."""
+    """Detector of the NVLinks of the node's GPUs, look after look."""
 
     def __init__(self, limits: GpuLimits, counters: Counters) -> None:
         self._limits = limits

@@ -56,7 +56,7 @@ _GENERATION = GpuFault(
 
 
 class PcieDetector:
-    """Judges the links between GPUs and host."""
+    """Detector of the links between GPUs and host."""
 
     def __init__(self, busy_ratio: float, counters: Counters) -> None:
         self._busy_ratio = busy_ratio

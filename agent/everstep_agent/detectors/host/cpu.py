@@ -41,7 +41,7 @@ class CpuReading:
 
 
 class CpuDetector:
-    """Judges readings of all CPUs together: a job feels the slowest."""
+    """Detector over all CPUs together: a job feels the slowest."""
 
     def __init__(self, limits: HostLimits, counters: Counters) -> None:
         self._governor = limits.cpu_governor

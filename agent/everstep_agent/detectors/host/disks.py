@@ -115,7 +115,7 @@ class StorageReading:
 
 
 class DiskDetector:
-    """Judges disks; remembers which were writable."""
+    """Detector of disks; remembers which were writable."""
 
     def __init__(self, limits: HostLimits = _D) -> None:
         self._limits = limits

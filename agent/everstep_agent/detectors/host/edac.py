@@ -45,7 +45,7 @@ class DimmReading:
 
 
 class EdacDetector:
-    """Judges every module by its own past."""
+    """Detector of memory modules, each judged by its own past."""
 
     def __init__(self, limits: HostLimits, counters: Counters) -> None:
         self._per_day = limits.dimm_corrected_per_day_max

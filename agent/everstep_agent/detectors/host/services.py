@@ -92,7 +92,7 @@ class ServicesReading:
 
 
 class ServiceDetector:
-    """Judges services; remembers which ran, and when each was restarted."""
+    """Detector of services; remembers which ran, and when each was restarted."""
 
     def __init__(self, limits: ServiceLimits, counters: Counters) -> None:
         self._limits = limits

@@ -73,7 +73,7 @@ class TasksReading:
 
 
 class TaskDetector:
-    """Remembers since when each process waits: most do so for milliseconds."""
+    """Detector of stuck tasks; remembers since when each waits: most do for milliseconds."""
 
     def __init__(self, limits: HostLimits) -> None:
         self._limits = limits

@@ -131,7 +131,7 @@ def judge_memory(host: HostReading, limits: HostLimits = _D) -> Judgement:
 
 
 class UsageDetector:
-    """Judges what is slow to change: limits of the kernel, load, swap, and who was killed."""
+    """Detector of what changes slowly: kernel limits, load, swap, and who was killed."""
 
     def __init__(self, limits: HostLimits, counters: Counters) -> None:
         self._limits = limits

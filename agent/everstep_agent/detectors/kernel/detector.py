@@ -68,7 +68,7 @@ class Interesting:
 
 
 class KernelDetector:
-    """Judges kernel lines in the order in which they were logged; counts Xids of programs."""
+    """Detector over kernel lines, in the order of the log; counts Xids of programs."""
 
     def __init__(self, settings: XidSettings) -> None:
         self._tables = settings.tables

@@ -55,7 +55,7 @@ class LogLine:
 
 
 class LogFormats:
-    """Reads lines one after another; every one may be of another format than the one before."""
+    """Parser of log lines, each of which may be of another format than the one before."""
 
     def __init__(self) -> None:
         # What is known so far of a record that takes several lines.

@@ -90,7 +90,7 @@ class _Node:
 
 @dataclass(slots=True)
 class LogReading:
-    """Takes a log piece by piece, and keeps what it says."""
+    """Analysis of a log that comes piece by piece."""
 
     tables: FaultTables
     lines: int = 0

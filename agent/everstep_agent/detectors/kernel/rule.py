@@ -90,7 +90,7 @@ class LineRules:
 
 
 class Sieve:
-    """Finds the few lines of many in which one of the needles is."""
+    """Filter for the few lines of many in which one of the needles is."""
 
     def __init__(self, needles: Iterable[str]) -> None:
         self._needles = tuple(dict.fromkeys(needles))

@@ -68,7 +68,7 @@ class DriverTruth:
 
 
 class XidDetector:
-    """Turns Xids into judgements. ``standing`` returns the finding that is open under a key."""
+    """Detector of Xids. ``standing`` returns the finding that is open under a key."""
 
     def __init__(
         self, tables: FaultTables, overrides: Mapping[int, XidOverride], history: XidHistory

@@ -57,7 +57,7 @@ class BondReading:
 
 
 class BondDetector:
-    """Remembers which slaves every bond had since the agent started."""
+    """Detector of bonds; remembers which slaves each had since the agent started."""
 
     def __init__(self) -> None:
         self._slaves: dict[str, set[str]] = {}

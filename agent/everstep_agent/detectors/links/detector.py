@@ -59,7 +59,7 @@ class _Outage:
 
 
 class LinkDetector:
-    """Judges links that have been up before, or that the operator named; others may be unused.
+    """Detector of links that were up before, or that the operator named; others may be unused.
 
     What was up in this boot is remembered in ``counters``, together with its best speed.
     """

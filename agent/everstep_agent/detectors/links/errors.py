@@ -85,7 +85,7 @@ def _span(seconds: float) -> str:
 
 
 class ErrorCounters:
-    """Judges the readings of all links of one kind against a set of rules."""
+    """Detector over the counters of all links of one kind, by a set of rules."""
 
     def __init__(
         self, rules: Sequence[ErrorRule], registers: Mapping[str, Register], counters: Counters

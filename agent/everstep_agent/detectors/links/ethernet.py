@@ -77,7 +77,7 @@ CONDITIONS = tuple(rule.declared() for rule in rules(EthernetLimits()))
 
 
 class EthernetDetector:
-    """Judges what the statistics of every interface say."""
+    """Detector over the statistics of every Ethernet interface."""
 
     def __init__(
         self, counters: Counters, history: LinkHistory, limits: EthernetLimits | None = None

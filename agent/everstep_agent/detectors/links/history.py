@@ -70,7 +70,7 @@ class _Past:
 
 
 class LinkHistory:
-    """Follows every link over time; the counters of losses come in more rarely than looks."""
+    """History of every link; the counters of losses come in more rarely than looks."""
 
     def __init__(self, limits: LinkLimits = _LIMITS) -> None:
         self._limits = limits

@@ -37,7 +37,7 @@ class DeviceFile:
 
 
 class InfinibandDetector:
-    """Judges what the counters of every port say, and the device files."""
+    """Detector over the counters of every InfiniBand port, and the device files."""
 
     def __init__(
         self, counters: Counters, history: LinkHistory, limits: InfinibandLimits | None = None

@@ -75,7 +75,7 @@ def _copy(
 
 
 class Reporter:
-    """Reports a job's copies: news together with what comes a moment later, the rest with it."""
+    """Reporter of a job's copies: gathers news for a moment and sends it in one report."""
 
     def __init__(
         self, outlet: Outlet, gather_s: float, held: Callable[[], fleet_pb2.VaultReport]

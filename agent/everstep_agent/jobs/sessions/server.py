@@ -61,7 +61,7 @@ class JobRegistry(Protocol):
 
 
 class JobServer:
-    """Accepts connections; what they mean is in the sessions."""
+    """Server of the jobs' socket: accepts connections; sessions give them meaning."""
 
     def __init__(self, context: JobContext, jobs: JobRegistry) -> None:
         self._context = context

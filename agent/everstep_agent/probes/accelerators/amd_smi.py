@@ -27,7 +27,7 @@ def _installed() -> bool:
 
 
 class AmdProbe:
-    """Chooses the library where it answers.
+    """Probe of AMD GPUs: the library where it answers, else sysfs.
 
     Lanes and names that it does not tell come from sysfs, and so does everything where it finds no
     driver that it can work with.

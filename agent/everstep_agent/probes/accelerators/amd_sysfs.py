@@ -22,7 +22,7 @@ _VITAL = ("gpu_busy_percent", "mem_info_vram_used")
 
 
 class AmdSysfsProbe:
-    """Reads every card that the amdgpu driver has. ``sysfs`` is where /sys is."""
+    """Probe of every card that the amdgpu driver has. ``sysfs`` is where /sys is."""
 
     name = "amdgpu"
 

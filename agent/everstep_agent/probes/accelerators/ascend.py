@@ -23,7 +23,7 @@ _HEALTHY = ("", "OK", "UNKNOWN")
 
 
 class AscendProbe:
-    """Lists every chip in one call.
+    """Probe of Huawei Ascend NPUs; lists every chip in one call.
 
     The memory errors of one NPU are asked for at each look: a call per NPU takes a second or more,
     and errors are counted over minutes.

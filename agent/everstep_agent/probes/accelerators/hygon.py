@@ -15,7 +15,7 @@ _FOLDERS = ("/opt/hyhal/bin", "/opt/dtk/bin")
 
 
 class HygonProbe:
-    """Lists every DCU in one call."""
+    """Probe of Hygon DCUs; lists every DCU in one call."""
 
     name = TOOL
 

@@ -6,7 +6,7 @@ from everstep_agent.detectors.accelerators.reading import AcceleratorsReading
 
 
 class AcceleratorProbe(Protocol):
-    """Reads the devices of one vendor. Both calls block: they belong on a thread."""
+    """Probe of one vendor's devices. Both calls block: they belong on a thread."""
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ _FOLDERS = ("/opt/xpum/bin", "/usr/local/bin")
 
 
 class XpuSmiProbe:
-    """Asks whoever answers.
+    """Probe of devices through xpu-smi, whichever vendor's tool answers.
 
     Without arguments Kunlunxin's tool lists its devices, and Intel's explains itself (1.x) or lists
     its own (2.x). Nothing else is run before that is known.

@@ -38,7 +38,7 @@ def code_of(error: Exception) -> int:
 
 
 class Calls:
-    """Asks NVML; remembers which functions this driver's library lacks."""
+    """Calls into NVML; remembers which functions this driver's library lacks."""
 
     def __init__(self, library: ModuleType) -> None:
         self.library = library

@@ -25,7 +25,7 @@ _LEGACY = {"replays": 0, "recoveries": 1, "crc": 2}
 
 
 class Nvlinks:
-    """Reads the links; learns at the first reading which counters this GPU has."""
+    """NVLinks of a GPU; learns at the first reading which counters this GPU has."""
 
     def __init__(self, calls: Calls, handle: object) -> None:
         self._calls = calls

@@ -29,7 +29,7 @@ _POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
 class StorageWorker:
-    """Answers the agent until it closes the connection."""
+    """Worker that answers the agent until the agent closes the connection."""
 
     def __init__(
         self, channel: Channel, make_depot: Callable[[messages.StorageLocation], StorageBackend]

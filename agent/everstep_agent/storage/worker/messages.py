@@ -142,7 +142,7 @@ class StepListing:
 
 @dataclass(frozen=True, slots=True)
 class BytesMoved:
-    """Bytes moved since the last one."""
+    """Report of the bytes moved since the last one."""
 
     count: int
 

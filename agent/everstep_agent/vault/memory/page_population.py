@@ -23,7 +23,7 @@ def unpopulated_bytes(region: Region) -> int:
 
 
 class PagePopulator:
-    """Counts what is granted and not yet taken from the kernel, exact to a piece."""
+    """Populator of pages; knows to a piece what is granted and not yet taken from the kernel."""
 
     def __init__(self, threads: ThreadPool, pages: HugePages) -> None:
         self._threads = threads

@@ -23,7 +23,7 @@ _REFUSALS_MAX = 5
 
 
 class Replicator:
-    """Keeps one transfer per rank going while there is a step that the target does not have."""
+    """Replicator with one transfer per rank while the target lacks a step."""
 
     def __init__(self, vault: JobVault, spawn: Spawn, jitter: random.Random) -> None:
         self._vault = vault

@@ -38,7 +38,7 @@ _LOGGED_HOSTS_MAX = 4096
 
 
 class ConnectionLimits:
-    """Counts the connections."""
+    """Counts of connections, and whether one more is admitted."""
 
     def __init__(self) -> None:
         self._unproven: Counter[str] = Counter()
@@ -70,7 +70,7 @@ class ConnectionLimits:
 
 
 class BulkServer:
-    """Serves the bulk connections of all jobs of the node."""
+    """Server of the bulk connections of all jobs of the node."""
 
     def __init__(
         self, context: VaultContext, vault_of: Callable[[str], JobVault | None], spawn: Spawn

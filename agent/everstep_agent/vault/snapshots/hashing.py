@@ -10,7 +10,7 @@ CHUNK_BYTES = 16 * 1024 * 1024
 
 
 class ChunkHash:
-    """Hashes one chunk while it arrives: what has just come is still in the cache."""
+    """Hash of one chunk while it arrives: what has just come is still in the cache."""
 
     def __init__(self) -> None:
         self._hash = xxhash.xxh3_128()
@@ -25,7 +25,7 @@ class ChunkHash:
 
 
 class RootHash:
-    """Hashes a copy that comes in order, chunk by chunk."""
+    """Hash of a copy that comes in order, chunk by chunk."""
 
     def __init__(self) -> None:
         self._digests: list[bytes] = []

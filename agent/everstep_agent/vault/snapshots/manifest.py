@@ -94,7 +94,7 @@ def dropped_in_parts(items: list[T]) -> Parts[None]:
 
 
 class ManifestCheckCache:
-    """Remembers the last manifest that was checked: step after step it is the same object."""
+    """Cache of the last check: step after step the manifest is the same object."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[Entry, ...], int, ManifestCheck] = (

@@ -33,7 +33,7 @@ class _Ends:
 
 
 class TlsCertificates:
-    """Looks at the files for each connection, so that new ones need no restart.
+    """Certificates from files, looked at for each connection: new ones need no restart.
 
     New ones that cannot be used are told once, and those before them stay.
     """

@@ -63,7 +63,7 @@ class OutgoingCopy:
 
 @dataclass(frozen=True, slots=True)
 class TransferEngine:
-    """Moves copies with a deadline on every wait, each over up to ``streams`` connections."""
+    """Engine that moves copies, each over up to ``streams`` connections, with deadlines."""
 
     threads: ThreadPool
     timeout_s: float

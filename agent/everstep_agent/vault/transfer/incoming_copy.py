@@ -13,7 +13,7 @@ from everstep_agent.vault.transfer.stripes import Stripe, cut_stripes, stripe_bi
 
 
 class IncomingCopy:
-    """Stripes may come in any order, over several connections, and after a cut over new ones.
+    """Copy that arrives in stripes, in any order, over several connections.
 
     Threads fill it; each works on a stripe that it has claimed.
     """

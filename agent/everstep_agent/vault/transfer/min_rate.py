@@ -12,7 +12,7 @@ class SlowSourceError(ConnectionError):
 
 
 class MinRateWindow:
-    """Counts what comes, window after window. Pure: the time is an argument."""
+    """Window in which the bytes that come are counted. Pure: the time is an argument."""
 
     def __init__(self, bytes_per_s_min: int, window_ns: int, now_ns: int) -> None:
         self._bytes_per_s_min = bytes_per_s_min

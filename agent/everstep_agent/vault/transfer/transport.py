@@ -70,7 +70,7 @@ class Transport(Protocol):
 
 
 class PlainTransport:
-    """Bytes as they are: from memory to network and back without a copy of this process.
+    """Transport of plain bytes, from memory to network without a copy in this process.
 
     A server looks at the first byte that comes: who speaks TLS is told that this end does not.
     """
