@@ -121,7 +121,7 @@ async def test_a_rank_restores_from_three_hundred_copies_and_an_older_one_is_tol
         cut = _Cut(_member(node), node)
         await _restored(cut)
         assert cut.begins == [0, FDS_MAX, FDS_MAX]
-        async with trainer(node, 0, generation=2, protocol=4) as rank:
+        async with trainer(node, 0, generation=2) as rank:
             assert await rank.ask_restore() == (
                 f"the state is in {_COPIES} copies, more than {FDS_MAX} at once; "
                 "upgrade everstep in the training image"
