@@ -100,12 +100,13 @@ class JudgeRunner:
         """Return a node's values in the order of the view's columns, in nanoseconds."""
         now_ns = self._runtime.now_ns()
         wall = session.clock.wall_offset(now_ns)
-        known = (math.nan, math.nan) if wall is None else (wall.uncertainty_ns, wall.offset_ns)
+        uncertainty_ns = math.nan if wall is None else wall.uncertainty_ns
+        offset_ns = math.nan if wall is None else wall.offset_ns
         newest_ns = self._samples.newest_ns(session.node)
         age_ns = math.nan
         if newest_ns is not None and newest_ns >= session.opened_ns:
             age_ns = now_ns - newest_ns
-        return (*known, now_ns - session.opened_ns, age_ns)
+        return (uncertainty_ns, offset_ns, now_ns - session.opened_ns, age_ns)
 
 
 def _may_be_judged(node: NodeRecord | None) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import grpc
 import numpy as np
@@ -197,8 +198,8 @@ def test_samples_that_all_stop_at_once_accuse_nobody(tmp_path: Path) -> None:
 class BreakableJudge:
     """A judge that fails as long as the test says so, and finds nothing."""
 
+    conditions: ClassVar[tuple[Condition, ...]] = ()
     broken: bool = True
-    conditions: tuple[Condition, ...] = ()
 
     def judge(self, view: FleetView) -> tuple[Ruling, ...]:
         """See Judge."""

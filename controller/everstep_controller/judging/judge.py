@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault
@@ -36,10 +36,8 @@ class Ruling:
 class Judge(Protocol):
     """Judge over one view at a time; how often in a row a ruling must come, its condition says."""
 
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """Return everything that it may find."""
-        ...
+    # Everything that it may find.
+    conditions: ClassVar[tuple[Condition, ...]]
 
     def judge(self, view: FleetView) -> Iterable[Ruling]:
         """Return a ruling for each condition that can be judged; what is left out is held."""

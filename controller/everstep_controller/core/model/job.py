@@ -89,7 +89,8 @@ class Launcher:
 class JobIncident(Incident):
     """Faults of a job that have one cause, and what was done."""
 
-    cause: Cause
+    # A cause of a kind is a member of that kind's enum of strings.
+    cause: Cause  # pyright: ignore[reportIncompatibleVariableOverride]
     step_before: int | None
     plan: PlanKind | None = None
     step_restored: int | None = None
