@@ -118,7 +118,8 @@ from everstep_common.trainer_messages import TO_LAUNCHER
 from everstep_common.version import TRAINER_PROTOCOL
 channel = Channel.connect(sys.argv[1], TO_LAUNCHER, 20)
 channel.send(Join(protocol=TRAINER_PROTOCOL, version="0.1.0", job="demo", token="secret",
-                  nodes_min=1, nodes_max=1, processes_per_node=1, reform=True, restarts_max=3, free_port=29500))
+                  nodes_min=1, nodes_max=1, processes_per_node=1, reform=True, restarts_max=3,
+                  free_port=29500))
 print(type(channel.receive(20)[0]).__name__, flush=True)
 print(type(channel.receive(20)[0]).__name__, flush=True)
 sys.stdin.readline()
