@@ -30,7 +30,7 @@ from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, HugePages, free_p
 region = allocate_region(2 * HUGE_PAGE_BYTES, "job", HugePages.EXPLICIT)
 assert region.pooled, "no page of the pool"
 view = region.view()
-with mmap.mmap(region.give(), region.size_bytes) as memory:
+with mmap.mmap(region.lend_writable(), region.size_bytes) as memory:
     memory[:] = b"x" * region.size_bytes
     free_pages(region.fd, HUGE_PAGE_BYTES)
 rest = []
