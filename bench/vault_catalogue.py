@@ -23,8 +23,8 @@ from everstep_controller.api.vault_reports import changed, vault_report
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Event
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive

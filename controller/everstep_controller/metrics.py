@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
-from everstep_controller.core.accounting.ettr import failure_count
+from everstep_controller.core.accounting.ledger import failure_count
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State

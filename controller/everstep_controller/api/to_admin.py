@@ -7,7 +7,7 @@ from everstep_common.judging.findings import Severity
 from everstep_controller.api.deaths_to_admin import death_to_admin
 from everstep_controller.api.planned_to_admin import planned_line
 from everstep_controller.clock_map import ClockEstimate
-from everstep_controller.core.accounting.ettr import (
+from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
     Effectiveness,
     effectiveness,

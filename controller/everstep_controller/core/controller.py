@@ -9,8 +9,7 @@ from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 EVENT_REJECTED = Condition(
     name="EventRejected",

@@ -5,15 +5,14 @@ from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.fleet import handlers as fleet
 from everstep_controller.core.jobs import handlers as jobs
 from everstep_controller.core.jobs import outstanding
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import handlers as nodes
 from everstep_controller.core.planned import handlers as planned
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import handlers as recovery
 from everstep_controller.core.registry import merge_handlers, merge_timers
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 _PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 _HANDLERS = merge_handlers(package.HANDLERS for package in _PACKAGES)

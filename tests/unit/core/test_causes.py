@@ -7,7 +7,7 @@ import pytest
 
 from everstep_common.failures import KINDS, Side
 from everstep_common.reports import RankExited
-from everstep_controller.core.model.deaths import DEATHS_MAX, Death, Judgement, Remedy, add_death
+from everstep_controller.core.model.incident import DEATHS_MAX, Death, Judgement, Remedy, add_death
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.recovery.causes import Evidence, NodeFault, judge
 from everstep_controller.core.recovery.remedies import RULES, History

@@ -10,7 +10,7 @@ from everstep_controller.core.nodes import handlers as nodes
 from everstep_controller.core.planned import handlers as planned
 from everstep_controller.core.recovery import handlers as recovery
 from everstep_controller.core.registry import RegistrationError
-from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import TimerKind
 
 PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 

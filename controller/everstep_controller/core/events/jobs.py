@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_controller.core.model.facts import JobOnNode
-from everstep_controller.core.model.inventory import Inventory
+from everstep_controller.core.model.node import Inventory, JobOnNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from everstep_common.reports import (
     RestartedHere,
     RollbackAsked,
 )
-from everstep_controller.core.model.facts import Reported
+from everstep_controller.core.model.node import Reported
 
 __all__ = ["Reported", "ReportedEvent"]
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_common.reports import StoredStep
-from everstep_controller.core.model.lineage import ShardSource
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import Cadence, ShardSource
 
 
 @dataclass(frozen=True, slots=True)

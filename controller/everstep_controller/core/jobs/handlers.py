@@ -13,7 +13,7 @@ from everstep_controller.core.jobs import (
     stalling,
 )
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import TimerKind
 
 HANDLERS: Handlers = {
     events.NodeConnected: reconnection.node_connected,

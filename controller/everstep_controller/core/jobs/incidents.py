@@ -8,8 +8,7 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
-from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.incident import IncidentKind, IncidentPart
+from everstep_controller.core.model.incident import Death, IncidentKind, IncidentPart
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.turn import Turn

@@ -8,12 +8,11 @@ from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model.deaths import Death, add_death
-from everstep_controller.core.model.facts import JobOnNode
+from everstep_controller.core.model.incident import Death, add_death
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint
-from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
-from everstep_controller.core.model.node_jobs import jobs_of_node
+from everstep_controller.core.model.node import OPERATOR, JobOnNode, NodeRecord, NodeState
+from everstep_controller.core.model.snapshots import BranchPoint
+from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.turn import Turn
 
 

@@ -14,8 +14,7 @@ from everstep_controller.core.actions import (
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
-from everstep_controller.core.model.node_jobs import jobs_of_node
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.nodes.ineligibility import why_ineligible
 from everstep_controller.core.turn import Turn
 

@@ -2,9 +2,8 @@
 
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.jobs import identity, membership, outstanding
-from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node import JobOnNode, NodeRecord
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import connection
 from everstep_controller.core.turn import Turn

@@ -6,7 +6,7 @@ from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.turn import Turn
 
 # More bad states than memory and storage keep of one generation.

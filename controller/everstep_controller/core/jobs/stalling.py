@@ -8,8 +8,7 @@ operator has set for it. A generation that has not made its first steps is not j
 from everstep_controller.core.jobs import incidents, transition
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 _S = 1_000_000_000
 

@@ -13,8 +13,7 @@ from everstep_controller.core.nodes.health import (
     was_maintained,
 )
 from everstep_controller.core.nodes.lifecycle import NodeEvent
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:

@@ -6,8 +6,7 @@ from everstep_controller.core.nodes import injections
 from everstep_controller.core.nodes.findings import replace_agent_findings
 from everstep_controller.core.nodes.health import judge_node, move_node
 from everstep_controller.core.nodes.lifecycle import NodeEvent
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:

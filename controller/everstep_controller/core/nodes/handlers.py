@@ -12,7 +12,7 @@ from everstep_controller.core.nodes import (
     operators,
 )
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import TimerKind
 
 HANDLERS: Handlers = {
     events.NodeDisconnected: liveness.node_disconnected,

@@ -11,8 +11,7 @@ from everstep_controller.core.model.node import (
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
 from everstep_controller.core.nodes.transition import enter_state
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # A condition without a finding: operators set by its name how far automation goes with such nodes.
 CHECK_FAILED = Condition(

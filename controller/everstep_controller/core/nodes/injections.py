@@ -4,8 +4,7 @@ from everstep_common.reports import InjectionChanged, InjectionState
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
 from everstep_controller.core.model.node import Injection, NodeRecord
 from everstep_controller.core.nodes import orders
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 _SECOND_NS = 1_000_000_000
 

@@ -7,8 +7,7 @@ from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeSt
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, orders
 from everstep_controller.core.nodes.lifecycle import NodeEvent
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # How many other peers must confirm a silence.
 CONFIRMERS = 2

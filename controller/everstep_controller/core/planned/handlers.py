@@ -3,7 +3,7 @@
 from everstep_controller.core import events
 from everstep_controller.core.planned import maintenance, restarts
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import TimerKind
 
 HANDLERS: Handlers = {
     events.RestartOrdered: restarts.restart_ordered,

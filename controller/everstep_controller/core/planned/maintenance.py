@@ -7,8 +7,7 @@ from everstep_controller.core.model.windows import Span, Window, WindowState, ho
 from everstep_controller.core.nodes import claims, health, transition
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def problem_with(state: State, span: Span, now_ns: int) -> str:

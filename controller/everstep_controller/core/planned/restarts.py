@@ -17,8 +17,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import boundaries, forecast, growth
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def reconcile_jobs(turn: Turn, names: Set[str]) -> None:

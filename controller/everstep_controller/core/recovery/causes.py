@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from everstep_common.failures import Side, side
-from everstep_controller.core.model.deaths import Death, Judgement, Remedy
+from everstep_controller.core.model.incident import Death, Judgement, Remedy
 from everstep_controller.core.recovery.remedies import OTHERWISE, RULES, History, Rule
 
 # Kinds of failure that no other attempt can change, when the ranks fail before their first step.

@@ -4,7 +4,7 @@ from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.recovery import adoption, planning, spares, start
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import TimerKind
 
 HANDLERS: Handlers = {
     reports.CheckFinished: spares.check_finished,

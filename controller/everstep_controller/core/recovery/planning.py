@@ -11,8 +11,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
 from everstep_controller.core.recovery import blame, placement, waiting
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
 

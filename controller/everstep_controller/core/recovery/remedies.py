@@ -6,7 +6,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 
 from everstep_common.failures import Side
-from everstep_controller.core.model.deaths import Remedy
+from everstep_controller.core.model.incident import Remedy
 
 
 class History(Enum):

@@ -9,14 +9,12 @@ from collections.abc import Set
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.nodes import checks, orders
 from everstep_controller.core.nodes.ineligibility import failed_check
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # Nodes are checked when they join; what passed so shortly before tells the same.
 _FRESH_NS = 60_000_000_000
@@ -92,9 +90,7 @@ def _look_at(turn: Turn, node: NodeRecord) -> None:
 
 
 def _waits(state: State, node: NodeRecord) -> bool:
-    return node.usable and any(
-        _spares(job, node.name) for job in node_jobs.jobs_of_node(state, node)
-    )
+    return node.usable and any(_spares(job, node.name) for job in jobs_of_node(state, node))
 
 
 def _spares(job: JobRecord, node: str) -> bool:

@@ -7,11 +7,10 @@ from everstep_controller.core.jobs import identity
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning, waiting
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:

@@ -5,8 +5,7 @@ from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.state import State
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # How long a job waits before it asks again for a state that nobody could give back.
 _RETRY_NS = 15_000_000_000

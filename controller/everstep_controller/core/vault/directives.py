@@ -12,7 +12,7 @@ from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import RecoveryStepChosen, StepRecoverable
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable

@@ -8,8 +8,7 @@ from enum import Enum
 from everstep_common.reports import StoredStep
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persistence
 from everstep_controller.core.vault.recovery_step import (

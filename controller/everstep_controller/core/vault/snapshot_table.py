@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from everstep_common.reports import StoredStep
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy, StepCopies, Tier
 from everstep_controller.core.vault.recovery_step import (
     PickedStep,
