@@ -1,13 +1,12 @@
 """Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
-from everstep_controller.core import controller, events
+from everstep_controller.core import controller, events, nodes
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.fleet import handlers as fleet
 from everstep_controller.core.jobs import handlers as jobs
 from everstep_controller.core.jobs import outstanding
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import handlers as nodes
 from everstep_controller.core.planned import handlers as planned
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import handlers as recovery

@@ -15,7 +15,7 @@ from everstep_controller.core.model.job import (
     Launcher,
 )
 from everstep_controller.core.model.state import note_offer
-from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.turn import TimerKind, Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.

@@ -15,7 +15,7 @@ from everstep_controller.core.actions import (
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
 from everstep_controller.core.model.state import State, jobs_of_node
-from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.turn import Turn
 
 # So many nodes are named in a sentence.

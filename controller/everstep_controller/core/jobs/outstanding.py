@@ -2,19 +2,15 @@
 
 from collections.abc import Iterator
 
-from everstep_controller.core.actions import (
-    Action,
-    SetTimer,
-)
+from everstep_controller.core.actions import Action, SetTimer
 from everstep_controller.core.jobs.orders import for_member, refuse
 from everstep_controller.core.jobs.restore_point import choose_step
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.node import (
-    NodeRecord,
-)
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import isolation, orders
-from everstep_controller.core.nodes.orders import confirm, for_injection
+from everstep_controller.core.nodes import isolation, lifecycle
+from everstep_controller.core.nodes.injections import injection_orders
+from everstep_controller.core.nodes.liveness import confirmation_order
 
 
 def outstanding(state: State) -> Iterator[Action]:
@@ -31,13 +27,13 @@ def outstanding(state: State) -> Iterator[Action]:
 
 def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
     """Yield what a node should be told now, also after it has been away."""
-    yield from orders.unanswered(node)
+    yield from lifecycle.unanswered_checks(node)
     for silent in state.nodes.values():
         waiting = silent.confirmation
         if waiting and node.name in waiting.asked and node.name not in waiting.verdicts:
-            yield confirm(silent, node.name)
+            yield confirmation_order(silent, node.name)
     for injection in node.injections.values():
-        yield from for_injection(node.name, injection)
+        yield from injection_orders(node.name, injection)
     for job in state.jobs.values():
         yield from for_member(state, job, node.name)
     for key, reason in state.refusals.items():

@@ -5,7 +5,7 @@ from everstep_controller.core.jobs import identity, membership, outstanding
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import JobOnNode, NodeRecord
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import connection
+from everstep_controller.core.nodes import liveness
 from everstep_controller.core.turn import Turn
 
 
@@ -26,9 +26,9 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
             state.generations_seen[seen.job] = max(known, seen.generation)
         return
     node = state.nodes.setdefault(event.node, NodeRecord(event.node, since_ns=turn.now_ns))
-    kept = () if connection.has_rebooted(node, event) else event.jobs
+    kept = () if liveness.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
-    connection.record_hello(turn, node, event)
+    liveness.record_hello(turn, node, event)
     membership.node_back(turn, node.name, {seen.job: seen for seen in kept}, silent_since_ns)
     identity.tell_late_launchers_on(turn, node.name, kept)
     turn.actions.extend(outstanding.for_node(state, node))

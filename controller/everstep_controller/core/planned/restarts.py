@@ -6,10 +6,7 @@ so that a word said twice, or a controller that was away, changes nothing.
 
 from collections.abc import Set
 
-from everstep_controller.core.events import (
-    RestartCancelled,
-    RestartOrdered,
-)
+from everstep_controller.core.events import RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
 from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind

@@ -15,7 +15,7 @@ from everstep_controller.core.model.incident import (
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import claims, transition
+from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.turn import Turn
@@ -171,7 +171,7 @@ def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
         return
     node.strikes.clear()
     # Its jobs, this one too, leave it when they are reconciled.
-    transition.enter_state(turn, node, NodeEvent.BLAMED, sentence)
+    lifecycle.enter_state(turn, node, NodeEvent.BLAMED, sentence)
 
 
 def note_plan_tried(job: JobRecord, step: int | None) -> None:

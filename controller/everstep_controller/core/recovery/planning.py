@@ -9,7 +9,7 @@ from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import Generation, JobRecord, JobState, PlanKind
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import ineligibility
+from everstep_controller.core.nodes import claims
 from everstep_controller.core.recovery import blame, placement, waiting
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -69,7 +69,7 @@ def _form(turn: Turn, job: JobRecord) -> None:
         turn.drop_timer(timer)
     if ready >= job.spec.nodes_min and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.forming_ns)
-    kept = ineligibility.ineligible_launchers(turn.state, job)
+    kept = claims.ineligible_launchers(turn.state, job)
     reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
     if f"{reason}{kept}" != job.reason:
         job.reason = f"{reason}{kept}"
@@ -198,7 +198,7 @@ def plan(turn: Turn, job: JobRecord) -> None:
             else max(len(job.generation.members), job.spec.nodes_min)
         )
         nodes = "1 node" if able == 1 else f"{able} nodes"
-        kept = ineligibility.ineligible_launchers(turn.state, job)
+        kept = claims.ineligible_launchers(turn.state, job)
         waiting.wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
     if job.generation.unreachable:
