@@ -3,10 +3,16 @@
 import pytest
 
 from everstep_common import reports
-from everstep_controller.core import controller, events, jobs, nodes, registry
-from everstep_controller.core.fleet import handlers as fleet
-from everstep_controller.core.planned import handlers as planned
-from everstep_controller.core.recovery import handlers as recovery
+from everstep_controller.core import (
+    controller,
+    events,
+    fleet,
+    jobs,
+    nodes,
+    planned,
+    recovery,
+    registry,
+)
 from everstep_controller.core.registry import RegistrationError
 from everstep_controller.core.turn import TimerKind
 
