@@ -19,7 +19,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
-from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 

@@ -10,9 +10,8 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directives import JobSnapshots
+from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
 from everstep_controller.core.vault.messages import Directive, VaultReport
-from everstep_controller.core.vault.news import Message, VaultNews
 
 NODES = ("a", "b", "c")
 
