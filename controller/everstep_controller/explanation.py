@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord
-from everstep_controller.core.nodes.ineligibility import failed_check
+from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.planned.forecast import describe
 
 

@@ -10,8 +10,12 @@ from everstep_controller.api import snapshots_to_admin
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
-from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.snapshot_table import (
+    SnapshotView,
+    count_snapshots,
+    snapshot_steps,
+    snapshot_table,
+)
 from everstep_controller.lookup import UnknownNameError, job_named, node_named
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from everstep_common.reports import StoredStep
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persistence import Publish
 

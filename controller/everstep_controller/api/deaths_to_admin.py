@@ -1,6 +1,6 @@
 """Deaths of ranks as messages of the admin API."""
 
-from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.model.incident import Death
 from everstep_proto.generated import admin_pb2
 
 

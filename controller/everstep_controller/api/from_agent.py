@@ -15,7 +15,7 @@ from everstep_controller.api.inventory import inventory
 from everstep_controller.api.names import is_name, name
 from everstep_controller.core import events
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
-from everstep_controller.core.model.facts import JobOnNode, Origin
+from everstep_controller.core.model.node import JobOnNode, Origin
 from everstep_controller.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire

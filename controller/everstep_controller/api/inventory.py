@@ -1,6 +1,6 @@
 """Inventory of a node: its hardware as the agent's message says it, as a value of the core."""
 
-from everstep_controller.core.model.inventory import Accelerator, Disk, Interface, Inventory
+from everstep_controller.core.model.node import Accelerator, Disk, Interface, Inventory
 from everstep_proto.generated import fleet_pb2
 
 
