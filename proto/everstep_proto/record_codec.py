@@ -300,6 +300,11 @@ def _read_one(part: _Part, known: dict[str, object]) -> list[str]:
             return [*read, *_held(name, f"not _fits_{name}({name})")]
         case Items(most=most):
             return [f"{name} = dict(_wire.{name})", *_held(name, f"len({name}) > {most}")]
+    return _read_unbounded(part, known)
+
+
+def _read_unbounded(part: _Part, known: dict[str, object]) -> list[str]:
+    name = part.name
     if part.shape.is_mapping:
         return [f"{name} = dict(_wire.{name})"]
     if convert := _converter(part):
@@ -308,7 +313,7 @@ def _read_one(part: _Part, known: dict[str, object]) -> list[str]:
             f"try: {name} = _of_{name}(_wire.{name})",
             f"except _MisfitError as _error: raise _error.below('.{name}') from _error",
         ]
-    return read
+    return [f"{name} = _wire.{name}"]
 
 
 def _held(name: str, beyond: str) -> list[str]:
