@@ -1,6 +1,6 @@
 """What waits on the nodes of a job, from agents' reports to metrics and the command line."""
 
-from everstep_cli.views.standbys import standby_facts
+from everstep_cli.views.jobs import standby_facts
 from everstep_common.reports import Standbys
 from everstep_controller.api.vault_reports import changed, vault_report
 from everstep_controller.core.vault.directives import Holdings

@@ -9,11 +9,11 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.admin import AdminError, NameNotFoundError
-from everstep_cli.connection import Connection
-from everstep_cli.grpc_trouble import sentence
-from everstep_cli.printable import make_printable
+from everstep_cli.client.admin import AdminError, NameNotFoundError
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_errors import sentence
 from everstep_common.config import ConfigError
+from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
 
@@ -246,3 +246,16 @@ class GrpcAdmin:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return f"{hint}'everstep nodes' lists nodes, 'everstep jobs' jobs"
+
+
+def make_printable(message: Message) -> None:
+    """Make every text in a message printable."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            if isinstance(value, str):
+                setattr(message, field.name, printable(value))
+            else:
+                value[:] = [printable(item) for item in value]
+        elif field.type == field.TYPE_MESSAGE:
+            for part in [value] if isinstance(value, Message) else value:
+                make_printable(part)

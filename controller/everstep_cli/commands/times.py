@@ -20,23 +20,23 @@ class TimeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class RequestedTime:
     """A time of the calendar, or one that is counted from now on the controller's clock."""
 
     at_ns: int | None
     in_ns: int = 0
 
 
-def when(text: str) -> When:
+def parse_time(text: str) -> RequestedTime:
     """Return a time. Raises TimeError."""
     words = text.strip()
     if words.lower() == "now":
-        return When(None)
+        return RequestedTime(None)
     if words.lower().startswith("in "):
         ahead = words[3:].strip()
         if ahead.startswith("-"):
             raise TimeError(f"{_shown(text)} is past; say now, or 'in 2h'")
-        return When(None, duration_ns(ahead))
+        return RequestedTime(None, parse_duration_ns(ahead))
     try:
         at = datetime.fromisoformat(words)
     except ValueError as error:
@@ -45,10 +45,10 @@ def when(text: str) -> When:
         raise _no_time(text)
     # Without an offset it is UTC, wherever it is typed: nodes and controller may be elsewhere.
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-    return When(int(at.timestamp()) * _S)
+    return RequestedTime(int(at.timestamp()) * _S)
 
 
-def duration_ns(text: str) -> int:
+def parse_duration_ns(text: str) -> int:
     """Return how long "90m", "2h 30m" or "1d" is. Raises TimeError."""
     words, total, position = text.strip(), 0.0, 0
     while position < len(words):

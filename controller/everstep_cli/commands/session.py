@@ -11,9 +11,9 @@ import click
 from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 
-from everstep_cli import encode
-from everstep_cli.admin import Admin, AdminError, UnusableError
-from everstep_cli.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.client.admin import Admin, AdminError, UnusableError
+from everstep_cli.client.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.views import json_output
 from everstep_proto.tls import TlsSettings
 
 P = ParamSpec("P")
@@ -46,7 +46,7 @@ class Ask:
     def answer(self, message: Message, *views: RenderableType) -> None:
         """Print the message as JSON, or the views of it."""
         if self.as_json:
-            click.echo(encode.to_json(message))
+            click.echo(json_output.to_json(message))
             return
         for view in views:
             self.console.print(view)

@@ -1,8 +1,8 @@
-"""Scene of the demo: its nodes, job and events at one instant, as the controller tells them."""
+"""View of the demo's cluster: nodes, job and events at one instant, as the controller has them."""
 
 from dataclasses import dataclass
 
-from everstep_cli.admin import NameNotFoundError, Reader
+from everstep_cli.client.admin import NameNotFoundError, Reader
 from everstep_proto.generated import admin_pb2
 
 # The demo makes a few dozen events.
@@ -10,7 +10,7 @@ _EVENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClusterView:
     """Nodes, the story so far, and once there is a job, that and its snapshots."""
 
     nodes: tuple[admin_pb2.NodeSummary, ...] = ()
@@ -45,11 +45,11 @@ class Scene:
         return self.job.summary.step if self.job and has_step else -1
 
 
-def observe(admin: Reader, job: str) -> Scene:
+def observe(admin: Reader, job: str) -> ClusterView:
     """Ask the controller. Raises AdminError when it cannot be asked."""
     nodes = tuple(admin.nodes().nodes)
     events = tuple(admin.events("", _EVENTS, follow=False))
     try:
-        return Scene(nodes, admin.job(job), events, admin.snapshots(job))
+        return ClusterView(nodes, admin.job(job), events, admin.snapshots(job))
     except NameNotFoundError:
-        return Scene(nodes, None, events)
+        return ClusterView(nodes, None, events)

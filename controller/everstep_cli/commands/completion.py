@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import get_completion_class
 
-from everstep_cli.admin import Admin, AdminError
-from everstep_cli.connection import DEFAULT_CONTROLLER, Connection
-from everstep_cli.session import AdminSession
+from everstep_cli.client.admin import Admin, AdminError
+from everstep_cli.client.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.commands.session import AdminSession
 
 PROGRAM = "everstep"
 VARIABLE = "_EVERSTEP_COMPLETE"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import grpc
 
-from everstep_cli.admin import AdminError, NameNotFoundError, UnusableError
-from everstep_cli.connection import Connection
+from everstep_cli.client.admin import AdminError, NameNotFoundError, UnusableError
+from everstep_cli.client.connection import Connection
 from everstep_proto.web_server import is_web_server
 
 # What gRPC says of a failed handshake; the last is a server with TLS to a client without.

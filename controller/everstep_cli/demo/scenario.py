@@ -1,15 +1,15 @@
-"""Course of the demo: three faults on a running job, and what is seen of each recovery."""
+"""Scenario of the demo: three faults on a running job, and what is seen of each recovery."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from everstep_cli.demo import janitor, proofs
+from everstep_cli.demo import proofs, reaper
 from everstep_cli.demo.cluster import NODES, SPARE, DemoCluster
+from everstep_cli.demo.cluster_view import ClusterView
+from everstep_cli.demo.cluster_watch import ClusterWatch, DemoError
 from everstep_cli.demo.losses import LossComparison, compare, read_losses
 from everstep_cli.demo.processes import Child
 from everstep_cli.demo.proofs import ActSeen, DemoClaim
-from everstep_cli.demo.scene import Scene
-from everstep_cli.demo.stage import DemoError, Stage
 
 PROCESS_NODE, DEAD_NODE, FAULTY_NODE = "node-2", "node-3", "node-4"
 
@@ -25,16 +25,16 @@ _TRAINING_S_PER_STEP = 1.0
 
 
 @dataclass(slots=True)
-class Play:
+class Scenario:
     """One run of the demo; ``claims`` grows as acts end, so that a failure leaves what was seen."""
 
     cluster: DemoCluster
-    stage: Stage
+    watch: ClusterWatch
     claims: list[DemoClaim] = field(default_factory=list)
     losses: LossComparison | None = None
     reference: Child | None = None
 
-    def perform(self) -> None:
+    def run(self) -> None:
         """Play all acts. Raises DemoError when one cannot be played to its end."""
         self._open()
         self._act(1, "SIGKILL one training process", PROCESS_NODE, self._kill_process)
@@ -43,43 +43,43 @@ class Play:
         self._finish()
 
     def _open(self) -> None:
-        cluster, stage = self.cluster, self.stage
-        stage.audience.plot("one controller and five agents start")
+        cluster, watch = self.cluster, self.watch
+        watch.display.announce("one controller and five agents start")
         self.reference = cluster.start_reference()
-        stage.needed.append(cluster.start_controller())
-        stage.needed += [cluster.start_node(name) for name in NODES]
-        stage.until(
+        watch.needed.append(cluster.start_controller())
+        watch.needed += [cluster.start_node(name) for name in NODES]
+        watch.until(
             "five healthy nodes",
             _START_S,
-            lambda scene: all(scene.node(name).state == "healthy" for name in NODES),
+            lambda view: all(view.node(name).state == "healthy" for name in NODES),
         )
-        stage.audience.plot("a training job starts on four nodes, the fifth is a spare")
-        stage.needed += [cluster.launch(name) for name in NODES if name != SPARE]
-        stage.until("the job runs", _START_S, lambda scene: len(scene.members) == len(NODES) - 1)
-        stage.needed.append(cluster.launch(SPARE))
-        stage.until("a first step", _START_S, lambda scene: scene.step >= 0)
+        watch.display.announce("a training job starts on four nodes, the fifth is a spare")
+        watch.needed += [cluster.launch(name) for name in NODES if name != SPARE]
+        watch.until("the job runs", _START_S, lambda view: len(view.members) == len(NODES) - 1)
+        watch.needed.append(cluster.launch(SPARE))
+        watch.until("a first step", _START_S, lambda view: view.step >= 0)
 
-    def _act(self, act: int, what: str, node: str, fault: Callable[[Scene], None]) -> None:
-        stage = self.stage
+    def _act(self, act: int, what: str, node: str, fault: Callable[[ClusterView], None]) -> None:
+        watch = self.watch
         calm = int(self.cluster.steps * _WHEN[act - 1])
-        stage.audience.plot(f"training, until step {calm}")
-        stage.until(
-            f"step {calm}", self._training_s, lambda scene: _trains(scene) and scene.step > calm
+        watch.display.announce(f"training, until step {calm}")
+        watch.until(
+            f"step {calm}", self._training_s, lambda view: _trains(view) and view.step > calm
         )
-        before = stage.scene
-        stage.audience.plot(f"{act}. {what}: {node}")
+        before = watch.view
+        watch.display.announce(f"{act}. {what}: {node}")
         fault(before)
         known = len(before.job.incidents) if before.job else 0
         try:
-            after = stage.until(
-                f"recovery from {what}", _RECOVERY_S, lambda scene: _recovered(scene, known)
+            after = watch.until(
+                f"recovery from {what}", _RECOVERY_S, lambda view: _recovered(view, known)
             )
         finally:
             # Also when it never recovered: what was seen belongs into the report.
-            self.claims += self._judge(act, self._seen(act, node, before, stage.scene))
-        stage.audience.plot(f"   recovered: generation {after.generation}, step {after.step}")
+            self.claims += self._judge(act, self._seen(act, node, before, watch.view))
+        watch.display.announce(f"   recovered: generation {after.generation}, step {after.step}")
 
-    def _seen(self, act: int, node: str, before: Scene, after: Scene) -> ActSeen:
+    def _seen(self, act: int, node: str, before: ClusterView, after: ClusterView) -> ActSeen:
         steps = [step for step, _ in read_losses(self.cluster.losses_path(after.generation))]
         return ActSeen(
             act=act,
@@ -97,45 +97,45 @@ class Play:
             return list(proofs.node_killed(seen, SPARE))
         return list(proofs.gpu_failed(seen))
 
-    def _kill_process(self, before: Scene) -> None:
+    def _kill_process(self, before: ClusterView) -> None:
         ranks = self.cluster.ranks(PROCESS_NODE)
-        if not ranks or not janitor.kill(ranks[0]):
+        if not ranks or not reaper.kill(ranks[0]):
             raise DemoError(f"no training process was found on {PROCESS_NODE}")
 
-    def _kill_node(self, before: Scene) -> None:
+    def _kill_node(self, before: ClusterView) -> None:
         cluster = self.cluster
         node = [cluster.nodes[DEAD_NODE], cluster.launchers[DEAD_NODE]]
-        self.stage.needed = [child for child in self.stage.needed if child not in node]
-        processes = self.stage.household.below(*node)
+        self.watch.needed = [child for child in self.watch.needed if child not in node]
+        processes = self.watch.owned.below(*node)
         # Holder, agent, launcher and one worker at least.
         if len(processes) < 4:
             raise DemoError(f"only {len(processes)} processes were found on {DEAD_NODE}")
         for process in processes:
-            janitor.kill(process)
+            reaper.kill(process)
 
-    def _fail_gpu(self, before: Scene) -> None:
+    def _fail_gpu(self, before: ClusterView) -> None:
         with self.cluster.kernel_log(FAULTY_NODE).open("a", encoding="utf-8") as log:
             log.write(XID_LINE)
 
     def _finish(self) -> None:
-        cluster, stage = self.cluster, self.stage
-        stage.audience.plot("training, until its last step")
+        cluster, watch = self.cluster, self.watch
+        watch.display.announce("training, until its last step")
         launchers = [child for name, child in cluster.launchers.items() if name != DEAD_NODE]
-        stage.needed = [child for child in stage.needed if child not in launchers]
-        final = stage.until(
-            "the end of the job", self._training_s, lambda scene: scene.state == "ended"
+        watch.needed = [child for child in watch.needed if child not in launchers]
+        final = watch.until(
+            "the end of the job", self._training_s, lambda view: view.state == "ended"
         )
-        stage.until(
+        watch.until(
             "the end of the launchers",
             _RECOVERY_S,
             lambda _: all(child.exit_code is not None for child in launchers),
         )
-        stage.audience.plot("comparing with an uninterrupted run")
-        stage.until("the uninterrupted run", self._training_s, lambda _: self._reference_done())
+        watch.display.announce("comparing with an uninterrupted run")
+        watch.until("the uninterrupted run", self._training_s, lambda _: self._reference_done())
         run = [line for path in cluster.all_losses() for line in read_losses(path)]
         self.losses = compare(run, read_losses(cluster.reference_path), cluster.steps)
         exits = [(child.name, child.exit_code or 0) for child in launchers]
-        ledger = stage.admin.ledger(stage.job)
+        ledger = watch.admin.ledger(watch.job)
         self.claims += proofs.ending(final, ledger, self.losses, exits)
 
     @property
@@ -146,10 +146,10 @@ class Play:
         return self.reference is not None and self.reference.exit_code is not None
 
 
-def _trains(scene: Scene) -> bool:
-    return scene.state in ("running", "warming")
+def _trains(view: ClusterView) -> bool:
+    return view.state in ("running", "warming")
 
 
-def _recovered(scene: Scene, known: int) -> bool:
-    incidents = scene.job.incidents if scene.job else []
-    return len(incidents) > known and incidents[known].over_ns > 0 and _trains(scene)
+def _recovered(view: ClusterView, known: int) -> bool:
+    incidents = view.job.incidents if view.job else []
+    return len(incidents) > known and incidents[known].over_ns > 0 and _trains(view)

@@ -1,4 +1,4 @@
-"""Janitor of the demo: a process that outlives it, kills what is left, and removes its folder.
+"""Reaper of the demo: a process that outlives it, kills what is left, and removes its folder.
 
 Run as a file in a session of its own; standard library only. It learns over its standard input, one
 JSON object a line, which processes there are and which folder; the end of the input is its sign. So

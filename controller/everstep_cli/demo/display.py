@@ -1,13 +1,13 @@
 """Display of the demo: a terminal that is redrawn, a log that grows, or nothing."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from everstep_cli.demo.scene import Scene
+from everstep_cli.demo.cluster_view import ClusterView
 from everstep_cli.views import tables, words
 from everstep_cli.views.findings import event_line
 
@@ -16,116 +16,112 @@ _STORY_LINES_MIN, _STORY_LINES_MAX = 3, 12
 _FRAMES_PER_S = 4
 
 
-@dataclass(slots=True)
-class Plot:
-    """The steps of the demo so far; the last one is being played."""
-
-    steps: list[str] = field(default_factory=list)
-
-
-class Audience(Protocol):
+class Display(Protocol):
     """Display of the demo: is told each step, and shown each state of the cluster."""
 
-    def plot(self, step: str) -> None:
+    def announce(self, step: str) -> None:
         """Tell what is being played now."""
         ...
 
-    def show(self, scene: Scene, steps_per_s: float) -> None:
+    def show(self, view: ClusterView, steps_per_s: float) -> None:
         """Show what the controller says now."""
         ...
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End the show."""
         ...
 
 
-class Nobody:
+class NoDisplay:
     """Display for --json: nothing is shown before the end."""
 
-    def plot(self, step: str) -> None:
-        """See Audience."""
+    def announce(self, step: str) -> None:
+        """See Display."""
 
-    def show(self, scene: Scene, steps_per_s: float) -> None:
-        """See Audience."""
+    def show(self, view: ClusterView, steps_per_s: float) -> None:
+        """See Display."""
 
-    def leave(self) -> None:
-        """See Audience."""
+    def close(self) -> None:
+        """See Display."""
 
 
-class Log:
+class LogDisplay:
     """Display for output that is no terminal: every step and every event once."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last_event = 0
 
-    def plot(self, step: str) -> None:
-        """See Audience."""
+    def announce(self, step: str) -> None:
+        """See Display."""
         self._console.print(Text(f"== {step}", style="bold"), soft_wrap=True)
 
-    def show(self, scene: Scene, steps_per_s: float) -> None:
-        """See Audience."""
-        for event in scene.events:
+    def show(self, view: ClusterView, steps_per_s: float) -> None:
+        """See Display."""
+        for event in view.events:
             if event.id > self._last_event:
                 self._last_event = event.id
                 self._console.print(event_line(event), soft_wrap=True)
 
-    def leave(self) -> None:
-        """See Audience."""
+    def close(self) -> None:
+        """See Display."""
 
 
-class Terminal:
+class TerminalDisplay:
     """Display for a terminal: nodes, job, events, and the steps of the demo, redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._plot = Plot()
-        self._scene = Scene()
+        # The last one is being played.
+        self._steps: list[str] = []
+        self._view = ClusterView()
         self._rate = 0.0
         self._live = Live(console=console, refresh_per_second=_FRAMES_PER_S, transient=False)
         self._live.start()
 
-    def plot(self, step: str) -> None:
-        """See Audience."""
-        self._plot.steps.append(step)
+    def announce(self, step: str) -> None:
+        """See Display."""
+        self._steps.append(step)
         self._draw()
 
-    def show(self, scene: Scene, steps_per_s: float) -> None:
-        """See Audience."""
-        self._scene, self._rate = scene, steps_per_s
+    def show(self, view: ClusterView, steps_per_s: float) -> None:
+        """See Display."""
+        self._view, self._rate = view, steps_per_s
         self._draw()
 
-    def leave(self) -> None:
-        """See Audience."""
+    def close(self) -> None:
+        """See Display."""
         self._live.stop()
 
     def _draw(self) -> None:
-        self._live.update(frame(self._plot, self._scene, self._rate, self._console.height))
+        self._live.update(frame(self._steps, self._view, self._rate, self._console.height))
 
 
-def frame(plot: Plot, scene: Scene, steps_per_s: float, height: int) -> RenderableType:
+def frame(
+    done_steps: Sequence[str], view: ClusterView, steps_per_s: float, height: int
+) -> RenderableType:
     """Return one picture of the demo, no higher than the screen."""
-    room = height - len(scene.nodes) - 9 - _STORY_LINES_MIN
-    steps = plot.steps[-max(room, 1) :]
+    room = height - len(view.nodes) - 9 - _STORY_LINES_MIN
+    steps = done_steps[-max(room, 1) :]
     done = [Text.assemble(("  done  ", "green"), step) for step in steps[:-1]]
     now = [Text.assemble(("  now   ", "bold cyan"), (step, "bold")) for step in steps[-1:]]
-    others = len(steps) + len(scene.nodes) + 9
+    others = len(steps) + len(view.nodes) + 9
     lines = min(max(height - others, _STORY_LINES_MIN), _STORY_LINES_MAX)
-    story = [event_line(event) for event in scene.events[-lines:]]
+    story = [event_line(event) for event in view.events[-lines:]]
     for line in story:
         line.no_wrap, line.overflow = True, "ellipsis"
     blank = [Text()] * (lines - len(story))
     return Group(
         Text("Everstep demo", style="bold"), *done, *now, Text(),
-        _nodes(scene), Text(), _job(scene, steps_per_s), Text(), *story, *blank,
+        _nodes(view), Text(), _job(view, steps_per_s), Text(), *story, *blank,
     )  # fmt: skip
 
 
-def _nodes(scene: Scene) -> RenderableType:
+def _nodes(view: ClusterView) -> RenderableType:
     made = tables.table("node", "state", "rank", "claims", "findings", right=("rank", "findings"))
-    for node in scene.nodes:
-        place = scene.members.index(node.node) if node.node in scene.members else None
-        spare = scene.job is not None and node.node in scene.job.summary.spares and not node.claims
+    for node in view.nodes:
+        place = view.members.index(node.node) if node.node in view.members else None
+        spare = view.job is not None and node.node in view.job.summary.spares and not node.claims
         made.add_row(
             node.node,
             words.state(node.state),
@@ -136,24 +132,24 @@ def _nodes(scene: Scene) -> RenderableType:
     return made
 
 
-def _job(scene: Scene, steps_per_s: float) -> Text:
-    if scene.job is None:
+def _job(view: ClusterView, steps_per_s: float) -> Text:
+    if view.job is None:
         return Text("no job yet", style="dim")
-    summary = scene.job.summary
+    summary = view.job.summary
     told = Text.assemble(
         (f"job {summary.job} ", "bold"),
         words.state(summary.state),
-        f", generation {summary.generation}, step {scene.step}, {steps_per_s:.1f} steps/s, "
+        f", generation {summary.generation}, step {view.step}, {steps_per_s:.1f} steps/s, "
         f"ETTR {summary.ettr_time:.1%}\n",
-        _way_back(scene),
+        _way_back(view),
     )
     told.no_wrap, told.overflow = True, "ellipsis"
     return told
 
 
-def _way_back(scene: Scene) -> Text:
+def _way_back(view: ClusterView) -> Text:
     """Return a line of `everstep snapshots`: where the job would go now, and from where."""
-    table = scene.snapshots
+    table = view.snapshots
     if table is None or not table.has_restore:
         return Text("no snapshot yet", style="dim")
     goal = (table.restore_generation, table.restore_step)
