@@ -35,7 +35,7 @@ class Child:
 
 
 class OwnedProcesses:
-    """Everything that runs for a demo. Use only from the main thread: the tie to its parent is one to a thread."""
+    """Everything that runs for a demo; from the main thread only, with which children die."""
 
     def __init__(self, folder: Path, keep: bool) -> None:
         self._folder = folder

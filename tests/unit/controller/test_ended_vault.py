@@ -10,7 +10,7 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.snapshot_numbers import StepState, count_snapshots
 from everstep_controller.core.vault.snapshot_table import snapshot_steps
-from everstep_controller.vault_service import VaultService
+from everstep_controller.runtime.vault_service import VaultService
 
 
 class World:

@@ -6,11 +6,11 @@ from typing import NoReturn, TypeVar
 
 import grpc
 
-from everstep_controller.injection_desk import CannotInjectError, UnknownInjectionError
+from everstep_controller.api.admin.errors import UnknownNameError
+from everstep_controller.api.admin.injections import CannotInjectError, UnknownInjectionError
+from everstep_controller.api.admin.planned_work import CannotPlanError
+from everstep_controller.api.admin.snapshots import CannotForgetError
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.lookup import UnknownNameError
-from everstep_controller.planned_desk import CannotPlanError
-from everstep_controller.snapshot_answers import CannotForgetError
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
 Reply = TypeVar("Reply")

@@ -1,12 +1,12 @@
 """Planned work desk: operators drain a node, or restart a job at a step boundary."""
 
+from everstep_controller.api.admin.errors import job_named, node_named
 from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import FLEET
 from everstep_controller.core.planned import forecast, restarts
-from everstep_controller.lookup import job_named, node_named
-from everstep_controller.runtime import Runtime
+from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 

@@ -1,15 +1,17 @@
 """Chores of the controller: write the state down, forget what is old, keep the ledgers' totals."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from everstep_common.version import VERSION
 from everstep_controller.journal.codec import encode
+from everstep_controller.journal.compaction import compact, forget_outboxes, save_ledger
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore, StoredSnapshot
-from everstep_controller.journal.upkeep import compact, forget_outboxes, save_ledger
-from everstep_controller.runtime import Runtime
+from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -93,3 +95,29 @@ class Upkeep:
             logger.error("%s: %s", chore, error)
             return False
         return True
+
+
+_LEDGER_S = 600
+_RETENTION_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """The periodic work, each a coroutine function without arguments."""
+
+    snapshot: Callable[[], Awaitable[None]]
+    retention: Callable[[], Awaitable[None]]
+    roll_up_ledgers: Callable[[], Awaitable[None]]
+
+
+def make_scheduler(chores: Chores, snapshot_interval_s: float) -> AsyncIOScheduler:
+    """Return a scheduler that is not started; a chore that is late runs once, not many times."""
+    scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "misfire_grace_time": None})
+    scheduler.add_job(
+        chores.snapshot, "interval", seconds=snapshot_interval_s, jitter=5, id="snapshot"
+    )
+    scheduler.add_job(chores.retention, "interval", seconds=_RETENTION_S, jitter=60, id="retention")
+    scheduler.add_job(
+        chores.roll_up_ledgers, "interval", seconds=_LEDGER_S, jitter=30, id="ledger roll-up"
+    )
+    return scheduler

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import grpc
 
 from everstep_common.lessons import Lesson
-from everstep_controller.api import to_agent
-from everstep_controller.api.sessions import Sessions
+from everstep_controller.api.fleet import to_agent
+from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import (
@@ -23,10 +23,10 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.sources import RestoreSources, group_sources
 from everstep_controller.drivers.worker import DriverWorkers
-from everstep_controller.fold import TakenEvent
-from everstep_controller.runtime import Runtime
-from everstep_controller.timers import Timers
-from everstep_controller.vault_service import VaultService, transfer_key
+from everstep_controller.runtime.fold import TakenEvent
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.runtime.timers import Timers
+from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
-from everstep_controller.api.sessions import Session, StreamEnd
+from everstep_controller.api.fleet.sessions import Session, StreamEnd
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError
 from everstep_proto.tls import Identity, IdentityError, peer_identity

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from everstep_controller.api.callers import (
+from everstep_controller.api.admin.callers import (
     OPERATORS,
     REASON_MAX,
     VIEWERS,
@@ -17,17 +17,15 @@ from everstep_controller.api.callers import (
     read,
     reason_of,
 )
-from everstep_controller.api.maintenance_servicer import MaintenanceCalls
-from everstep_controller.console import Console, FollowerTooSlowError
-from everstep_controller.lookup import UnknownNameError
+from everstep_controller.api.admin.errors import UnknownNameError
+from everstep_controller.api.admin.queries import Console, FollowerTooSlowError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
-class AdminServicer(MaintenanceCalls, admin_pb2_grpc.AdminServicer):
+class AdminServicer(admin_pb2_grpc.AdminServicer):
     """Admin service: each call checks who asks, calls one method of Console, and answers."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(console.maintenance)
         self._console = console
 
     async def ListNodes(
@@ -202,3 +200,28 @@ class AdminServicer(MaintenanceCalls, admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.ControllerDetail:
         """See admin.proto."""
         return await read(context, self._console.controller)
+
+    async def AddMaintenance(
+        self, request: admin_pb2.AddMaintenanceRequest, context: Context
+    ) -> admin_pb2.MaintenanceWindow:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        operator = operator_of(who, request.operator)
+        request.reason = request.reason[:REASON_MAX]
+        return await change(context, lambda: self._console.maintenance.add(request, operator))
+
+    async def ListMaintenance(
+        self, request: admin_pb2.ListMaintenanceRequest, context: Context
+    ) -> admin_pb2.ListMaintenanceReply:
+        """See admin.proto."""
+        return await read(context, lambda: self._console.maintenance.list(request))
+
+    async def CancelMaintenance(
+        self, request: admin_pb2.CancelMaintenanceRequest, context: Context
+    ) -> admin_pb2.MaintenanceWindow:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        operator = operator_of(who, request.operator)
+        return await change(
+            context, lambda: self._console.maintenance.cancel(request.window, operator)
+        )

@@ -8,19 +8,19 @@ import grpc
 
 from everstep_common.clock import Stamp
 from everstep_common.version import VERSION
-from everstep_controller.api import from_agent, names, to_agent, vault_reports
-from everstep_controller.api.sessions import Session, Sessions, StreamEnd
+from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
+from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.nodes.liveness import watched_peers
 from everstep_controller.core.vault.messages import VaultReport
-from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.kernel_messages import KernelMessages, kernel_messages
-from everstep_controller.runtime import Runtime
-from everstep_controller.samples import PackedSamples, SampleError, SampleRing
-from everstep_controller.vault_service import VaultService
+from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.runtime.vault_service import VaultService
+from everstep_controller.telemetry.kernel_messages import KernelMessages, kernel_messages
+from everstep_controller.telemetry.samples import PackedSamples, SampleError, SampleRing
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 from everstep_proto.tls import LOCAL, Identity, Role
@@ -243,12 +243,12 @@ class Fleet:
             session.clock.enter_reply(stamp, reply.sent_ns, now_ns)
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        peer = names.name(message.peer.peer, "peer")
+        peer = from_agent.name(message.peer.peer, "peer")
         self._hint(PeerReported(session.node, peer, message.peer.silent))
 
     def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         verdict = message.verdict
-        peer = names.name(verdict.peer, "peer")
+        peer = from_agent.name(verdict.peer, "peer")
         self._hint(PeerJudged(session.node, peer, verdict.confirm_id, verdict.alive))
 
     def _hint(self, event: Event) -> None:

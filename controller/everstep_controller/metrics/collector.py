@@ -20,7 +20,7 @@ from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
 from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers
-from everstep_controller.snapshot_metrics import snapshot_metrics
+from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.

@@ -4,25 +4,25 @@ from collections import Counter
 from collections.abc import Iterable
 
 from everstep_common.judging.findings import Severity
-from everstep_controller.api.deaths_to_admin import death_to_admin
-from everstep_controller.api.planned_to_admin import planned_line
-from everstep_controller.clock_map import ClockEstimate
 from everstep_controller.core.accounting.ettr import (
     DEFINITIONS,
     Effectiveness,
     effectiveness,
     failure_count,
 )
+from everstep_controller.core.model.deaths import Death
 from everstep_controller.core.model.incident import Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import ineligibility
 from everstep_controller.core.nodes.claims import mode_of
+from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import windows_told
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
-from everstep_controller.kernel_messages import KernelMessage
+from everstep_controller.telemetry.clock_map import ClockEstimate
+from everstep_controller.telemetry.kernel_messages import KernelMessage
 from everstep_proto.generated import admin_pb2
 
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
@@ -264,4 +264,37 @@ def _every_incident(incident: Incident) -> admin_pb2.Incident:
             )
             for part in incident.parts
         ],
+    )
+
+
+def death_to_admin(death: Death) -> admin_pb2.RankDeath:
+    """Return one death."""
+    return admin_pb2.RankDeath(
+        rank=death.exit.rank,
+        node=death.node,
+        generation=death.exit.generation,
+        at_ns=death.at_ns,
+        exit_code=death.exit.exit_code,
+        signal=death.exit.signal,
+        kind=death.exit.kind,
+        said=death.exit.exception or death.exit.last_line,
+        core_dumped=death.exit.core_dumped,
+        core_file=death.exit.core_file,
+        step=death.exit.step,
+    )
+
+
+def planned_line(state: State, job: JobRecord) -> admin_pb2.PlannedLine | None:
+    """Return what is still to come of planned work on a job; None for nothing."""
+    wish = forecast.pending(state, job)
+    if wish is None:
+        return None
+    return admin_pb2.PlannedLine(
+        kind=wish.kind,
+        by=wish.by,
+        reason=wish.reason,
+        ordered_ns=wish.ordered_ns,
+        after_step=wish.after_step,
+        waits=forecast.waits_for(state, job, wish),
+        undo=forecast.undo(state, job, wish),
     )

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,7 +26,48 @@ from everstep_controller.core.vault.snapshot_numbers import (
     count_snapshots,
 )
 from everstep_controller.core.vault.spares import spares_of
-from everstep_controller.lessons import Lessons
+
+
+@dataclass(slots=True)
+class _Known:
+    lesson: Lesson
+    # Nodes that have been told these imports.
+    told: set[str] = field(default_factory=set)
+
+
+class Lessons:
+    """Imports of all jobs' ranks; each spare is told once, and again when they change."""
+
+    def __init__(self, send: Callable[[str, str, Lesson], bool]) -> None:
+        """``send`` is called with node, job and lesson, and returns whether the node is there."""
+        self._send = send
+        self._known: dict[str, _Known] = {}
+
+    def heard(self, job: str, lesson: Lesson | None) -> None:
+        """A node tells what its ranks have loaded; None: nothing new."""
+        known = self._known.get(job)
+        if lesson is not None and (known is None or known.lesson != lesson):
+            self._known[job] = _Known(lesson)
+
+    def tell(self, job: str, spares: Collection[str]) -> None:
+        """Have these nodes know it."""
+        known = self._known.get(job)
+        if known is None:
+            return
+        known.told.intersection_update(spares)  # who comes back may have a new launcher
+        for node in spares:
+            if node not in known.told and self._send(node, job, known.lesson):
+                known.told.add(node)
+
+    def connected(self, node: str) -> None:
+        """A stream opened: its agent may know nothing."""
+        for known in self._known.values():
+            known.told.discard(node)
+
+    def forget(self, job: str) -> None:
+        """The job is over."""
+        self._known.pop(job, None)
+
 
 # Directing all members of a large job on each report would cost too much.
 _REFRESH_S_PER_MEMBER = 0.0005

@@ -6,7 +6,7 @@ from everstep_common.reports import InjectionState
 from everstep_controller.core.actions import Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered
 from everstep_controller.core.model.node import Injection, NodeRecord
-from everstep_controller.runtime import Runtime
+from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 # An agent answers at once; whoever waits longer is told where to look.

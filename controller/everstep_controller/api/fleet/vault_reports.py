@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from everstep_common.lessons import Lesson, is_sound
 from everstep_common.reports import Standbys, StoredStep
-from everstep_controller.api.names import name
+from everstep_controller.api.fleet.from_agent import name
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import VaultReport

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
-from everstep_controller.clock_map import ClockMap
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.telemetry.clock_map import ClockMap
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)

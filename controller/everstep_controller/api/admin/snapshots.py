@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from everstep_common.reports import Standbys
-from everstep_controller.api import snapshots_to_admin
+from everstep_controller.api.admin import snapshot_messages
+from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
 from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
-from everstep_controller.lookup import UnknownNameError, job_named, node_named
-from everstep_controller.runtime import Runtime
+from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 # An agent drops memory at once; whoever waits longer is told which nodes are still to answer.
@@ -59,15 +59,15 @@ class SnapshotAnswers:
             lines.append(line)
             # A step of a large job costs 10 ms, and streams wait meanwhile.
             await asyncio.sleep(0)
-        return snapshots_to_admin.snapshots(snapshot_table(view, lines), job)
+        return snapshot_messages.snapshots(snapshot_table(view, lines), job)
 
     def complete(self, detail: admin_pb2.JobDetail) -> None:
         """Add to what is known of a job how its state is kept."""
         name = detail.summary.job
         job, view = job_named(self._runtime.state, name), self._view(name)
         numbers = count_snapshots(view)
-        detail.cadence.CopyFrom(snapshots_to_admin.cadence(numbers, view.cadence.reason, job))
-        if storage := snapshots_to_admin.storage(numbers):
+        detail.cadence.CopyFrom(snapshot_messages.cadence(numbers, view.cadence.reason, job))
+        if storage := snapshot_messages.storage(numbers):
             detail.storage.CopyFrom(storage)
         detail.standbys.extend(
             admin_pb2.StandbyLine(
@@ -91,7 +91,7 @@ class SnapshotAnswers:
             node_named(state, request.node)
         step = request.step if request.HasField("step") else None
         return (
-            snapshots_to_admin.copy(held, unreachable=not self._connected(held.node))
+            snapshot_messages.copy(held, unreachable=not self._connected(held.node))
             for held in self._vault.copies(request.job)
             if step in (None, held.step) and request.node in ("", held.node)
         )

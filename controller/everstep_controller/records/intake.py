@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from everstep_controller.acks import OutboxAcks
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected
 from everstep_controller.core.jobs.progress_rows import (
     ProgressRow,
@@ -13,9 +12,10 @@ from everstep_controller.core.jobs.progress_rows import (
     ReportedSteps,
 )
 from everstep_controller.core.model.facts import Origin
-from everstep_controller.fold import TakenEvent
 from everstep_controller.journal.store import Mark
-from everstep_controller.rejections import Rejection, Rejections
+from everstep_controller.records.acknowledgements import OutboxAcks
+from everstep_controller.records.rejections import Rejection, Rejections
+from everstep_controller.runtime.fold import TakenEvent
 
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000

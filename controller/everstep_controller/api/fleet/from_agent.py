@@ -4,6 +4,7 @@ What a report may be is said by its record in `everstep_common.reports`; here it
 it is about, and when it happened on the controller's timeline.
 """
 
+import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,15 +12,29 @@ from dataclasses import dataclass
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import FindingRaised, Report, StepsCompleted
 from everstep_common.stamp import Stamp
-from everstep_controller.api.inventory import inventory
-from everstep_controller.api.names import is_name, name
 from everstep_controller.core import events
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.facts import JobOnNode, Origin
-from everstep_controller.rejections import Rejection
+from everstep_controller.core.model.inventory import Accelerator, Disk, Interface, Inventory
+from everstep_controller.records.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire
 from everstep_proto.reports import is_about_a_job, report_of
+
+# Names end up in file names, metric labels and command lines.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def is_name(value: str) -> bool:
+    """Return whether a text can be used as a name everywhere."""
+    return bool(_NAME.fullmatch(value))
+
+
+def name(value: str, what: str) -> str:
+    """Return a name. Raises WireError for one that could not be used everywhere."""
+    if not is_name(value):
+        raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +118,46 @@ def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> R
         of.job if isinstance(of, fleet_pb2.Record) else getattr(getattr(of, kind, None), "job", "")
     )
     return Rejection(node, kind, job if is_name(job) else "", str(error))
+
+
+def inventory(wire: fleet_pb2.Inventory) -> Inventory:
+    """Return what a node consists of."""
+    return Inventory(
+        kernel=wire.kernel,
+        cpu_model=wire.cpu_model,
+        cpu_count=wire.cpu_count,
+        memory_bytes=wire.memory_bytes,
+        disks=tuple(
+            Disk(d.device, d.mount, d.filesystem, d.size_bytes, d.free_bytes) for d in wire.disks
+        ),
+        interfaces=tuple(_interface(interface) for interface in wire.interfaces),
+        accelerators=tuple(_accelerator(accelerator) for accelerator in wire.accelerators),
+        notes=tuple(wire.notes),
+    )
+
+
+def _interface(wire: fleet_pb2.Interface) -> Interface:
+    return Interface(
+        name=wire.name,
+        kind=wire.kind,
+        up=wire.up,
+        speed_bits_per_s=wire.speed_bits_per_s,
+        address=wire.address,
+        pci_address=wire.pci_address,
+        numa_node=wire.numa_node if wire.HasField("numa_node") else None,
+        firmware=wire.firmware,
+    )
+
+
+def _accelerator(wire: fleet_pb2.Accelerator) -> Accelerator:
+    return Accelerator(
+        uuid=wire.uuid,
+        name=wire.name,
+        vendor=wire.vendor,
+        pci_address=wire.pci_address,
+        memory_bytes=wire.memory_bytes,
+        driver=wire.driver,
+        numa_node=wire.numa_node if wire.HasField("numa_node") else None,
+        nearest_interfaces=tuple(wire.nearest_interfaces),
+        nearest_distance=wire.nearest_distance,
+    )

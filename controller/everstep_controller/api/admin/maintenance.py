@@ -1,11 +1,11 @@
 """Maintenance desk: operators plan windows, see what these will do to jobs, and cancel them."""
 
+from everstep_controller.api.admin.errors import UnknownNameError, node_named
+from everstep_controller.api.admin.planned_work import CannotPlanError
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.windows import Span, Window
 from everstep_controller.core.planned import forecast, maintenance
-from everstep_controller.lookup import UnknownNameError, node_named
-from everstep_controller.planned_desk import CannotPlanError
-from everstep_controller.runtime import Runtime
+from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 

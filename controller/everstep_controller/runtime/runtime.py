@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventRejected
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.fold import Fold, TakenEvent
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
 from everstep_controller.journal.store import Announcement, JournalStore, Mark
+from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.runtime.fold import Fold, TakenEvent
 
 logger = logging.getLogger(__name__)
 

@@ -2,12 +2,17 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
-from everstep_controller.api import to_admin
-from everstep_controller.api.sessions import Sessions
+from everstep_controller.api.admin import messages
+from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
+from everstep_controller.api.admin.injections import InjectionDesk
+from everstep_controller.api.admin.maintenance import MaintenanceDesk
+from everstep_controller.api.admin.planned_work import PlannedDesk
+from everstep_controller.api.admin.snapshots import SnapshotAnswers, SnapshotSource
+from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.events import (
     AutomationPaused,
     AutomationResumed,
@@ -17,20 +22,15 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.fleet.incidents import fleet_incidents
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.nodes.ineligibility import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
-from everstep_controller.core.planned.forecast import windows_told
-from everstep_controller.explanation import explain
-from everstep_controller.injection_desk import InjectionDesk
+from everstep_controller.core.planned.forecast import describe, windows_told
 from everstep_controller.journal.store import Announcement, JournalStore
-from everstep_controller.kernel_messages import KernelMessages
-from everstep_controller.lookup import UnknownNameError, job_named, node_named
-from everstep_controller.maintenance_desk import MaintenanceDesk
-from everstep_controller.own_findings import ShellTrouble, own_findings
-from everstep_controller.planned_desk import PlannedDesk
-from everstep_controller.runtime import Runtime
-from everstep_controller.snapshot_answers import SnapshotAnswers, SnapshotSource
+from everstep_controller.runtime.controller_findings import ShellTrouble, own_findings
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.telemetry.kernel_messages import KernelMessages
 from everstep_proto.generated import admin_pb2
 
 _EVENTS_DEFAULT = 100
@@ -83,7 +83,7 @@ class Console:
         jobs = list(state.jobs.values())
         told = windows_told(state)
         lines = [
-            to_admin.node_summary(node, jobs, told.get(name, ""))
+            messages.node_summary(node, jobs, told.get(name, ""))
             for name, node in sorted(state.nodes.items())
         ]
         return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
@@ -92,7 +92,7 @@ class Console:
         """Return one node."""
         node = self._node(name)
         clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
-        return to_admin.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
+        return messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
 
     def findings(self, name: str) -> admin_pb2.ListFindingsReply:
         """Return open findings, of one node if one is named; the controller has some of its own."""
@@ -102,10 +102,10 @@ class Console:
         held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
         if name in ("", CONTROLLER):
             held += [(CONTROLLER, finding) for finding in self.own_findings()]
-        order = {id(f): i for i, f in enumerate(to_admin.worst_first(f for _, f in held))}
+        order = {id(f): i for i, f in enumerate(messages.worst_first(f for _, f in held))}
         held.sort(key=lambda pair: order[id(pair[1])])
         state = self._runtime.state
-        lines = [to_admin.finding_line(state, node, finding) for node, finding in held]
+        lines = [messages.finding_line(state, node, finding) for node, finding in held]
         return admin_pb2.ListFindingsReply(findings=lines)
 
     def own_findings(self) -> list[OpenFinding]:
@@ -116,7 +116,7 @@ class Console:
         """Return the incidents of the fleet, newest first; of all kinds."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
         listed = [
-            to_admin.fleet_incident(state, one, now_ns)
+            messages.fleet_incident(state, one, now_ns)
             for one in fleet_incidents(state)
             if not (open_only and one.over_ns)
         ]
@@ -134,27 +134,27 @@ class Console:
             kind=kind,
             state=subject.state.value,
             answer=explain(subject, paused, isolation_sentences(state, name)),
-            decisions=[to_admin.event(line) for line in self._lines(name, _DECISIONS)],
-            incident=to_admin.newest_incident(subject, self._runtime.now_ns()),
+            decisions=[messages.event(line) for line in self._lines(name, _DECISIONS)],
+            incident=messages.newest_incident(subject, self._runtime.now_ns()),
         )
 
     def jobs(self) -> admin_pb2.ListJobsReply:
         """Return all jobs, running ones first."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
         jobs = sorted(state.jobs.values(), key=lambda j: (j.state.value == "ended", j.name))
-        lines = [to_admin.job_summary(state, job, now_ns) for job in jobs]
+        lines = [messages.job_summary(state, job, now_ns) for job in jobs]
         return admin_pb2.ListJobsReply(jobs=lines)
 
     def job(self, name: str) -> admin_pb2.JobDetail:
         """Return one job."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
-        detail = to_admin.job_detail(state, self._job(name), now_ns)
+        detail = messages.job_detail(state, self._job(name), now_ns)
         self.snapshots.complete(detail)
         return detail
 
     def ledger(self, name: str) -> admin_pb2.Ledger:
         """Return where a job's time went."""
-        return to_admin.ledger(self._job(name), self._runtime.now_ns())
+        return messages.ledger(self._job(name), self._runtime.now_ns())
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""
@@ -180,13 +180,13 @@ class Console:
             wanted = min(limit or _EVENTS_DEFAULT, _EVENTS_MAX)
             for line in self._lines(subject, wanted):
                 last = line.id
-                yield to_admin.event(line)
+                yield messages.event(line)
             while follow:
                 line = await queue.get()
                 if queue not in self._followers:
                     raise FollowerTooSlowError("events came faster than they were read")
                 if line.id > last and subject in ("", line.subject):
-                    yield to_admin.event(line)
+                    yield messages.event(line)
         finally:
             self._followers.discard(queue)
 
@@ -249,3 +249,28 @@ class Console:
                 self._followers.discard(queue)
             else:
                 queue.put_nowait(line)
+
+
+def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = ()) -> str:
+    """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
+    parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
+    if isinstance(subject, NodeRecord):
+        parts += [_claimed(claim, subject.reason) for claim in subject.claims]
+        if subject.deferred:
+            parts.append(f"should be isolated: {subject.deferred}")
+        if failed := failed_check(subject):
+            parts.append(failed)
+    elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
+        parts.append(f"the fault was judged: {subject.incident.verdict}")
+    if isinstance(subject, JobRecord) and subject.planned is not None:
+        parts.append(describe(subject, subject.planned))
+    parts.extend(more)
+    if paused:
+        parts.append(f"automation is paused: {paused}")
+    return "; ".join(parts)
+
+
+def _claimed(claim: Claim, told: str) -> str:
+    ranks = "new ranks, and its own leave at a step boundary" if claim.draining else "ranks"
+    words = f"takes no {ranks} ({claim.owner})"
+    return words if claim.reason == told else f"{words}: {claim.reason}"
