@@ -217,7 +217,7 @@ class RealFleet:
         """Poll until ``so``; real processes have no clock that a test could turn."""
         deadline = time.monotonic() + patience_s
         while not so():
-            self.owned.look_around()
+            self.owned.record_descendants()
             needed = [*self.agents.values(), *([self.controller] if self.controller else [])]
             ended = [child.name for child in needed if child.exit_code is not None]
             assert not ended, f"{what}: {ended} ended\n{self.logs()}"
