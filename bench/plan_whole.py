@@ -25,8 +25,8 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.recovery_step import group_sources
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sources import group_sources
 from everstep_controller.journal.codec import encode, encode_actions
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.runtime.vault_service import VaultService

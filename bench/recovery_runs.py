@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recovery_fleet import SCRIPT, STEPS, Fleet, Shape, record_descendants, plain_environment, until
+from recovery_fleet import SCRIPT, STEPS, Fleet, Shape, plain_environment, record_descendants, until
 from recovery_marks import RankLog, Recovery, common_step, read_logs, recovery
 from recovery_peers import Peer
 

@@ -18,10 +18,10 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.model.lineage import ShardSource
+from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.sources import RestoreSources, group_sources
+from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
 from everstep_controller.drivers.worker import DriverWorkers
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime

@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
-from everstep_controller.core.accounting.ettr import failure_count
+from everstep_controller.core.accounting.ledger import failure_count
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
-from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 

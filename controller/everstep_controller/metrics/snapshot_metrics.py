@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers, StepState
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers, StepState
 
 Value = Callable[[SnapshotNumbers], float | None]
 

@@ -11,7 +11,7 @@ from everstep_controller.core.jobs.progress_rows import (
     ProgressRows,
     ReportedSteps,
 )
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.store import Mark
 from everstep_controller.records.acknowledgements import OutboxAcks
 from everstep_controller.records.rejections import Rejection, Rejections

@@ -15,11 +15,10 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directives import JobSnapshots
+from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
 from everstep_controller.core.vault.messages import Directive, VaultReport
-from everstep_controller.core.vault.news import Message, VaultNews
 from everstep_controller.core.vault.recovery_step import reachable_nodes
-from everstep_controller.core.vault.snapshot_numbers import (
+from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
     SnapshotView,
     age_ns,

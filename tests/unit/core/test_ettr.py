@@ -9,13 +9,13 @@ from everstep_controller.core.accounting.categories import (
     Group,
     category_of,
 )
-from everstep_controller.core.accounting.ettr import (
+from everstep_controller.core.accounting.ledger import (
+    Ledger,
     budget_per_failure_s,
     effectiveness,
     ettr_time,
     ettr_work,
 )
-from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Cause, JobRecord, JobSpec
 from unit.core.job_incidents import incidents_of
 

@@ -8,7 +8,7 @@ from everstep_controller.api.admin import messages
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import incidents
-from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.model.incident import Death
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec

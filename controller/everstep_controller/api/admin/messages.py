@@ -4,18 +4,17 @@ from collections import Counter
 from collections.abc import Iterable
 
 from everstep_common.judging.findings import Severity
-from everstep_controller.core.accounting.ettr import (
+from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
     Effectiveness,
     effectiveness,
     failure_count,
 )
-from everstep_controller.core.model.deaths import Death
-from everstep_controller.core.model.incident import Incident
+from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import ineligibility
+from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import windows_told
@@ -52,7 +51,7 @@ def node_summary(
         reason=node.reason,
         since_ns=node.since_ns,
         maintenance=maintenance,
-        no_spare=ineligibility.failed_check(node),
+        no_spare=claims.failed_check(node),
     )
 
 
@@ -180,7 +179,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         incidents=_incidents(job, now_ns),
         begun=job.lineage.begun,
         planned=planned_line(state, job),
-        kept_out=ineligibility.waiting_launchers(state, job),
+        kept_out=claims.waiting_launchers(state, job),
     )
 
 

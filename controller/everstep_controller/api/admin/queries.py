@@ -13,7 +13,7 @@ from everstep_controller.core.fleet.incidents import fleet_incidents
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
-from everstep_controller.core.nodes.ineligibility import failed_check
+from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe, windows_told
 from everstep_controller.journal.store import JournalStore

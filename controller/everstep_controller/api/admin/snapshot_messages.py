@@ -2,10 +2,11 @@
 
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers, StorageTable
 from everstep_controller.core.vault.snapshot_table import (
+    SnapshotNumbers,
     SnapshotStep,
     SnapshotTable,
+    StorageTable,
     TierCopies,
     tier_of,
 )

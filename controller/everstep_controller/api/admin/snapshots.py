@@ -16,8 +16,12 @@ from everstep_controller.api.admin.errors import (
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
-from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
+from everstep_controller.core.vault.snapshot_table import (
+    SnapshotView,
+    count_snapshots,
+    snapshot_steps,
+    snapshot_table,
+)
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 

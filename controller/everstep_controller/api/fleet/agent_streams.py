@@ -12,7 +12,7 @@ from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes.liveness import watched_peers
 from everstep_controller.core.vault.messages import VaultReport
 from everstep_controller.journal.group_commit import JournalFull

@@ -14,8 +14,14 @@ from everstep_common.reports import FindingRaised, Report, StepsCompleted
 from everstep_common.stamp import Stamp
 from everstep_controller.core import events
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
-from everstep_controller.core.model.facts import JobOnNode, Origin
-from everstep_controller.core.model.inventory import Accelerator, Disk, Interface, Inventory
+from everstep_controller.core.model.node import (
+    Accelerator,
+    Disk,
+    Interface,
+    Inventory,
+    JobOnNode,
+    Origin,
+)
 from everstep_controller.records.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire

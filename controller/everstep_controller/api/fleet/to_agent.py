@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from everstep_common.lessons import Lesson
 from everstep_common.reports import DataRange
 from everstep_controller.core import actions
-from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.persistence import Publish, StoredFile
 from everstep_proto.generated import fleet_pb2
