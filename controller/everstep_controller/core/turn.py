@@ -76,7 +76,7 @@ class Turn:
         self.marks.jobs.update(self.state.jobs)
 
     def take_marks(self) -> Marks:
-        """Return what is marked, and begin anew."""
+        """Return what is marked, and start from scratch."""
         marks, self.marks = self.marks, Marks()
         return marks
 

@@ -7,7 +7,7 @@ withhold gets a claim of the owner ``scheduler`` and is never freed by us, and o
 in spite of our claims is not withheld again for the same claims.
 
 A call that failed is tried again by a timer of the core, ever more seldom: the count is part of the
-state, so that a restart neither forgets it nor begins anew, and it needs no jitter, because one
+state, so that a restart does not reset it, and it needs no jitter, because one
 controller makes one call at a time to each scheduler.
 """
 
