@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import ShardSource
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import Publish

@@ -7,6 +7,7 @@ A fact that grows a field is two lines: one here, one in fleet.proto.
 
 from everstep_common.reports.jobs import (
     DataRange,
+    DataRanges,
     GenerationFinished,
     GenerationStopped,
     JobRequest,
@@ -33,6 +34,7 @@ from everstep_common.reports.vault import Standbys
 __all__ = [
     "CheckFinished",
     "DataRange",
+    "DataRanges",
     "FindingCleared",
     "FindingRaised",
     "GenerationFinished",

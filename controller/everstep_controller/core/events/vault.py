@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
-from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.snapshot_costs import Cadence
 
 

@@ -1,22 +1,6 @@
-"""Lineage of a job's state: branch points, copies to restore from, and steps in storage."""
+"""Lineage of a job's state: the branch points of its generations, and the job before it."""
 
 from dataclasses import dataclass
-
-
-# Not frozen, only hashed as if: one plan makes 33,000, each in a third of the time.
-@dataclass(slots=True, unsafe_hash=True)
-class ShardSource:
-    """One verified copy that holds some part of the state to restore. Never changed."""
-
-    node: str
-    bulk_address: str
-    generation: int
-    rank: int
-    step: int
-    root_hash: str
-    size_bytes: int
-    layout: str = ""
-    on_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)

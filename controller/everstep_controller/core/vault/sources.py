@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from everstep_common.orders import ShardSource
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import ShardSource
 
 # A job of so few copies tells all of them to everybody.
 _ALL_MAX = 256
