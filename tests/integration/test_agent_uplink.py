@@ -14,6 +14,7 @@ from everstep_agent.persistence.disk_store import LostStore
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
+from everstep_common.orders import JobOrder
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
 from fakes.no_injections import NoInjections
@@ -35,8 +36,8 @@ class Recorder:
     peers: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
-    def on_order(self, order: fleet_pb2.Order) -> None:
-        self.orders.append(order.order_id)
+    def on_order(self, order: JobOrder) -> None:
+        self.orders.append(order.id)
 
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         self.directives.append(directive.job)

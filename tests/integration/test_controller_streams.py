@@ -96,7 +96,7 @@ def test_a_job_goes_back_to_the_newest_step_that_its_vaults_hold(tmp_path: Path)
 
     directive, start = asyncio.run(scenario())
     assert (directive.recoverable_step, directive.generation) == (7, 1)
-    assert (start.generation, start.restore, start.restore_step) == (2, True, 7)
+    assert (start.generation, start.restore_step) == (2, 7)
     assert [(s.node, s.step, s.root_hash) for s in start.sources] == [("node-1", 7, b"hash")]
 
 
