@@ -20,7 +20,7 @@ from everstep_common.orders import (
 )
 from everstep_common.reports import StoredStep
 from everstep_controller.core.model.isolation import WantedIsolation
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
+from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 
 __all__ = [
     "Action",

@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_common.orders import ShardSource
-from everstep_controller.api import to_agent
+from everstep_controller.api.fleet import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.core.vault.messages import Directive

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from everstep_common.orders import ShardSource
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import BranchPoint
-from everstep_controller.core.vault.sources import group_sources
+from everstep_controller.core.model.snapshots import BranchPoint
+from everstep_controller.core.vault.recovery_step import group_sources
 from unit.core.vault_story import job
 
 
