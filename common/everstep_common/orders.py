@@ -20,7 +20,7 @@ SOURCES_MAX = 1_000_000
 class ShardSource:
     """One verified copy that holds some part of the state to restore. Never changed."""
 
-    node: q.Key
+    node: q.NodeName
     # host:port of the node's bulk listener.
     bulk_address: q.Address
     # Who wrote it, after which step.
@@ -40,10 +40,13 @@ ShardSources = Annotated[tuple[ShardSource, ...], Items(SOURCES_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOrder:
-    """What every order has: its id, the same whenever it is sent; its node; one sentence why."""
+    """What every order has: its id, the same whenever it is sent; its node; one sentence why.
+
+    An agent, which gets only its own, reads them with no node.
+    """
 
     id: q.Key
-    node: str
+    node: q.NodeName
     reason: q.Evidence
 
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from everstep_agent.backoff import Backoff
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.persistence.agent_database import Remembered
@@ -297,3 +299,19 @@ def test_a_controller_that_has_less_than_it_acknowledged_has_forgotten() -> None
             assert rig.done.forgotten == [False, True, False]
 
     run(scenario())
+
+
+def test_an_order_that_cannot_be_used_is_left_out_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(port=1)
+    stop = fleet_pb2.StopGeneration(job="a job", generation=1)
+    for order in (
+        fleet_pb2.Order(order_id="bad", term=1, stop_generation=stop),
+        fleet_pb2.Order(order_id="newer", term=1),
+    ):
+        rig.orders.on_message(fleet_pb2.ControllerMessage(order=order))
+    rig.orders.on_message(_order("good", 1))
+    assert rig.done.orders == ["good"]
+    assert "StopGeneration.job: --job 'a job': expected a name of" in caplog.text
+    assert "it has no body that this version of the agent knows" in caplog.text

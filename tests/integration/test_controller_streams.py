@@ -50,7 +50,8 @@ def test_a_node_that_passes_its_check_takes_the_ranks_of_a_job(tmp_path: Path) -
 
     order, running = asyncio.run(scenario())
     start = order.start_generation
-    assert (start.job, start.generation, start.world_size, start.restore) == ("train", 1, 1, False)
+    assert (start.job, start.generation, start.world_size) == ("train", 1, 1)
+    assert not start.HasField("restore_step")
     assert len(start.transfer_key) == 32
     assert order.term == running.runtime.state.term == 1
 
