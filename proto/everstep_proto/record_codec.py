@@ -8,7 +8,7 @@ the wire cannot exceed is not asked for. What a field is on the wire:
     ``X | None``               a field with presence
     Enum                       the value whose name ends with the member's: PHASE_STARTED
     a hash (`Digest`)          bytes
-    a record                   a message; one that must be there has no default
+    a record                   a message; where it is absent its default stands, if it has one
     ``tuple[X, ...]``          repeated
     ``dict[str, str]``         map
 """
@@ -286,7 +286,10 @@ def _read_field(part: _Part, known: dict[str, object]) -> list[str]:
     lines = _read_one(part, known)
     if not (shape.optional or is_dataclass(shape.kind)):
         return lines
-    absent = f"{name} = None" if shape.optional else f"_refuse('is missing', '.{name}')"
+    absent = f"_refuse('is missing', '.{name}')"
+    if shape.optional or part.default is not None:
+        known[f"_default_of_{name}"] = None if shape.optional else part.default
+        absent = f"{name} = _default_of_{name}"
     present = [f"if not _wire.HasField('{name}'): {absent}", "else:"]
     return [*present, *(f"    {line}" for line in lines)]
 

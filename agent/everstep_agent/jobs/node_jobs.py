@@ -42,7 +42,7 @@ from everstep_common.orders import (
     StartGeneration,
     StopGeneration,
 )
-from everstep_common.reports import LauncherLeft
+from everstep_common.reports import JobOnNode, LauncherLeft
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
@@ -144,7 +144,7 @@ class NodeJobs:
 
     # --- what the agent shows --------------------------------------------------------------------
 
-    def jobs(self) -> list[fleet_pb2.JobOnNode]:
+    def jobs(self) -> list[JobOnNode]:
         """Return what Hello tells of each job."""
         return [job.on_node() for job in self._jobs.values()]
 

@@ -12,7 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from everstep_common.bounds import Digest, Integer, Items
 from everstep_common.orders import NodeOrder, Order
-from everstep_common.reports import JobReport, Report, Standbys
+from everstep_common.reports import Hello, JobReport, Report, Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import hints_of, shape_of
 from everstep_proto.reports import BODIES
@@ -44,7 +44,7 @@ def _pairs() -> dict[type, type[Message]]:
     """Return each record, nested ones among them, with its message."""
     found: dict[type, type[Message]] = {}
     waiting: list[tuple[Any, type[Message]]] = [
-        (kind, getattr(fleet_pb2, kind.__name__)) for kind in (*_KINDS, *_ORDERS, Standbys)
+        (kind, getattr(fleet_pb2, kind.__name__)) for kind in (*_KINDS, *_ORDERS, Hello, Standbys)
     ]
     while waiting:
         kind, message = waiting.pop()

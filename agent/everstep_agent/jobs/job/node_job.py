@@ -34,6 +34,7 @@ from everstep_agent.vault.wire import (
 )
 from everstep_common import trainer_messages as messages
 from everstep_common.orders import EndJob, ShardSource
+from everstep_common.reports import JobOnNode
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -229,10 +230,10 @@ class NodeJob:
         """Report all copies now."""
         self.reporter.report()
 
-    def on_node(self) -> fleet_pb2.JobOnNode:
+    def on_node(self) -> JobOnNode:
         """Return what Hello tells: how far the job is here, and whether its launcher is."""
         facts, here = self.facts, self.link.connected
-        return fleet_pb2.JobOnNode(
+        return JobOnNode(
             job=facts.job,
             generation=max(self.vault.fence, facts.stops.completed),
             launcher=here,
