@@ -40,8 +40,8 @@ class CommandDriverConfig:
 
     argv: tuple[str, ...] = setting(
         (),
-        help="The program, by its absolute path, and its arguments; no shell reads them. What it "
-        "is told and answers is JSON, as docs/operations.md says. Empty: there is none.",
+        help="The program, by its absolute path, and its arguments; there is no shell. It "
+        "reads and writes JSON, see docs/operations.md. Empty: no driver.",
     )
 
     def problems(self) -> list[str]:

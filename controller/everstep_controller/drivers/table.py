@@ -21,14 +21,14 @@ class DriversConfig:
     deadline_s: float = setting(
         30.0,
         unit="s",
-        help="A call of a driver that takes longer has failed, and is tried again: a busy "
+        help="Deadline of a driver's call; then it has failed and is tried again. A busy "
         "scheduler answers in seconds.",
     )
     read_every_s: float = setting(
         60.0,
         unit="s",
-        help="How often each scheduler is read for what others withhold or free: so long a node "
-        "that somebody drained there may still get ranks here.",
+        help="How often each scheduler is read for nodes that others withhold or free: a node "
+        "that somebody drained there may get ranks here for as long.",
     )
     command: CommandDriverConfig = setting(
         factory=CommandDriverConfig, help="A program of the site."
