@@ -13,7 +13,7 @@ class KnownGpus:
         self._known: set[str] = set()
 
     def judge(self, reading: GpusReading) -> list[Judgement]:
-        """Judge one complete look; a driver that lists none at all is another condition's."""
+        """Judge one complete poll; a driver that lists none at all is another condition's."""
         if not reading.gpus:
             return []
         named = [gpu for gpu in reading.gpus if gpu.uuid]

@@ -29,10 +29,10 @@ from everstep_controller.core.turn import TimerKind, Turn
 CHECK_FAILED = Condition(
     name="CheckFailed",
     component="node",
-    meaning="the node failed the check that it is asked for when it joins, comes back or was "
-    "repaired: it takes no ranks",
+    meaning="the node failed the check that is made when it joins, comes back or was repaired: it"
+    " takes no ranks",
     source="the check's own limits",
-    clears_when="it passes a check; one that may not be isolated is asked again every 30 s",
+    clears_when="it passes a check; one that may not be isolated is checked again every 30 s",
     mode=Mode.ENFORCE,
 )
 

@@ -42,7 +42,7 @@ DRIVER_FAILED = Condition(
     meaning="calls of an isolation driver fail again and again: a scheduler may place work on a "
     "node that Everstep keeps out, or goes on withholding one that is free",
     source="any error of the driver, and a call that is not answered within `drivers.deadline_s`",
-    clears_when="all is done that was asked of it; it is tried at least every minute",
+    clears_when="all requested changes are done; they are retried at least every minute",
     raise_after=FAILURES_MAX,
     mode=Mode.ADVISE,
 )

@@ -24,8 +24,8 @@ from everstep_controller.core.turn import Turn
 RANKS_DIE = Condition(
     name="RanksDie",
     component="node",
-    meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
-    "and is checked",
+    meaning="ranks died on the node in a way that only the node explains: its ranks move to other"
+    " nodes and it is checked",
     source="how the ranks of a generation died, what its nodes found within evidence_s, and deaths "
     "that nothing explained within strike_window_s",
     clears_when="the node passes its check",
