@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from everstep_agent.orders import CheckResult
-from everstep_agent.source import ProbeResult
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Faulty
 

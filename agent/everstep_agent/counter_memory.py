@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Callable
 
-from everstep_agent.detectors.counters import Counters, CounterState
+from everstep_agent.detectors.readings.counters import Counters, CounterState
 from everstep_common.codec import CodecError, from_json, to_json
 
 logger = logging.getLogger(__name__)

@@ -9,24 +9,24 @@ from collections.abc import Callable
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.checks import run_check
+from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import Findings, load_findings
 from everstep_agent.health.serving import HealthSockets
 from everstep_agent.injections.wiring import make_injector
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
-from everstep_agent.node_watch import Memory, NodeWatch
+from everstep_agent.monitoring.findings import Findings, load_findings
+from everstep_agent.monitoring.node_watch import Memory, NodeWatch
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.persistence.data_folder import only_agent_of, open_store
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
-from everstep_agent.ticks import tick
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook

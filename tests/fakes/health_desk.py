@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import Findings
 from everstep_agent.health.desk import HealthDesk
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
-from everstep_agent.source import Source
-from everstep_agent.watch import Watch
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.sources.source import Source
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry, FindingBook
 from everstep_common.judging.findings import Finding

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from everstep_agent.detectors.inventory.detector import SeenInventory, judge_inventory
 from everstep_agent.detectors.inventory.expected import ExpectedInventory
-from everstep_agent.expected.seen import read_cpus, seen
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.source import Source
+from everstep_agent.sources.inventory import read_cpus, seen
+from everstep_agent.sources.source import Source
 from everstep_agent.sources.threaded import threaded
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement

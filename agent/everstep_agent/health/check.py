@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.health.groups import GROUPS, problems_of
 from everstep_agent.health.rendering import as_json, as_nagios, as_text, unknown
 from everstep_agent.health.report import HealthReport, Status

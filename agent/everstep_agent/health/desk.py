@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from everstep_agent.health.report import HealthReport, Known, report_on
-from everstep_agent.source import ProbeResult
-from everstep_agent.watch import Watch
+from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.judging.book import BookEntry
 
 # Callers within this time share one look: nobody on the node can make the agent work harder, and

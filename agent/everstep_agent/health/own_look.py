@@ -4,15 +4,15 @@ import asyncio
 import dataclasses
 from collections.abc import Collection, Iterator
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import Findings
 from everstep_agent.health.groups import groups_of, sources_for
 from everstep_agent.health.kernel_past import QUIET_NS, PastLog, over
 from everstep_agent.health.report import HealthReport, Known, report_on
-from everstep_agent.node_watch import NodeWatch, no_memory
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.node_watch import NodeWatch, no_memory
 from everstep_agent.probes.kernel_log import KernelLog
-from everstep_agent.source import ProbeResult
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import FindingKey, Severity

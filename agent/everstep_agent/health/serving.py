@@ -2,10 +2,10 @@
 
 import asyncio
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.health.desk import HealthDesk
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
-from everstep_agent.node_watch import NodeWatch
+from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_common.judging.book import FindingBook
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.effects import counters_of
 from everstep_agent.injections.grammar import SpecError, parse
 from everstep_agent.injections.guard import Guard

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from everstep_agent.injections.running import RunningInjections
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_agent.sources.threaded import ThreadedLook
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey

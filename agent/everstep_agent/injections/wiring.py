@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
-from everstep_agent.node_watch import Memory, NodeWatch
+from everstep_agent.monitoring.node_watch import Memory, NodeWatch
 from everstep_proto.generated import fleet_pb2
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from everstep_agent.detectors.links.reading import RDMA_KINDS, LinkReading
-from everstep_agent.inventory.topology import PciPlace, nearest
+from everstep_agent.detectors.readings.topology import PciPlace, nearest
 from everstep_proto.generated import fleet_pb2
 
 # "00000000:3B:00.0" of NVML and "0000:3b:00.0" of sysfs differ in the width of the domain.

@@ -16,10 +16,10 @@ from everstep_agent.detectors.host.tasks import TasksReading
 from everstep_agent.detectors.host.usage import HostReading, KernelUsage
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.inventory.accelerators import accelerators_to_wire
 from everstep_agent.inventory.gpu_notes import gpu_notes
 from everstep_agent.inventory.located import interface, located
-from everstep_agent.inventory.topology import PciPlace
 from everstep_agent.probes.own_cost import AgentCost
 from everstep_proto.generated import fleet_pb2
 

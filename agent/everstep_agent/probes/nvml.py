@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
+from everstep_agent.ipc.line_process import Exits, LineProcess, PidfdExits, where_it_waits
 from everstep_agent.probes import nvml_child
 from everstep_agent.probes.gpu_owners import dead_processes
-from everstep_agent.probes.line_process import Exits, LineProcess, PidfdExits, where_it_waits
 from everstep_agent.probes.nvml_conversation import Conversation
 from everstep_agent.probes.nvml_conversation import ProbeError as ProbeError
 

@@ -3,7 +3,7 @@
 import os
 import re
 
-from everstep_agent.inventory.topology import PciPlace
+from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.probes.pci import numa_node
 from everstep_agent.probes.sysfs_file import names_in, text_of
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 from everstep_agent.detectors.accelerators.detector import AcceleratorDetector
 from everstep_agent.detectors.accelerators.reading import AcceleratorLimits, AcceleratorsReading
-from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
 

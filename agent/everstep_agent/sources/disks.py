@@ -7,8 +7,8 @@ from everstep_agent.detectors.host.mounts import judge_mounts
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.network_mounts import NetworkMounts
 from everstep_agent.probes.storage import StorageProbe
-from everstep_agent.source import Source
 from everstep_agent.sources.host import HostSettings
+from everstep_agent.sources.source import Source
 from everstep_agent.sources.threaded import threaded
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement

@@ -11,7 +11,7 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.network import nvidia_gpus_on_bus
 from everstep_agent.probes.nvml import DriverHangError, NvmlProbe
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.judgement import Judgement

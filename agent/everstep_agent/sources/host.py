@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.clock import ClockReading, judge_clock
 from everstep_agent.detectors.host.cpu import CpuDetector
 from everstep_agent.detectors.host.edac import EdacDetector
@@ -16,13 +15,14 @@ from everstep_agent.detectors.host.usage import (
     UsageDetector,
     judge_memory,
 )
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.clock import read_clock
 from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.host_hardware import HardwareReading, read_hardware
 from everstep_agent.probes.host_usage import UsageProbe
 from everstep_agent.probes.tasks import TaskScan
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_agent.sources.threaded import threaded
 from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement

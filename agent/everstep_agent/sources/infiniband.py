@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.hca import HcaReading, judge_hcas
 from everstep_agent.detectors.links.infiniband import DeviceFile, InfinibandDetector
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.probes.hca import read_hcas
 from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.netlink import LinkEvents
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
 from everstep_agent.sources.link_board import LinkBoard
 from everstep_agent.sources.network import COUNTERS_INTERVAL_NS, LINK_INTERVAL_S, NetworkSettings
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement
 

@@ -16,12 +16,12 @@ from everstep_agent.detectors.kernel.xid import xid_event
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.xid_history import XidSighting
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_agent.fault_tables import load_tables
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
 from everstep_agent.sources.readiness import Readiness
+from everstep_agent.sources.source import Source
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import stamp_clock
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.condition import SECOND_NS

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.topology import PciPlace, beside_the_rails
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.inventory.topology import PciPlace, beside_the_rails
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,11 @@
 """Link sources: builds those of Ethernet and InfiniBand, with what they share."""
 
-from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.source import Source
 from everstep_agent.sources.infiniband import InfinibandSource
 from everstep_agent.sources.link_board import LinkBoard
 from everstep_agent.sources.network import NetworkSettings, NetworkSource
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 
 

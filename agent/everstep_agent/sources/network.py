@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.bonds import BondDetector, BondReading
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
@@ -12,14 +11,15 @@ from everstep_agent.detectors.links.ethernet import EthernetDetector, EthernetLi
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.inventory.topology import PciPlace
+from everstep_agent.detectors.readings.counters import Counters
+from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.probes.netlink import LinkEvents
 from everstep_agent.probes.network import NetworkProbe
 from everstep_agent.probes.topology import read_places
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
 from everstep_agent.sources.link_board import LinkBoard
 from everstep_agent.sources.link_overlay import LinkOverlay, NoOverlay
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement
 

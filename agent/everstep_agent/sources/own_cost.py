@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.own_cost import AgentCost, OwnCost
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_agent.sources.threaded import threaded
 from everstep_common.judging.judgement import Judgement
 

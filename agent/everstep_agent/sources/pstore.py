@@ -6,7 +6,7 @@ from pathlib import Path
 from everstep_agent.detectors.kernel.pstore import PstoreReading, judge_pstore
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.pstore import read_pstore
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_agent.sources.threaded import threaded
 from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement

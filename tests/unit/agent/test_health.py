@@ -19,7 +19,7 @@ from everstep_agent.health.report import (
     report_on,
 )
 from everstep_agent.probes.kernel_log import KernelBatch, Position
-from everstep_agent.source import ProbeResult
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading, GpusReading
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.effects import BESIDE_IT, ON_IT
 from everstep_agent.injections.grammar import parse
 from everstep_agent.injections.injector import Injector, Reach

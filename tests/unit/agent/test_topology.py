@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.topology import (
+    Nearest,
+    PciPlace,
+    beside_the_rails,
+    distance,
+    nearest,
+)
 from everstep_agent.inventory.located import located
-from everstep_agent.inventory.topology import Nearest, PciPlace, beside_the_rails, distance, nearest
 from everstep_agent.probes.topology import read_places
 from everstep_proto.generated import fleet_pb2
 from fakes.sysfs import FakeNode

@@ -1,6 +1,5 @@
 """GPU detector: runs the detectors of all GPU subjects over one answer of the NVIDIA driver."""
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.clocks import ClockDetector
 from everstep_agent.detectors.gpus.fabric import judge_fabric
 from everstep_agent.detectors.gpus.fleet import judge_fleet
@@ -12,6 +11,7 @@ from everstep_agent.detectors.gpus.pcie import PcieDetector
 from everstep_agent.detectors.gpus.presence import judge_gpus
 from everstep_agent.detectors.gpus.processes import judge_owners
 from everstep_agent.detectors.gpus.reading import GpusReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
 

@@ -3,23 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.counter_memory import dump_counters, keep_counters, load_counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.inventory.expected import ExpectedInventory
 from everstep_agent.detectors.kernel import XidSettings
 from everstep_agent.expected.source import Expectation, inventory_source
-from everstep_agent.fault_tables import load_tables
-from everstep_agent.findings import Findings
 from everstep_agent.injections.kernel_lines import InjectedLog
 from everstep_agent.injections.marking import marked
 from everstep_agent.injections.running import RunningInjections
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.probes.accelerators.choice import accelerator_probes
 from everstep_agent.probes.kernel_log import KernelLog, Position
 from everstep_agent.probes.kernel_source import kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
-from everstep_agent.source import Source
 from everstep_agent.sources.accelerators import AcceleratorSources
 from everstep_agent.sources.disks import disk_sources
 from everstep_agent.sources.fresh_gpus import FreshGpus
@@ -31,7 +30,8 @@ from everstep_agent.sources.network import NetworkSettings
 from everstep_agent.sources.own_cost import own_cost_source
 from everstep_agent.sources.pstore import ARCHIVE, pstore_source
 from everstep_agent.sources.services import ServicesSettings, services_source
-from everstep_agent.watch import Watch
+from everstep_agent.sources.source import Source
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_agent.xid_memory import dump_xids, load_xids
 from everstep_common.clock import StampClock
 from everstep_common.config import load

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from everstep_agent.config.signal_settings import SignalsSettings
 from everstep_agent.jobs.state.settings import JobsSettings
-from everstep_agent.signals import SignalsSettings
 from everstep_common.config import setting
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 

@@ -16,7 +16,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
 from everstep_agent.detectors.kernel.xid_table import XidRow, XidTable
 from everstep_common.judging.findings import Severity, SuggestedAction
 
-FOLDER = Path(__file__).parent / "tables"
+FOLDER = Path(__file__).parent
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
