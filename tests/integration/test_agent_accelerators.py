@@ -22,13 +22,12 @@ from everstep_agent.probes.accelerators import amd_smi_child
 from everstep_agent.probes.accelerators.amd_smi import AmdProbe
 from everstep_agent.probes.accelerators.amd_sysfs import AmdSysfsProbe
 from everstep_agent.probes.accelerators.ascend import AscendProbe
-from everstep_agent.probes.accelerators.choice import accelerator_probes
 from everstep_agent.probes.accelerators.hygon import HygonProbe
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
 from everstep_agent.probes.accelerators.text import UnreadableOutputError
 from everstep_agent.probes.accelerators.tool import Tool, ToolError, ToolHangError
 from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
-from everstep_agent.sources.accelerators import AcceleratorSources
+from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from fakes.accelerator_tools import FakeTool, amdgpu

@@ -19,9 +19,8 @@ from everstep_agent.probes.file_changes import FileChanges
 from everstep_agent.probes.kernel_device import DeviceLog
 from everstep_agent.probes.kernel_file import FileLog
 from everstep_agent.probes.kernel_log import KernelBatch, Position
-from everstep_agent.probes.kernel_source import kernel_log
-from everstep_agent.sources.fresh_gpus import FreshGpus
-from everstep_agent.sources.kernel_log import KernelLogSource
+from everstep_agent.sources.gpus import FreshGpus
+from everstep_agent.sources.kernel_log import KernelLogSource, kernel_log
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding

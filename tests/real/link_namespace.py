@@ -16,8 +16,8 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.node_watch import link_sources
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.sources.links import link_sources
 from everstep_agent.sources.network import NetworkSettings
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from everstep_agent.commands.inventory_file import as_toml
+from everstep_agent.commands.inventory_file import as_toml, write_new
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.expected.atomic import write_new
 from everstep_agent.monitoring.findings import Findings
-from everstep_agent.monitoring.node_watch import NodeWatch, no_memory
+from everstep_agent.monitoring.memory import no_memory
+from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.sources.inventory import read_cpus, seen
 from everstep_common.clock import stamp_clock
 from everstep_common.config import EX_CONFIG, ConfigError, load

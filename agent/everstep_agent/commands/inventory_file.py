@@ -1,7 +1,11 @@
 """Inventory file writer: the node's present inventory as TOML with comments."""
 
+import contextlib
 import json
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from everstep_agent.detectors.inventory.detector import SeenGpu, SeenInventory
 from everstep_agent.detectors.inventory.expected import LINK_KINDS
@@ -96,3 +100,28 @@ def _accelerators(found: SeenInventory) -> Iterator[str]:
         yield "[[accelerators]]"
         yield f"vendor = {json.dumps(vendor)}"
         yield f"count = {count}\n"
+
+
+def write_new(path: Path, text: str, *, replace: bool) -> None:
+    """Write a file at once. Raises FileExistsError unless it may be replaced, and OSError."""
+    fd, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            os.fchmod(fd, 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(fd)
+        if replace:
+            temporary.replace(path)
+        else:
+            # Unlike a rename, a link never takes the place of a file that came in between.
+            path.hardlink_to(temporary)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

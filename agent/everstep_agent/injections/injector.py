@@ -9,8 +9,7 @@ from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.effects import counters_of
 from everstep_agent.injections.grammar import SpecError, parse
 from everstep_agent.injections.guard import Guard
-from everstep_agent.injections.kernel_lines import InjectedLog
-from everstep_agent.injections.kernel_words import kernel_text
+from everstep_agent.injections.kernel_lines import InjectedLog, kernel_text
 from everstep_agent.injections.memory import Answer, InjectionMemory, Unended
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.injections.specs import (

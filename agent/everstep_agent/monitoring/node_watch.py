@@ -1,53 +1,40 @@
 """Node watch: wires all sources to their detectors, for the daemon and for one-shot commands."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from everstep_agent.config.agent_config import AgentConfig
-from everstep_agent.counter_memory import dump_counters, keep_counters, load_counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.inventory.expected import ExpectedInventory
 from everstep_agent.detectors.kernel import XidSettings
-from everstep_agent.expected.source import Expectation, inventory_source
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.kernel_lines import InjectedLog
-from everstep_agent.injections.marking import marked
-from everstep_agent.injections.running import RunningInjections
+from everstep_agent.injections.running import RunningInjections, marked
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.memory import (
+    Memory,
+    dump_counters,
+    dump_xids,
+    keep_counters,
+    load_counters,
+    load_xids,
+)
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.probes.accelerators.choice import accelerator_probes
 from everstep_agent.probes.kernel_log import KernelLog, Position
-from everstep_agent.probes.kernel_source import kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
-from everstep_agent.sources.accelerators import AcceleratorSources
-from everstep_agent.sources.disks import disk_sources
-from everstep_agent.sources.fresh_gpus import FreshGpus
-from everstep_agent.sources.gpus import GpuSource
-from everstep_agent.sources.host import HostSettings, host_sources
-from everstep_agent.sources.kernel_log import KernelLogSource
-from everstep_agent.sources.links import link_sources
-from everstep_agent.sources.network import NetworkSettings
-from everstep_agent.sources.own_cost import own_cost_source
-from everstep_agent.sources.pstore import ARCHIVE, pstore_source
+from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
+from everstep_agent.sources.gpus import FreshGpus, GpuSource
+from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source
+from everstep_agent.sources.infiniband import InfinibandSource
+from everstep_agent.sources.inventory import Expectation, inventory_source
+from everstep_agent.sources.kernel_log import ARCHIVE, KernelLogSource, kernel_log, pstore_source
+from everstep_agent.sources.link_readings import LinkReadings
+from everstep_agent.sources.network import NetworkSettings, NetworkSource
 from everstep_agent.sources.services import ServicesSettings, services_source
 from everstep_agent.sources.source import Source
 from everstep_agent.tables.fault_tables import load_tables
-from everstep_agent.xid_memory import dump_xids, load_xids
 from everstep_common.clock import StampClock
 from everstep_common.config import load
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Notes of the agent before this one, and where this one notes them for the next."""
-
-    notes: Mapping[str, str]
-    keep: Callable[[str, str], None]
-
-
-def no_memory() -> Memory:
-    """Return the memory of a command: it begins and ends with it."""
-    return Memory({}, lambda _key, _value: None)
 
 
 class NodeWatch:
@@ -203,3 +190,13 @@ class NodeWatch:
         source.judge_lines = self.kernel_log.judge_told
         source.overlay = self.injections.gpus
         return source
+
+
+def link_sources(
+    settings: NetworkSettings, view: NodeView, counters: Counters, stamp: StampClock
+) -> tuple[Source, ...]:
+    """Return the sources that tell of the network, Ethernet and InfiniBand."""
+    readings = LinkReadings(view)
+    network = NetworkSource(settings, readings, counters, stamp)
+    infiniband = InfinibandSource(settings, readings, counters, stamp)
+    return network.source(), infiniband.source(network.hears)

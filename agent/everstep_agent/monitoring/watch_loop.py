@@ -8,8 +8,7 @@ from everstep_agent.detectors.agent import judge_probe
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.probes.read_thread import SharedThread
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.sources.source import ProbeResult, Source
-from everstep_agent.sources.threaded import ThreadedLook
+from everstep_agent.sources.source import ProbeResult, Source, ThreadedLook
 from everstep_common.judging.judgement import Judgement
 
 # Pause before a look that was asked for, so that one look serves a burst of requests.

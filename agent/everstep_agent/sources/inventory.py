@@ -1,13 +1,18 @@
-"""Present inventory: what the node has by the newest readings, to compare with the expected one."""
+"""Inventory source: compares what the node has now with its expected inventory."""
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_agent.detectors.gpus.reading import GpuReading
-from everstep_agent.detectors.inventory.detector import SeenGpu, SeenInventory
-from everstep_agent.detectors.inventory.expected import LINK_KINDS
+from everstep_agent.detectors.inventory.detector import SeenGpu, SeenInventory, judge_inventory
+from everstep_agent.detectors.inventory.expected import LINK_KINDS, ExpectedInventory
 from everstep_agent.detectors.inventory.links import SeenLink
 from everstep_agent.inventory.accelerators import accelerators_by_vendor
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.sources.source import Source, threaded
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Judgement
 
 
 def read_cpus(sysfs: Path) -> tuple[int | None, int | None]:
@@ -57,4 +62,34 @@ def _gpu(gpu: GpuReading) -> SeenGpu:
         pcie_generation=gpu.pcie_generation_max,
         pcie_width=gpu.pcie_width_max,
         error=gpu.error,
+    )
+
+
+# Parts go missing at boots, not within seconds; what dies in between has detectors of its own.
+INVENTORY_INTERVAL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Inventory to compare with, and the readings that are compared."""
+
+    expected: ExpectedInventory
+    view: NodeView
+    open_keys: Callable[[], Iterable[FindingKey]]
+
+
+def inventory_source(what: Expectation, sysfs: Path, deadline_s: float) -> Source:
+    """Return the source. It judges what the other sources have read."""
+
+    def read() -> SeenInventory:
+        return seen(what.view, read_cpus(sysfs))
+
+    def judge(reading: SeenInventory) -> Sequence[Judgement]:
+        return judge_inventory(what.expected, reading, what.open_keys())
+
+    return Source(
+        name="inventory",
+        group="inventory",
+        interval_s=INVENTORY_INTERVAL_S,
+        look=threaded("inventory", deadline_s, read, judge),
     )

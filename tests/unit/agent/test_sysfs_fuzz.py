@@ -17,12 +17,12 @@ from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.detectors.readings.topology import nearest
-from everstep_agent.inventory.located import interface
+from everstep_agent.inventory.node_view import interface
 from everstep_agent.probes.hca import read_hcas
 from everstep_agent.probes.infiniband import InfinibandProbe, rate
 from everstep_agent.probes.network import NetworkProbe
+from everstep_agent.probes.pci import read_places
 from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile
-from everstep_agent.probes.topology import read_places
 from fakes.sysfs import FakeNode
 from unit.agent.link_time import Timeline
 

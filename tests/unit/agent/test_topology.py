@@ -12,8 +12,8 @@ from everstep_agent.detectors.readings.topology import (
     distance,
     nearest,
 )
-from everstep_agent.inventory.located import located
-from everstep_agent.probes.topology import read_places
+from everstep_agent.inventory.node_view import located
+from everstep_agent.probes.pci import read_places
 from everstep_proto.generated import fleet_pb2
 from fakes.sysfs import FakeNode
 

@@ -1,19 +1,22 @@
-"""Health service of the agent: open findings, and one reading of everything that callers share."""
+"""Health service of the agent: open findings and one reading of all, on two sockets."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.health.report import HealthReport, Known, report_on
+from everstep_agent.health.socket import SOCKET_NAME, HealthServer
+from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.sources.source import ProbeResult
-from everstep_common.judging.book import BookEntry
+from everstep_common.judging.book import BookEntry, FindingBook
 
 # Callers within this time share one look: nobody on the node can make the agent work harder, and
 # some sources start a vendor's tool. The open findings are those of the moment, however.
 _FRESH_S = 5.0
 
 
-class HealthDesk:
+class HealthService:
     """Service that answers how healthy the node is. Event loop only."""
 
     def __init__(
@@ -63,3 +66,27 @@ class HealthDesk:
         finally:
             self._looked_at = asyncio.get_running_loop().time()
             self._looking = None
+
+
+class HealthSockets:
+    """Two tasks for the daemon: the fault of one does not silence the other."""
+
+    def __init__(self, config: AgentConfig, node: NodeWatch, book: FindingBook) -> None:
+        self._config = config
+        self._service = HealthService(config.node_name, node.watch, lambda: book.open_findings)
+        self._service.blind = lambda: node.view.blind
+
+    async def own(self) -> None:
+        """Answer `everstep-agent check`. Raises OSError when the socket cannot be made."""
+        path = self._config.jobs.runtime_folder / SOCKET_NAME
+        await HealthServer(path, self._service).run()
+
+    async def nvhcd(self) -> None:
+        """Answer ft_launcher, unless that is switched off. Raises OSError."""
+        path = self._config.health_check_path
+        if path is None:
+            await asyncio.Event().wait()
+            return
+        from everstep_agent.health.nvhcd import HealthCheckServer
+
+        await HealthCheckServer(path, self._service).run()

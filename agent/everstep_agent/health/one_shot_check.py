@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.health.groups import groups_of, sources_for
-from everstep_agent.health.kernel_past import QUIET_NS, PastLog, over
+from everstep_agent.health.kernel_log_since_boot import QUIET_NS, KernelLogSinceBoot, judge_quiet
 from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.monitoring.findings import Findings
-from everstep_agent.monitoring.node_watch import NodeWatch, no_memory
+from everstep_agent.monitoring.memory import no_memory
+from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.probes.kernel_log import KernelLog
 from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import stamp_clock
@@ -28,18 +29,18 @@ _MARGIN_S = 0.5
 _LAST = "inventory"
 
 
-async def own_look(
+async def check_without_agent(
     config: AgentConfig, groups: Collection[str], deadline_s: float, notes: tuple[str, ...] = ()
 ) -> HealthReport:
     """Return what the node's own devices say; the notes are told with it."""
-    look = OwnLook(_hurried(config, deadline_s), groups, deadline_s)
+    look = OneShotCheck(_hurried(config, deadline_s), groups, deadline_s)
     try:
         return await look.report(notes)
     finally:
         look.close()
 
 
-class OwnLook:
+class OneShotCheck:
     """One command's look at the node. Its memory ends with the command."""
 
     def __init__(self, config: AgentConfig, groups: Collection[str], deadline_s: float) -> None:
@@ -49,7 +50,7 @@ class OwnLook:
         self._book = FindingBook(CONDITIONS, (), config.signals.modes)
         self._stamp = stamp_clock(config.proc / "sys/kernel/random/boot_id")
         findings = Findings(self._book, _forget_record, _forget, self._stamp)
-        self._logs: list[PastLog] = []
+        self._logs: list[KernelLogSinceBoot] = []
         self._node = NodeWatch(config, findings, no_memory(), self._stamp, self._past)
         self._watch = self._node.watch
         wanted = sources_for(groups)
@@ -62,8 +63,8 @@ class OwnLook:
         """End what was started for it."""
         self._node.close()
 
-    def _past(self, log: KernelLog) -> PastLog:
-        self._logs.append(PastLog(log, lambda: self._stamp().boot_ns))
+    def _past(self, log: KernelLog) -> KernelLogSinceBoot:
+        self._logs.append(KernelLogSinceBoot(log, lambda: self._stamp().boot_ns))
         return self._logs[-1]
 
     async def _past_first(self, until: float) -> None:
@@ -74,7 +75,9 @@ class OwnLook:
             self._logs[-1].oldest_ns = quiet_ns
             if not await self._together({"kernel"}, until):
                 return
-            self._book.enter_judgements(over(self._book.open_findings, quiet_ns), self._stamp())
+            self._book.enter_judgements(
+                judge_quiet(self._book.open_findings, quiet_ns), self._stamp()
+            )
         self._logs[-1].oldest_ns = 0
 
     async def report(self, notes: tuple[str, ...]) -> HealthReport:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.health.desk import HealthDesk
+from everstep_agent.health.service import HealthService
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.watch_loop import Watch
@@ -32,8 +32,8 @@ async def served(
     found = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, lambda: _NOW)
     source = Source(name="host", group="host", interval_s=1.0, look=look)
     held = [BookEntry(finding, _NOW) for finding in findings]
-    desk = HealthDesk("n1", Watch((source,), found), lambda: held)
-    server = HealthServer(folder / SOCKET_NAME, desk)
+    service = HealthService("n1", Watch((source,), found), lambda: held)
+    server = HealthServer(folder / SOCKET_NAME, service)
     task = asyncio.create_task(server.run())
     await server.ready.wait()
     yield

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 _SHOWN = 3
 
 
-class LinkBoard:
+class LinkReadings:
     """Newest readings of links, shown when both interfaces and ports were read."""
 
     def __init__(self, view: NodeView) -> None:

@@ -15,7 +15,7 @@ QUIET_NS = tuple(
 )
 
 
-class PastLog:
+class KernelLogSinceBoot:
     """Kernel log that hands over lines by age: oldest first, as far as ``oldest_ns``."""
 
     def __init__(self, log: KernelLog, now_ns: Callable[[], int]) -> None:
@@ -51,7 +51,7 @@ class PastLog:
         return age_ns < self.oldest_ns
 
 
-def over(held: Sequence[BookEntry], quiet_ns: int) -> list[Healthy]:
+def judge_quiet(held: Sequence[BookEntry], quiet_ns: int) -> list[Healthy]:
     """Return which events ended, when all lines up to this age were read."""
     keys = [known.finding.key for known in held]
     return [
