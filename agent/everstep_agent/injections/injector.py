@@ -10,7 +10,7 @@ from everstep_agent.injections.effects import counters_of
 from everstep_agent.injections.grammar import SpecError, parse
 from everstep_agent.injections.guard import Guard
 from everstep_agent.injections.kernel_lines import InjectedLog, kernel_text
-from everstep_agent.injections.memory import InjectionStatus, InjectionMemory, Unended
+from everstep_agent.injections.memory import InjectionMemory, InjectionStatus, Unended
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.injections.specs import (
     GpuSpec,
@@ -99,7 +99,9 @@ class Injector:
         loop = asyncio.get_running_loop()
         self._alarms[name] = loop.call_later(duration_s, self.clear, name, "its time was over")
         logger.warning("injection %s: %s for %g s", name, text, duration_s)
-        self._answer(name, InjectionStatus(InjectionState.ACTIVE, f"{message}, for {duration_s:g} s"))
+        self._answer(
+            name, InjectionStatus(InjectionState.ACTIVE, f"{message}, for {duration_s:g} s")
+        )
         self.remember()
         self._reach.look_soon()
 

@@ -12,7 +12,7 @@ from everstep_agent.injections.effects import BESIDE_IT, ON_IT
 from everstep_agent.injections.grammar import parse
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.kernel_lines import InjectedLog
-from everstep_agent.injections.memory import InjectionStatus, InjectionMemory, Unended
+from everstep_agent.injections.memory import InjectionMemory, InjectionStatus, Unended
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ipc.processes import ProcessIdentity

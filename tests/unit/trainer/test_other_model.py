@@ -6,7 +6,7 @@ import pytest
 
 from everstep import RestoreError
 from everstep.state.views import OTHER_MODEL
-from everstep_common.failures import Side, classify, side
+from everstep_common.failures.classification import Side, classify, side
 
 
 @pytest.mark.parametrize(

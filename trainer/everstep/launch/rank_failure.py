@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from everstep_common.endings import is_by_user
-from everstep_common.failures import Side, classify, last_said, side
-from everstep_common.tracebacks import plain
+from everstep_common.failures.classification import Side, classify, last_said, side
+from everstep_common.failures.tracebacks import plain
 from everstep_common.trainer_messages import End
 
 # What a signal ends so long after an exception, it ends at the interpreter's end: torch's process

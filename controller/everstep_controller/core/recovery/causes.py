@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from everstep_common.failures import Side, side
+from everstep_common.failures.classification import Side, side
 from everstep_controller.core.model.deaths import Death, Judgement, Remedy
 from everstep_controller.core.recovery.remedies import OTHERWISE, RULES, History, Rule
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_common.failures import Side
+from everstep_common.failures.classification import Side
 from everstep_controller.core.model.deaths import Remedy
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from everstep_common.failure_texts import kind_of
-from everstep_common.tracebacks import last_chain, plain
+from everstep_common.failures.texts import kind_of
+from everstep_common.failures.tracebacks import last_chain, plain
 
 # Version of the table of kinds, raised with every change: a record says which one judged it.
 TABLE_VERSION = 2

@@ -1,7 +1,7 @@
 """Rank exits: what follows from how a rank's process ended. Pure."""
 
-from everstep_common.failure_texts import unvarying
-from everstep_common.failures import ENDED_ITSELF, Side, side
+from everstep_common.failures.classification import ENDED_ITSELF, Side, side
+from everstep_common.failures.texts import unvarying
 from everstep_common.reports import RankExited
 
 
