@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from everstep import RestoreError
-from everstep.state.views import OTHER_MODEL
+from everstep.copy_engine.views import OTHER_MODEL
 from everstep_common.failures.classification import Side, classify, side
 
 

@@ -4,10 +4,10 @@ import signal
 from collections.abc import Callable
 
 from everstep.launch.free_port import FreePort
-from everstep.launch.memory_kills import MemoryKills
 from everstep.launch.output.seen_steps import SeenSteps
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
+from everstep.launch.processes.memory_kills import MemoryKills
+from everstep.launch.processes.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
 from everstep.launch.rank_recipe import RankRecipe, teaching
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from everstep.launch import children
 from everstep.launch.core_files import core_file
-from everstep.launch.generation_group import GenerationGroup, group_name
 from everstep.launch.output.line_writer import LineWriter
-from everstep.launch.rank_failure import RankEnd
-from everstep.launch.spawning import spawn
+from everstep.launch.processes import children
+from everstep.launch.processes.generation_group import GenerationGroup, group_name
+from everstep.launch.processes.rank_failure import RankEnd
+from everstep.launch.processes.spawning import spawn
 from everstep_common.clock import boot_ns
 
 _READ_BYTES = 256 * 1024

@@ -1,6 +1,6 @@
 """Slot layout: where the shards of a state lie in a slot, and their manifest for the agent."""
 
-from everstep.state.views import ShardView, entry_of, offsets
+from everstep.copy_engine.views import ShardView, entry_of, offsets
 from everstep_common.trainer_messages import Entry
 
 

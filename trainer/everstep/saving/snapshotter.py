@@ -4,18 +4,18 @@ import logging
 import threading
 import time
 
-from everstep.agent_link import AgentLink
-from everstep.clock import Clock
+from everstep.copy_engine.device_copies import Device
+from everstep.copy_engine.views import Capture, Growing, ShardView, StateError, offsets
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.clock import Clock
+from everstep.rank.log_rate_limit import Sparing
 from everstep.saving.background import Background
-from everstep.saving.device_copies import Device
 from everstep.saving.exchange import Ending, Exchange, Outcome, failed
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Reservation
 from everstep.saving.restoring import Restorer
 from everstep.saving.step_saving import Saving, Tools
 from everstep.saving.steps import StepError, step_number
-from everstep.sparing import Sparing
-from everstep.state.views import Capture, Growing, ShardView, StateError, offsets
 from everstep_common.clock import boot_ns
 
 logger = logging.getLogger("everstep")
@@ -178,7 +178,9 @@ class Snapshots:
 
     def _device_for(self, shards: tuple[ShardView, ...]) -> Device | None:
         if self._device is None and any(shard.cuda is not None for shard in shards):
-            from everstep.saving.cuda import TorchCuda  # torch is there: the state has its tensors
+            from everstep.copy_engine.cuda import (
+                TorchCuda,  # torch is there: the state has its tensors
+            )
 
             self._device = TorchCuda()
         return self._device

@@ -3,14 +3,14 @@
 import threading
 from dataclasses import dataclass, field, replace
 
-from everstep.saving.device_copies import Device, DeviceCopies, DeviceCopy
+from everstep.copy_engine.device_copies import Device, DeviceCopies, DeviceCopy
+from everstep.copy_engine.memory import Copier, Copy, Work
+from everstep.copy_engine.views import ShardView
 from everstep.saving.digest import Digest, digests
 from everstep.saving.early import Early
 from everstep.saving.exchange import Exchange, Grant, Outcome, failed
 from everstep.saving.layout import Layout
-from everstep.saving.memory import Copier, Copy, Work
 from everstep.saving.witness import Witness
-from everstep.state.views import ShardView
 from everstep_common.trainer_messages import Entry
 
 

@@ -7,7 +7,7 @@ weights, a counter, a tensor of the script) has to wait too, and this finds out 
 import ctypes
 from collections.abc import Sequence
 
-from everstep.state.views import ShardView
+from everstep.copy_engine.views import ShardView
 
 # Torch counts the changes of a tensor, but not those through ".data" or a numpy array that shares
 # its memory, and other libraries count none. So some bytes are looked at too: an update changes

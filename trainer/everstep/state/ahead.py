@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from everstep.copy_engine.views import ALIGNMENT_BYTES
 from everstep.state import tree
 from everstep.state.leaves import Collector
 from everstep.state.objects import Object
 from everstep.state.parts import Part, Place, to_save
-from everstep.state.views import ALIGNMENT_BYTES
 
 
 def bytes_ahead(objects: Iterable[Object], place: Place) -> int | None:

@@ -2,10 +2,10 @@
 
 import torch
 
+from everstep.copy_engine.views import ShardView
 from everstep.state.holdings import Piece
 from everstep.state.parts import Part
 from everstep.state.tensors import as_bytes, as_memory
-from everstep.state.views import ShardView
 
 
 def copy_box(part: Part, memory: ShardView, piece: Piece, address: int) -> None:

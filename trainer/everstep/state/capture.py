@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from everstep.copy_engine.views import Capture, State, StateError
 from everstep.state import paths
 from everstep.state.containers import contained
 from everstep.state.kinds import objects_of
@@ -12,7 +13,6 @@ from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
 from everstep.state.random_state import RandomState
 from everstep.state.stateful import StatefulCapture
-from everstep.state.views import Capture, State, StateError
 
 RANDOM = "random"
 # Lone surrogates have no UTF-8.

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everstep.saving.memory import Copy
+from everstep.copy_engine.memory import Copy
+from everstep.copy_engine.views import Copies, Found, RestoreError
 from everstep.state.holdings import Piece
 from everstep.state.regions import span
 from everstep.state.targets import Target
-from everstep.state.views import Copies, Found, RestoreError
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Collection, Container, Mapping
 
+from everstep.copy_engine.views import StateError
 from everstep.state.objects import NO_REPLICA, Object, Stateful, any_object
 from everstep.state.parts import Place
-from everstep.state.views import StateError
 
 
 def objects_of(

@@ -9,6 +9,14 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from everstep.copy_engine.views import (
+    Copies,
+    Found,
+    Restoration,
+    RestoreError,
+    ShardView,
+    StateError,
+)
 from everstep.state import paths, tree, tree_reader
 from everstep.state.ahead import aligned, bytes_ahead
 from everstep.state.arrays import buffer_view
@@ -19,14 +27,6 @@ from everstep.state.objects import Object
 from everstep.state.parts import Part, Place
 from everstep.state.plain import PlainCapture, PlainRestoration
 from everstep.state.targets import Finder
-from everstep.state.views import (
-    Copies,
-    Found,
-    Restoration,
-    RestoreError,
-    ShardView,
-    StateError,
-)
 from everstep_common.trainer_messages import Entry
 
 logger = logging.getLogger("everstep")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep.launch.children import children, kill_group
-from everstep.launch.rank_failure import RankEnd
+from everstep.launch.processes.children import children, kill_group
+from everstep.launch.processes.rank_failure import RankEnd
 from everstep_common.clock import boot_ns
 
 _ERROR_FILE_BYTES_MAX = 1 << 20

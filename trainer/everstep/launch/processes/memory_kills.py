@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.rank_failure import Failure
+from everstep.launch.processes.rank_failure import Failure
 
 # cgroup-v2.rst: of this group alone since Linux 5.2, with all below it before that.
 _VERSION_2: tuple[str, ...] = ("memory.events.local", "memory.events")

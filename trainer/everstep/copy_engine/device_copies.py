@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from everstep.state.views import ShardView
+from everstep.copy_engine.views import ShardView
 
 
 @dataclass(frozen=True, slots=True)

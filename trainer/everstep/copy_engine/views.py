@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from everstep.saving.memory import Copy
+from everstep.copy_engine.memory import Copy
 from everstep_common.trainer_messages import Entry
 
 # What a name in the state stands for: an array (buffer protocol, DLPack, a torch tensor), a

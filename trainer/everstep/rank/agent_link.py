@@ -10,9 +10,9 @@ import threading
 import time
 import weakref
 
-from everstep.clock import Clock
-from everstep.environment import Membership
-from everstep.sparing import Sparing
+from everstep.rank.clock import Clock
+from everstep.rank.environment import Membership
+from everstep.rank.log_rate_limit import Sparing
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Entry, Ready, Refused

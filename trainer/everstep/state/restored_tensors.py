@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
+from everstep.copy_engine.views import ShardView, StateError
 from everstep.state.arrays import is_dtensor
 from everstep.state.tensors import dtype_of, tensor_view
-from everstep.state.views import ShardView, StateError
 
 
 def nothing() -> None:

@@ -9,7 +9,7 @@ from typing import Protocol, SupportsInt
 
 import torch
 
-from everstep.saving.device_copies import DeviceCopy
+from everstep.copy_engine.device_copies import DeviceCopy
 
 logger = logging.getLogger("everstep")
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from everstep.launch import children
-from everstep.launch.generation_group import group_name, own_group
-from everstep.launch.sweeper import IGNORED, VARIABLE
+from everstep.launch.processes import children
+from everstep.launch.processes.generation_group import group_name, own_group
+from everstep.launch.processes.sweeper import IGNORED, VARIABLE
 
 _SWEEPER = str(Path(__file__).with_name("sweeper.py"))
 
