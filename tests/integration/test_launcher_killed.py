@@ -48,8 +48,8 @@ def descendants(job: Job, pids: Path, ranks: int) -> list[int]:
 _LAUNCHER = """
 import os, sys, time
 from everstep.launch.processes.children import adopt_orphans
-from everstep.launch.processes.spawning import spawn
-from everstep.launch.processes.sweeping import Sweeping
+from everstep.launch.processes.children import spawn
+from everstep.launch.processes.children import Sweeping
 adopt_orphans()
 sweeping = Sweeping()
 os.environ["RANK"] = "0"

@@ -30,10 +30,9 @@ from everstep.rank.import_profile import Lesson
 from everstep.rank.log_rate_limit import Sparing
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
-from everstep.saving.optimizers import settle_before_updates
 from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
 from everstep.saving.restoring import Restorer
-from everstep.saving.snapshotter import Snapshots
+from everstep.saving.snapshotter import Snapshots, settle_before_updates
 from everstep.saving.step_saving import Tools
 from everstep.saving.steps import StepError, step_number
 from everstep.shares import Share, share_of

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everstep.copy_engine.views import ShardView
-from everstep.saving.layout import Layout
+from everstep.saving.step_saving import Layout
 from everstep.state.plain import PlainCapture
 
 

@@ -10,7 +10,7 @@ from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.launcher import Launcher
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes import children
-from everstep.launch.processes.sweeping import Sweeping
+from everstep.launch.processes.children import Sweeping
 
 _EXIT_USAGE = 2
 

@@ -30,7 +30,7 @@ def fill(fillings: Sequence[Filling], found: Found, copier: Copies) -> None:
     for target, piece, address in moves:
         copy = None if target.memory.cuda is not None else _in_one_piece(target, piece, address)
         if copy is None:
-            from everstep.state.boxes import copy_box  # strides and devices are torch's
+            from everstep.state.restored_tensors import copy_box  # strides and devices are torch's
 
             copy_box(target.part, target.memory, piece, address)
         else:

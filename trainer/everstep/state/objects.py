@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
 from everstep.copy_engine.views import OTHER_MODEL, RestoreError
-from everstep.state.optimizer_kinds import Grouped, other_kind
-from everstep.state.optimizers import grown
+from everstep.state.optimizers import Grouped, grown, other_kind
 from everstep.state.paths import word
 
 NO_REPLICA = "equal: expected names, and modules that are torch's DistributedDataParallel"

@@ -1,9 +1,9 @@
-"""Optimizer growth: the tensors that a first step will add, so that memory is reserved for them."""
+"""Optimizers of torch in a state: what a first step adds, and state of another kind."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import cast
+from typing import Protocol, cast
 
 Group = Mapping[str, object]
 # Names of the state of one parameter: tensors of its shape, and single numbers.
@@ -68,3 +68,37 @@ def grown(
 
 def _number() -> object:
     return sys.modules["torch"].tensor(0.0)
+
+
+# What a scheduler adds to the options of a group: "initial_lr", "max_lr", "base_momentum" …
+_SCHEDULED = ("_lr", "_momentum")
+
+
+class Grouped(Protocol):
+    """A torch optimizer's options."""
+
+    @property
+    def defaults(self) -> Mapping[str, object]:
+        """Return those that the optimizer was made with."""
+        ...
+
+    @property
+    def param_groups(self) -> Sequence[Mapping[str, object]]:
+        """Return those of each group of parameters, and the parameters."""
+        ...
+
+
+def other_kind(here: Grouped, saved: Sequence[Mapping[str, object]]) -> str:
+    """Return what shows that another kind of optimizer saved these groups; "": nothing does.
+
+    Only what differs in both directions: a newer torch adds options, and an older one lacks them.
+    """
+    for then, now in zip(saved, here.param_groups, strict=False):
+        missing = sorted(set(here.defaults) - set(then))
+        more = sorted(key for key in set(then) - set(now) if not key.endswith(_SCHEDULED))
+        if missing and more:
+            return (
+                f"was saved by one of another kind: its groups have {more[0]!r}, and no"
+                f" {missing[0]!r}"
+            )
+    return ""

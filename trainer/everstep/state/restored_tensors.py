@@ -1,4 +1,4 @@
-"""Target memory of restored torch tensors: the tensor's own, or new where there is none."""
+"""Restored torch tensors: their memory, or new, and copies into parts of them."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,9 @@ import torch
 
 from everstep.copy_engine.views import ShardView, StateError
 from everstep.state.arrays import is_dtensor
-from everstep.state.tensors import dtype_of, tensor_view
+from everstep.state.holdings import Piece
+from everstep.state.parts import Part
+from everstep.state.tensors import as_bytes, as_memory, dtype_of, tensor_view
 
 
 def nothing() -> None:
@@ -54,3 +56,19 @@ def _unexpanded(tensor: torch.Tensor, like: torch.Tensor | None = None) -> torch
         if stride == 0 and tensor.shape[dim]:
             tensor = tensor.narrow(dim, 0, 1)
     return tensor
+
+
+def copy_box(part: Part, memory: ShardView, piece: Piece, address: int) -> None:
+    """Copy what a shard at ``address`` has of a part, of any dtype: item by item, as bytes."""
+    item = part.item_bytes
+    if isinstance(memory.cuda, torch.Tensor):
+        there = as_bytes(memory.cuda)
+    else:
+        there = as_memory(memory.address, part.region.count, item)
+    here = as_memory(address, piece.region.count, item)
+    to_box = there.view(*part.region.shape, item)
+    from_box = here.view(*piece.region.shape, item)
+    for dim, extent in enumerate(piece.overlap.shape):
+        to_box = to_box.narrow(dim, piece.overlap.here[dim], extent)
+        from_box = from_box.narrow(dim, piece.overlap.there[dim], extent)
+    to_box.copy_(from_box)

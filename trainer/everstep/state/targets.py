@@ -73,9 +73,8 @@ class Finder:
     def _new(self, path: str, described: list[object], whole: tuple[int, ...]) -> Leaf:
         library, word, _, distributed, _ = described
         if library == "torch":
-            from everstep.state.restored_tensors import (
-                new_tensor,  # torch is there: the state has its tensors
-            )
+            # torch is there: the state has its tensors
+            from everstep.state.restored_tensors import new_tensor
 
             value: object = new_tensor(
                 path, str(word), whole, self._thing.like(path), distributed=bool(distributed)

@@ -9,9 +9,8 @@ import time
 from everstep.integrations.torchrun.exchange import Exchange, JobOverError
 from everstep.integrations.torchrun.generation import WatchedGeneration
 from everstep.integrations.torchrun.process_restart import Again, Kept
-from everstep.integrations.torchrun.reaped import exit_code
 from everstep.integrations.torchrun.settings import TorchrunSettings
-from everstep.integrations.torchrun.workers import TorchrunWorkers
+from everstep.integrations.torchrun.workers import TorchrunWorkers, exit_code
 from everstep.launch.free_port import FreePort
 from everstep.launch.link import LaunchLink
 from everstep.launch.processes.rank_failure import RankEnd

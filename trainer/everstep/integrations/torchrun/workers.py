@@ -4,6 +4,7 @@ torchrun tells a rendezvous neither their ids nor how they ended; the kernel doe
 """
 
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -151,3 +152,16 @@ def _environ(folder: Path) -> Mapping[str, str]:
         return {}
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def exit_code(pid: int) -> int | None:
+    """Return the exit code of a worker that torchrun has reaped; None where it has none.
+
+    torchrun keeps it in an object that a rendezvous is not given; it stays until the next start.
+    """
+    from torch.distributed.elastic.multiprocessing import subprocess_handler  # torchrun has it
+
+    for one in gc.get_objects():
+        if type(one) is subprocess_handler.SubprocessHandler and one.proc.pid == pid:
+            return one.proc.returncode
+    return None
