@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from everstep_controller.api.sessions import Session, Sessions
+from everstep_controller.api.fleet.sessions import Session, Sessions
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.judge import Judge, Ruling
 from everstep_controller.judging.view import FleetView
-from everstep_controller.runtime import Runtime
-from everstep_controller.samples import SampleRing
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.telemetry.samples import SampleRing
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class JudgeRunner:
             if name not in self._failures:
                 logger.exception("%s failed", name)
                 sentence = f"{name} failed, and what it found is held: {error!r}"
-                self._runtime.tell(CONTROLLER, "JudgeFailed", sentence)
+                self._runtime.announce(CONTROLLER, "JudgeFailed", sentence)
             self._failures[name] = repr(error)
             return ()
         self._failures.pop(name, None)

@@ -1,0 +1,29 @@
+"""Errors of the admin API, and the look-ups by name that raise them; each is one sentence."""
+
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.state import State
+
+
+class UnknownNameError(LookupError):
+    """No node, job, window or injection of this name; the message is one sentence."""
+
+
+class OrderRefusedError(Exception):
+    """Order that makes no sense now; one sentence that names the next command."""
+
+
+def node_named(state: State, name: str) -> NodeRecord:
+    """Return a node. Raises UnknownNameError."""
+    node = state.nodes.get(name)
+    if node is None:
+        raise UnknownNameError(f"no node named {name!r}")
+    return node
+
+
+def job_named(state: State, name: str) -> JobRecord:
+    """Return a job. Raises UnknownNameError."""
+    job = state.jobs.get(name)
+    if job is None:
+        raise UnknownNameError(f"no job named {name!r}")
+    return job

@@ -1,0 +1,176 @@
+"""Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from everstep_common.version import VERSION
+from everstep_controller.api.admin import messages
+from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
+from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
+from everstep_controller.api.fleet.sessions import Sessions
+from everstep_controller.core.fleet.incidents import fleet_incidents
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
+from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.nodes.isolation import isolation_sentences
+from everstep_controller.core.planned.forecast import describe, windows_told
+from everstep_controller.journal.store import JournalStore
+from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.telemetry.kernel_messages import KernelMessages
+from everstep_proto.generated import admin_pb2
+
+_INCIDENTS_MAX = 1000
+_DECISIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSources:
+    """Sources of what the admin API answers."""
+
+    runtime: Runtime
+    sessions: Sessions
+    kernel: KernelMessages
+    history: JournalStore
+    vault: SnapshotSource
+    trouble: Callable[[], ShellTrouble]
+
+
+class Queries:
+    """Questions about fleet, jobs and controller, a method each; they raise UnknownNameError."""
+
+    def __init__(self, sources: AdminSources, log: EventLog, snapshots: SnapshotOperations) -> None:
+        self._runtime = sources.runtime
+        self._sessions = sources.sessions
+        self._kernel = sources.kernel
+        self._trouble = sources.trouble
+        self._log = log
+        self._snapshots = snapshots
+        self._started_ns = sources.runtime.now_ns()
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """Return all nodes."""
+        state = self._runtime.state
+        jobs = list(state.jobs.values())
+        told = windows_told(state)
+        lines = [
+            messages.node_summary(node, jobs, told.get(name, ""))
+            for name, node in sorted(state.nodes.items())
+        ]
+        return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
+
+    def node(self, name: str) -> admin_pb2.NodeDetail:
+        """Return one node."""
+        node = self._node(name)
+        clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
+        return messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
+
+    def findings(self, name: str) -> admin_pb2.ListFindingsReply:
+        """Return open findings, of one node if one is named; the controller has some of its own."""
+        nodes = [self._node(name)] if name and name != CONTROLLER else []
+        if not name:
+            nodes = list(self._runtime.state.nodes.values())
+        held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
+        if name in ("", CONTROLLER):
+            held += [(CONTROLLER, finding) for finding in self.controller_findings()]
+        order = {id(f): i for i, f in enumerate(messages.worst_first(f for _, f in held))}
+        held.sort(key=lambda pair: order[id(pair[1])])
+        state = self._runtime.state
+        lines = [messages.finding_line(state, node, finding) for node, finding in held]
+        return admin_pb2.ListFindingsReply(findings=lines)
+
+    def controller_findings(self) -> list[OpenFinding]:
+        """Return what the controller has found about itself."""
+        return list(
+            open_controller_findings(self._runtime.state, self._trouble(), self._log.last_ns)
+        )
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """Return the incidents of the fleet, newest first; of all kinds."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        listed = [
+            messages.fleet_incident(state, one, now_ns)
+            for one in fleet_incidents(state)
+            if not (open_only and one.over_ns)
+        ]
+        return admin_pb2.ListIncidentsReply(incidents=listed[:_INCIDENTS_MAX])
+
+    def why(self, name: str) -> admin_pb2.WhyReply:
+        """Return why a node or job is in its state."""
+        state = self._runtime.state
+        subject = state.nodes.get(name) or state.jobs.get(name)
+        if subject is None:
+            raise UnknownNameError(f"no node or job named {name!r}")
+        kind = "node" if isinstance(subject, NodeRecord) else "job"
+        paused = state.paused.get(name) or state.paused.get(FLEET, "")
+        return admin_pb2.WhyReply(
+            kind=kind,
+            state=subject.state.value,
+            answer=explain(subject, paused, isolation_sentences(state, name)),
+            decisions=[messages.event(line) for line in self._log.lines(name, _DECISIONS)],
+            incident=messages.newest_incident(subject, self._runtime.now_ns()),
+        )
+
+    def jobs(self) -> admin_pb2.ListJobsReply:
+        """Return all jobs, running ones first."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        jobs = sorted(state.jobs.values(), key=lambda j: (j.state.value == "ended", j.name))
+        lines = [messages.job_summary(state, job, now_ns) for job in jobs]
+        return admin_pb2.ListJobsReply(jobs=lines)
+
+    def job(self, name: str) -> admin_pb2.JobDetail:
+        """Return one job."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        detail = messages.job_detail(state, self._job(name), now_ns)
+        self._snapshots.complete(detail)
+        return detail
+
+    def ledger(self, name: str) -> admin_pb2.Ledger:
+        """Return where a job's time went."""
+        return messages.ledger(self._job(name), self._runtime.now_ns())
+
+    def controller(self) -> admin_pb2.ControllerDetail:
+        """Return the state of the controller itself."""
+        state = self._runtime.state
+        return admin_pb2.ControllerDetail(
+            version=VERSION,
+            term=state.term,
+            mode=state.settings.mode.value,
+            halted=state.halted,
+            paused=sorted(state.paused),
+            journal_events=self._runtime.seq,
+            started_ns=self._started_ns,
+        )
+
+    def _node(self, name: str) -> NodeRecord:
+        return node_named(self._runtime.state, name)
+
+    def _job(self, name: str) -> JobRecord:
+        return job_named(self._runtime.state, name)
+
+
+def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = ()) -> str:
+    """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
+    parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
+    if isinstance(subject, NodeRecord):
+        parts += [_claimed(claim, subject.reason) for claim in subject.claims]
+        if subject.deferred:
+            parts.append(f"should be isolated: {subject.deferred}")
+        if failed := failed_check(subject):
+            parts.append(failed)
+    elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
+        parts.append(f"the fault was judged: {subject.incident.verdict}")
+    if isinstance(subject, JobRecord) and subject.planned is not None:
+        parts.append(describe(subject, subject.planned))
+    parts.extend(more)
+    if paused:
+        parts.append(f"automation is paused: {paused}")
+    return "; ".join(parts)
+
+
+def _claimed(claim: Claim, told: str) -> str:
+    ranks = "new ranks, and its own leave at a step boundary" if claim.draining else "ranks"
+    words = f"takes no {ranks} ({claim.owner})"
+    return words if claim.reason == told else f"{words}: {claim.reason}"

@@ -1,0 +1,129 @@
+"""Findings of the controller about itself: a full journal, failed judges, paused automation."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core.fleet import rejected_records
+from everstep_controller.core.model.node import OpenFinding
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.nodes import isolation
+from everstep_controller.core.planned import forecast
+from everstep_controller.journal.group_commit import JournalFull
+
+# Subject and reason of the line of the event list with which something began, to its time.
+Since = Callable[[str, str], int]
+
+_JOURNAL_FULL = Condition(
+    name="JournalFull",
+    component="controller/journal",
+    meaning="the journal cannot be written; new work is refused, nothing acknowledged is lost",
+    source="the error of the file system",
+    clears_when="a write succeeds; it is tried every second",
+    mode=Mode.ADVISE,
+)
+_HALTED = Condition(
+    name="ControllerHalted",
+    component="controller/core",
+    meaning="an agent has seen a newer term or generation than the journal: the journal is old, or "
+    "another controller runs; this one acts on nothing",
+    source="the highest term and generation that agents report when they connect",
+    clears_when="'everstep-controller recover' has rebuilt what the journal lacks",
+    mode=Mode.ADVISE,
+)
+_PAUSED = Condition(
+    name="AutomationPaused",
+    component="controller/automation",
+    meaning="automation takes no decision for a node, a job or the fleet",
+    source="an operator's word, or an event that made the core fail (EventRejected)",
+    clears_when="an operator says so: 'everstep resume'",
+    mode=Mode.ADVISE,
+)
+_JUDGE_FAILED = Condition(
+    name="JudgeFailed",
+    component="controller/judge/NAME",
+    meaning="a judge of the controller fails; what it found is held, and the others judge",
+    source="any error in it",
+    clears_when="it judges without an error",
+    mode=Mode.ADVISE,
+)
+CONDITIONS = (_JOURNAL_FULL, _HALTED, _PAUSED, _JUDGE_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellTrouble:
+    """Faults of the shell, which the core does not know."""
+
+    journal_full: JournalFull | None = None
+    # Judges that raised the last time, and what.
+    judge_failures: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_controller_findings(
+    state: State, trouble: ShellTrouble, since: Since
+) -> Iterator[OpenFinding]:
+    """Yield the controller's own open findings; those of the core are in its state."""
+    yield from state.findings.values()
+    yield from forecast.interruption_findings(state)
+    yield from rejected_records.findings(state)
+    yield from isolation.driver_findings(state)
+    if trouble.journal_full is not None:
+        full = _journal_full(trouble.journal_full)
+        yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))
+    for judge, error in sorted(trouble.judge_failures.items()):
+        yield OpenFinding(_judge_failed(judge, error), since(CONTROLLER, _JUDGE_FAILED.name))
+    if state.halted:
+        began = "RecoveryBegun" if state.recovering else _HALTED.name
+        yield OpenFinding(_halted(state), since(CONTROLLER, began))
+    for subject, reason in sorted(state.paused.items()):
+        yield OpenFinding(_paused(subject, reason), since(subject, _PAUSED.name))
+
+
+def _journal_full(full: JournalFull) -> Finding:
+    return Finding(
+        component=_JOURNAL_FULL.component,
+        condition=_JOURNAL_FULL.name,
+        mode=_JOURNAL_FULL.mode,
+        severity=Severity.FATAL,
+        message=f"{full}; new work is refused, nothing acknowledged is lost",
+        suggested_action=SuggestedAction.REPAIR_HARDWARE,
+        rule="cleared by the first write that succeeds; it is tried every second",
+    )
+
+
+def _judge_failed(judge: str, error: str) -> Finding:
+    return Finding(
+        component=f"controller/judge/{judge}",
+        condition=_JUDGE_FAILED.name,
+        mode=_JUDGE_FAILED.mode,
+        severity=Severity.DEGRADED,
+        message=f"{judge} fails, and what it found is held",
+        evidence=error,
+        suggested_action=SuggestedAction.WATCH,
+        rule="cleared when it judges without an error; the log has the traceback",
+    )
+
+
+def _halted(state: State) -> Finding:
+    return Finding(
+        component=_HALTED.component,
+        condition=_HALTED.name,
+        mode=_HALTED.mode,
+        severity=Severity.DEGRADED if state.recovering else Severity.FATAL,
+        message=f"the controller acts on nothing: {state.halted}",
+        suggested_action=SuggestedAction.WATCH,
+        rule="cleared by the end of a recovery; jobs and agents go on without it",
+    )
+
+
+def _paused(subject: str, reason: str) -> Finding:
+    return Finding(
+        component=_PAUSED.component,
+        condition=_PAUSED.name,
+        mode=_PAUSED.mode,
+        severity=Severity.INFO,
+        message=f"automation for {subject} is paused: {reason}",
+        suggested_action=SuggestedAction.WATCH,
+        rule=f"cleared by 'everstep resume{'' if subject == 'fleet' else ' ' + subject}'",
+    )
