@@ -36,7 +36,7 @@ def tick():
     ticks.count()
 """,
     "agent/everstep_agent/store.py": "def note(rank): ...\n",
-    "agent/everstep_agent/concurrency/common_tick.py": "def count(): ...\n",
+    "agent/everstep_agent/ticks.py": "def count(): ...\n",
     "agent/everstep_agent/parser.py": """
 from everstep_common.events import Exit
 def parse(text):
