@@ -7,7 +7,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.journal.codec import decode_state, encode
-from unit.core.test_continuing import NextStory
+from unit.core.jobs.test_continuation import NextStory
 
 _A = TypeVar("_A", actions.EndJob, actions.HoldLauncher, actions.RefuseLauncher)
 

@@ -22,8 +22,8 @@ from everstep_controller.core.vault.cadence import (
     measure_cost,
     young_interval,
 )
-from unit.core.job_incidents import incidents_of
-from unit.core.vault_story import S, job
+from unit.core.fleet.job_incidents import incidents_of
+from unit.core.vault.vault_story import S, job
 
 MS = S // 1000
 

@@ -8,8 +8,8 @@ from everstep_controller.core.model.incident import Remedy
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.recovery.causes import judge
-from unit.core.test_blaming import Incidents
-from unit.core.test_causes import FAULT, before, death, evidence, with_exit
+from unit.core.recovery.test_blame import Incidents
+from unit.core.recovery.test_causes import FAULT, before, death, evidence, with_exit
 
 
 @pytest.mark.parametrize("node", ["n0", "n1"])

@@ -12,7 +12,7 @@ from everstep_controller.core.vault.persistence import (
     Publish,
     choose_stand_ins,
 )
-from unit.core.vault_story import NODES, S, copy, job, ring, stored
+from unit.core.vault.vault_story import NODES, S, copy, job, ring, stored
 
 EVERY_10 = Storage("/ckpt", every_steps=10)
 

@@ -6,7 +6,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.incidents import merge_ranges
 from everstep_controller.core.model.job import JobState
-from unit.core.test_blaming import Incidents
+from unit.core.recovery.test_blame import Incidents
 
 
 class BadSteps(Incidents):

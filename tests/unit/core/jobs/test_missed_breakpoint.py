@@ -6,7 +6,7 @@ from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.snapshots import BranchPoint
-from unit.core.test_job_endings import STORAGE, LongStory
+from unit.core.jobs.test_job_endings import STORAGE, LongStory
 
 
 def _closing() -> LongStory:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
 from everstep_controller.core.vault.recovery_step import group_sources
-from unit.core.vault_story import job
+from unit.core.vault.vault_story import job
 
 
 def _job(nodes: int, of_a_part: int = 1, world: int | None = None) -> JobRecord:

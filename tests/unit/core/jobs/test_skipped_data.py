@@ -7,10 +7,10 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.journal.codec import decode_event, decode_state, encode
-from unit.core.test_continuing import NextStory
-from unit.core.test_job_endings import STORAGE
-from unit.core.test_persistence import Story
-from unit.core.vault_story import stored
+from unit.core.jobs.test_continuation import NextStory
+from unit.core.jobs.test_job_endings import STORAGE
+from unit.core.vault.test_persistence import Story
+from unit.core.vault.vault_story import stored
 
 LEFT_OUT = StoredStep(4, 40, 2, "aa", 8, skipped=(DataRange(3, 4), DataRange(9, 9)))
 

@@ -6,8 +6,8 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import MAINTENANCE, NodeState
 from everstep_controller.core.model.windows import WindowState
+from unit.core.planned.test_maintenance import WindowStory
 from unit.core.test_decisions import S
-from unit.core.test_maintenance import WindowStory
 
 
 def test_a_window_that_is_cancelled_ahead_takes_nothing_from_the_one_that_has_begun() -> None:

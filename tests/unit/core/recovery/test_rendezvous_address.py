@@ -5,7 +5,7 @@ from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
-from unit.core.test_job_endings import LongStory
+from unit.core.jobs.test_job_endings import LongStory
 
 
 def _story() -> LongStory:

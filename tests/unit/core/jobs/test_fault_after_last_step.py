@@ -3,7 +3,7 @@
 from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from unit.core.test_job_endings import LongStory
+from unit.core.jobs.test_job_endings import LongStory
 
 
 def test_an_incident_is_over_when_the_ranks_end_well_without_a_new_step() -> None:

@@ -6,7 +6,7 @@ from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import JobOnNode
-from unit.core.test_continuing import NextStory
+from unit.core.jobs.test_continuation import NextStory
 
 
 class LateStory(NextStory):

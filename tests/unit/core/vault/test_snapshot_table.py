@@ -17,7 +17,7 @@ from everstep_controller.core.vault.snapshot_table import (
     snapshot_steps,
     snapshot_table,
 )
-from unit.core.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
+from unit.core.vault.vault_story import NODES, REACHABLE, S, copy, job, ring, stored
 
 
 def _trained(steps: int) -> JobRecord:

@@ -13,8 +13,8 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal import codec
+from unit.core.jobs.test_interrupted_end import Recorded, from_every_prefix
 from unit.core.test_decisions import S, Story
-from unit.core.test_end_interrupted import Recorded, from_every_prefix
 
 EVERY_S = 600
 SETTINGS = Settings(mode=Mode.ENFORCE, spare_check_ns=EVERY_S * S)

@@ -13,7 +13,7 @@ from everstep_controller.core.nodes.isolation import (
     driver_findings,
     isolation_sentences,
 )
-from unit.core.scheduler_world import DRIVER, SchedulerStory, unconfigured
+from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory, unconfigured
 from unit.core.test_decisions import S
 
 

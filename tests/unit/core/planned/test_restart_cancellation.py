@@ -7,8 +7,8 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobState, Planned
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.journal.codec import decode_state, encode
+from unit.core.planned.test_restarts import PlannedStory
 from unit.core.test_decisions import S
-from unit.core.test_planned import PlannedStory
 
 
 class _Cancelling(PlannedStory):

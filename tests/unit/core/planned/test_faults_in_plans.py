@@ -7,8 +7,8 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobIncident, JobState
+from unit.core.planned.test_restarts import PlannedStory, grown
 from unit.core.test_decisions import S, Story
-from unit.core.test_planned import PlannedStory, grown
 
 
 def stopping(*, spare: bool = True) -> PlannedStory:

@@ -2,7 +2,7 @@
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
-from unit.core.test_job_endings import LongStory
+from unit.core.jobs.test_job_endings import LongStory
 
 LOST = "no reachable copy of rank 0"
 

@@ -12,7 +12,7 @@ from everstep_controller.core.model.incident import Death
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from unit.core.test_blaming import Incidents
+from unit.core.recovery.test_blame import Incidents
 from unit.core.test_decisions import S
 
 

@@ -7,7 +7,7 @@ import pytest
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.nodes.isolation import wanted_isolation
-from unit.core.scheduler_world import DRIVER, SchedulerStory
+from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 
 NODES = 4
 STEPS = 60

@@ -1,7 +1,7 @@
 """A job that its user ends: no fault of anything, so its last time is planned."""
 
 from everstep_controller.core import events
-from unit.core.test_job_endings import LongStory
+from unit.core.jobs.test_job_endings import LongStory
 
 
 def test_who_ends_a_job_on_purpose_has_planned_it() -> None:

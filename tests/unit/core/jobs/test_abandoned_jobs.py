@@ -11,8 +11,8 @@ from everstep_common import reports
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
-from unit.core.test_continuing import NextStory
-from unit.core.test_job_endings import STORAGE
+from unit.core.jobs.test_continuation import NextStory
+from unit.core.jobs.test_job_endings import STORAGE
 
 _BEGUN_AGAIN = "its launchers were gone when it was started"
 

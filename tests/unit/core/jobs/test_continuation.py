@@ -15,8 +15,8 @@ from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_state, encode
-from unit.core.test_job_endings import STORAGE, LongStory
-from unit.core.vault_story import REACHABLE, ring, stored
+from unit.core.jobs.test_job_endings import STORAGE, LongStory
+from unit.core.vault.vault_story import REACHABLE, ring, stored
 
 MINUTE_S = 60
 

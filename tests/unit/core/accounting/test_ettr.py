@@ -17,7 +17,7 @@ from everstep_controller.core.accounting.ledger import (
     ettr_work,
 )
 from everstep_controller.core.model.job import Cause, JobRecord, JobSpec
-from unit.core.job_incidents import incidents_of
+from unit.core.fleet.job_incidents import incidents_of
 
 S = 1_000_000_000
 

@@ -11,8 +11,8 @@ from everstep_controller.core.model.node import MAINTENANCE, NodeState
 from everstep_controller.core.model.windows import Span, Window, WindowState
 from everstep_controller.core.planned import forecast, maintenance
 from everstep_controller.journal.codec import decode_state, encode
+from unit.core.planned.test_restarts import PlannedStory
 from unit.core.test_decisions import S, kinds
-from unit.core.test_planned import PlannedStory
 
 _MINUTE_S = 60
 

@@ -7,7 +7,7 @@ from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import Question, choose_step
-from unit.core.vault_story import BRANCH, NODES, REACHABLE, copy, ring, stored
+from unit.core.vault.vault_story import BRANCH, NODES, REACHABLE, copy, ring, stored
 
 
 def _question(*avoided: StepKey, alive: tuple[str, ...] = NODES) -> Question:
