@@ -21,7 +21,7 @@ from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.messages import VaultReport
 from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.vault_service import VaultService
+from everstep_controller.runtime.vault_service import VaultService
 
 STEPS_KEPT = (10, 11)
 

@@ -9,7 +9,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.snapshot_table import StepState, count_snapshots, snapshot_steps
-from everstep_controller.vault_service import VaultService
+from everstep_controller.runtime.vault_service import VaultService
 
 
 class World:

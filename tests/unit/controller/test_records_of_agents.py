@@ -9,8 +9,8 @@ from everstep_common.reports import (
     Report,
     RestartedHere,
 )
-from everstep_controller.api import from_agent
-from everstep_controller.api.from_agent import RecordContext
+from everstep_controller.api.fleet import from_agent
+from everstep_controller.api.fleet.from_agent import RecordContext
 from everstep_controller.core import events
 from everstep_controller.core.model.node import Origin
 from everstep_proto.generated import fleet_pb2

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_controller.api.snapshots_to_admin import copy, snapshots
+from everstep_controller.api.admin.snapshot_messages import copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.vault.copies import Copy, Tier

@@ -21,7 +21,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import Publish
-from everstep_controller.vault_service import VaultService, transfer_key
+from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_controller.api import to_agent
+from everstep_controller.api.fleet import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import ShardSource

@@ -1,4 +1,4 @@
-from everstep_controller.api.to_agent import directive
+from everstep_controller.api.fleet.to_agent import directive
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import KeeperChosen
 from everstep_controller.core.model.job import (
