@@ -13,6 +13,7 @@ from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import JobOnNode
 from everstep_controller.core.model.state import jobs_of_node
+from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
@@ -106,12 +107,38 @@ class Fleet(Story):
         known = (JobOnNode(job, record.generation.number, launcher=node in record.launchers),)
         if self.random.random() < 0.3:
             self.find(node, XID)
+        elif self.random.random() < 0.3:
+            self._check(node)
+        elif self.random.random() < 0.3:
+            self._peers(node)
         elif self.core.state.nodes[node].connected:
             self.tell(events.NodeDisconnected(node))
         else:
             self.connect(node, boot=self.random.choice("12"), jobs=self.random.choice((known, ())))
             if self.random.random() < 0.5:
                 self.joined(job, node)
+
+    def _check(self, node: str) -> None:
+        order = check_order(self.core.state.nodes[node])
+        passed = self.random.random() < 0.5
+        report = reports.CheckFinished(order.id, passed, "good" if passed else "nvml: no answer")
+        self.tell(events.Reported(self.origin(node), self.now_ns, report))
+
+    def _peers(self, node: str) -> None:
+        other = self.random.choice(self.nodes)
+        self.tell(events.PeerReported(other, node, self.random.random() < 0.7))
+        waiting = self.core.state.nodes[node].confirmation
+        for peer in waiting.asked if waiting is not None else ():
+            alive = self.random.random() < 0.5
+            self.tell(events.PeerJudged(peer, node, waiting.id if waiting else "", alive))
+
+    def _die(self, job: str) -> None:
+        generation = self.core.state.jobs[job].generation
+        for member in generation.members[:1]:
+            exit = reports.RankExited(
+                generation=generation.number, rank=0, exit_code=1, signal=0, last_line="boom"
+            )
+            self.tell(events.Reported(self.origin(member), self.now_ns, exit, job))
 
     def _time(self, job: str, node: str) -> None:
         self.now_ns += self.random.choice((1, 20, 200)) * S
@@ -134,6 +161,8 @@ class Fleet(Story):
             step = record.lineage.recoverable_step
             generation = record.generation.number
             self.tell(events.RecoveryStepChosen(job=job, generation=generation, step=step))
+        elif record.state is JobState.RUNNING and self.random.random() < 0.2:
+            self._die(job)
         elif record.state is JobState.RUNNING:
             self._step(job)
         else:

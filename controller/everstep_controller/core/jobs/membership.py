@@ -6,14 +6,14 @@ from dataclasses import replace
 from everstep_common.endings import by_user_on
 from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
 from everstep_controller.core.events import NodeConnected, Reported
-from everstep_controller.core.jobs import identity, incidents, orders
+from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import Death, add_death
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, JobOnNode, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import CONTROLLER, State, jobs_of_node
-from everstep_controller.core.nodes import liveness
+from everstep_controller.core.nodes import claims, liveness
 from everstep_controller.core.turn import Turn
 
 
@@ -198,13 +198,16 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
             known = state.generations_seen.get(seen.job, 0)
             state.generations_seen[seen.job] = max(known, seen.generation)
         return
-    node = state.nodes.setdefault(event.node, NodeRecord(event.node, since_ns=turn.now_ns))
+    if event.node not in state.nodes:
+        state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
+        claims.mark_deferred(turn)  # of more nodes, more may be isolated
+    node = state.nodes[event.node]
     kept = () if liveness.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
     liveness.record_hello(turn, node, event)
     node_back(turn, node.name, {seen.job: seen for seen in kept}, silent_since_ns)
     identity.tell_late_launchers_on(turn, node.name, kept)
-    turn.actions.extend(orders.for_node(state, node))
+    turn.untold.add(node.name)
     node.welcomed_term = state.term
 
 

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import InjectionState, Report
+from everstep_common.reports import CheckFinished, InjectionState, Report
 from everstep_controller.core.model.incident import Strike
 
 
@@ -219,6 +219,23 @@ class SpareCheck:
 
 
 @dataclass(slots=True)
+class NodeNews:
+    """News of a node that its health has not been judged by yet; empty between two events."""
+
+    # Its agent has connected, and how.
+    connected: str = ""
+    # Its newest check has ended.
+    check: CheckFinished | None = None
+    # An operator says that it was repaired.
+    repaired: str = ""
+    # A finding is over, as the beginning of a sentence.
+    cleared: str = ""
+    # Its silence was noticed, and no peer has been asked about it; by whom, "": by its stream.
+    silent: bool = False
+    reporter: str = ""
+
+
+@dataclass(slots=True)
 class NodeRecord:
     """Record of one node: health, claims, findings, hardware, and what it was asked."""
 
@@ -234,7 +251,12 @@ class NodeRecord:
     silent_since_ns: int = 0
     silent_to: list[str] = field(default_factory=list)
     confirmation: Confirmation | None = None
+    news: NodeNews = field(default_factory=NodeNews)
     checks: int = 0
+    # Why its newest check failed, until it is checked again.
+    check_failed: str = ""
+    # Why ranks that died there have it replaced and checked, until automation may do that.
+    blamed: str = ""
     # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.
     deferred: str = ""
     boot_id: str = ""

@@ -86,6 +86,8 @@ class State:
     self_suspect_since_ns: int = 0
     # Nodes that were being drained after the last event.
     draining: list[str] = field(default_factory=list)
+    # Nodes that automation was not allowed to isolate.
+    deferred: list[str] = field(default_factory=list)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0

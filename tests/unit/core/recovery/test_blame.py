@@ -185,6 +185,19 @@ def test_the_budget_bounds_what_deaths_may_take() -> None:
     assert story.owners("n0") == []
 
 
+def test_a_node_that_is_blamed_while_automation_pauses_is_checked_when_it_goes_on() -> None:
+    story = Incidents()
+    story.run()
+    story.tell(events.AutomationPaused("n0", "ops", "look"))
+    story.again("n0", "crash", step=16)
+    story.again("n0", "cuda", step=17)
+    assert story.owners("n0") == []
+    assert story.core.state.nodes["n0"].deferred
+    story.tell(events.AutomationResumed("n0", "ops"))
+    assert (story.state("n0"), story.owners("n0")) == (NodeState.VALIDATING, ["automation"])
+    assert not story.core.state.nodes["n0"].deferred
+
+
 def test_a_node_that_told_of_its_hardware_is_replaced_at_the_first_death() -> None:
     story = Incidents()
     story.run()
