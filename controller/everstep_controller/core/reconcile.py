@@ -8,12 +8,12 @@ Last, when all claims are settled, isolation drivers are asked for what differs 
 agents that have come back are told what is wanted of their nodes.
 """
 
-from everstep_controller.core.jobs import admission, ending, membership, orders
+from everstep_controller.core.jobs import admission, ending, membership, orders, progress
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.nodes import health, isolation, liveness
 from everstep_controller.core.planned import restarts
-from everstep_controller.core.recovery import blame, planning, spares
+from everstep_controller.core.recovery import blame, planning, spares, start
 from everstep_controller.core.turn import Marks, Turn
 
 # Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
@@ -88,5 +88,7 @@ def _reconcile_job(turn: Turn, name: str) -> None:
     admission.admit_successors(turn, name)
     job = turn.state.jobs.get(name)
     if job is not None:
+        start.reconcile_job(turn, job)
+        progress.reconcile_job(turn, job)
         planning.reconsider(turn, job)
         ending.count_launchers(turn, job)

@@ -156,7 +156,7 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
     parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
     if isinstance(subject, NodeRecord):
         parts += [_claimed(claim, subject.reason) for claim in subject.claims]
-        if subject.deferred and (not subject.claims or subject.draining):
+        if subject.deferred:
             parts.append(f"should be isolated: {subject.deferred}")
         if failed := failed_check(subject):
             parts.append(failed)

@@ -170,14 +170,19 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
 
 
 def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
-    """All ranks of a node ended well; when those of all nodes have, the job is over."""
+    """All ranks of a node ended well."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
     if node in job.generation.members and node not in job.generation.finished:
         job.generation.finished.append(node)
-    if len(job.generation.finished) == len(job.generation.members):
+
+
+def reconcile_job(turn: Turn, job: JobRecord) -> None:
+    """End a job of which all ranks on all nodes have ended well."""
+    generation = job.generation
+    if job.state in ACTIVE and len(generation.finished) == len(generation.members):
         ending.finish_job(turn, job, _all_well(job))
 
 
