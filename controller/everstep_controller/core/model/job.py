@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from everstep_common.orders import ShardSource
 from everstep_common.reports import (
     DataRange,
     LauncherJoined,
@@ -19,7 +20,6 @@ from everstep_controller.core.model.snapshots import (
     Cadence,
     Past,
     RecoveryStepChosen,
-    ShardSource,
     SnapshotCosts,
     StepKey,
 )

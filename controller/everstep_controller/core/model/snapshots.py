@@ -3,23 +3,8 @@
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
-
-
-# Not frozen, only hashed as if: one plan makes 33,000, each in a third of the time.
-@dataclass(slots=True, unsafe_hash=True)
-class ShardSource:
-    """One verified copy that holds some part of the state to restore. Never changed."""
-
-    node: str
-    bulk_address: str
-    generation: int
-    rank: int
-    step: int
-    root_hash: str
-    size_bytes: int
-    layout: str = ""
-    on_disk: bool = False
 
 
 @dataclass(frozen=True, slots=True)
