@@ -11,7 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.state import jobs_of_node
+from everstep_controller.core.model.state import jobs_involving, jobs_of_node
 from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame
@@ -196,6 +196,12 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
                 j.name for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
             ]
             assert sorted(job.name for job in jobs_of_node(state, node)) == there
+            involved = {
+                j.name
+                for j in state.jobs.values()
+                if j.name in there or name in (*j.lineage.holders, *j.successors)
+            }
+            assert {job.name for job in jobs_involving(state, node)} == involved
 
 
 class _Counted(dict[str, JobRecord]):
@@ -203,8 +209,13 @@ class _Counted(dict[str, JobRecord]):
 
     looked_at = 0
 
+    def __init__(self, jobs: dict[str, JobRecord]) -> None:
+        super().__init__(jobs)
+        self.names: list[str] = []
+
     def __getitem__(self, name: str) -> JobRecord:
         self.looked_at += 1
+        self.names.append(name)
         return super().__getitem__(name)
 
     def values(self) -> NoReturn:
@@ -218,6 +229,17 @@ def test_a_finding_is_compared_with_the_jobs_of_its_node_however_many_there_are(
     turn = Turn(state, fleet.now_ns)
     blame.reconcile_node(turn, state.nodes["n7"])
     assert counted.looked_at == 1
+
+
+def test_a_node_that_connects_is_compared_with_its_own_jobs_however_many_there_are() -> None:
+    fleet = Fleet(0)
+    state = fleet.core.state
+    state.jobs = counted = _Counted(state.jobs)
+    hello = events.NodeConnected(
+        node="n7", boot_id="2", agent_version="0.1.0", outbox="b", highest_term=0, host="n7"
+    )
+    Core(state).handle(hello, fleet.now_ns)
+    assert set(counted.names) == {"b"}
 
 
 def test_what_concerns_no_job_has_none_looked_at() -> None:

@@ -12,7 +12,13 @@ from everstep_controller.core.model.incident import Death, add_death
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.model.state import CONTROLLER, State, jobs_of_node
+from everstep_controller.core.model.state import (
+    CONTROLLER,
+    State,
+    jobs_involving,
+    jobs_of_node,
+    note_node,
+)
 from everstep_controller.core.nodes import claims, liveness
 from everstep_controller.core.turn import Turn
 
@@ -133,26 +139,35 @@ def node_back(turn: Turn, node: str, seen: Mapping[str, JobOnNode], silent_since
     for name, on_node in seen.items():
         known = turn.state.generations_seen.get(name, 0)
         turn.state.generations_seen[name] = max(known, on_node.generation)
-    for job in turn.state.jobs.values():
-        if job.name in seen and seen[job.name].generation:
-            job.lineage.holders.setdefault(node, 0)
-            launcher = job.launchers.get(node)
-            if launcher is not None and launcher.stale_generation:
-                # While it was cut off, its agent may have restarted the job.
-                newest = min(seen[job.name].generation, job.generation.number)
-                launcher.stale_generation = max(launcher.stale_generation, newest)
-        if job.name in seen:
-            continue
-        job.lineage.holders.pop(node, None)
-        identity.successor_left(turn, job, node)
-        had_launcher = _forget_launcher(turn, job, node)
-        if job.state is JobState.ENDED:
-            continue
-        if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
-            _processes_gone(job, node)
-            message = f"{node} came back without its processes"
-            incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
-        turn.mark_job(job.name)
+        job = turn.state.jobs.get(name)
+        if job is not None and on_node.generation:
+            _note_what_it_holds(turn, job, node, on_node.generation)
+    for job in jobs_involving(turn.state, turn.state.nodes[node]):
+        if job.name not in seen:
+            _note_what_is_gone(turn, job, node, silent_since_ns)
+
+
+def _note_what_it_holds(turn: Turn, job: JobRecord, node: str, generation: int) -> None:
+    job.lineage.holders.setdefault(node, 0)
+    note_node(turn.state, node, job)
+    launcher = job.launchers.get(node)
+    if launcher is not None and launcher.stale_generation:
+        # While it was cut off, its agent may have restarted the job.
+        newest = min(generation, job.generation.number)
+        launcher.stale_generation = max(launcher.stale_generation, newest)
+
+
+def _note_what_is_gone(turn: Turn, job: JobRecord, node: str, silent_since_ns: int) -> None:
+    job.lineage.holders.pop(node, None)
+    identity.successor_left(turn, job, node)
+    had_launcher = _forget_launcher(turn, job, node)
+    if job.state is JobState.ENDED:
+        return
+    if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
+        _processes_gone(job, node)
+        message = f"{node} came back without its processes"
+        incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
+    turn.mark_job(job.name)
 
 
 def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:

@@ -25,6 +25,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
+from everstep_controller.core.model.state import note_node
 from everstep_controller.core.turn import TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
@@ -150,6 +151,7 @@ def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     job = turn.state.jobs.get(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
         job.lineage.holders.setdefault(event.node, 0)
+        note_node(turn.state, event.node, job)
 
 
 def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:

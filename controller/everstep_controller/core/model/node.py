@@ -203,7 +203,7 @@ class NodeRecord:
     inventory: Inventory = field(default_factory=Inventory)
     # Deaths of ranks here that nothing has explained.
     strikes: list[Strike] = field(default_factory=list)
-    # Names of the jobs that its launchers offer it to; some may be over.
+    # Names of the jobs that it has to do with; of some perhaps no more.
     jobs: list[str] = field(default_factory=list)
     injections: dict[str, Injection] = field(default_factory=dict)
     # Number of injections ordered so far, so that no two get the same id.
