@@ -8,9 +8,9 @@ from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
-from everstep_proto.generated import fleet_pb2
 
 
 def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
@@ -142,6 +142,6 @@ def comes_back(facts: JobFacts, request: Join, peer: Peer) -> bool:
     return same or (before is not None and before.pid == peer.pid)
 
 
-def is_meant(facts: JobFacts, end: fleet_pb2.EndJob) -> bool:
+def is_meant(facts: JobFacts, end: EndJob) -> bool:
     """Return whether an end is that of the job that is here, not of one of its name before."""
     return not end.job_id or end.job_id == facts.job_id
