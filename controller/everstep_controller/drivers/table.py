@@ -18,13 +18,13 @@ from everstep_controller.drivers.worker import DriverTiming
 class DriversConfig:
     """Schedulers that place work on the nodes too, and are told which to leave alone."""
 
-    deadline_s: float = setting(
+    call_timeout_s: float = setting(
         30.0,
         unit="s",
         help="A call of a driver that takes longer has failed, and is tried again: a busy "
         "scheduler answers in seconds.",
     )
-    read_every_s: float = setting(
+    read_interval_s: float = setting(
         60.0,
         unit="s",
         help="How often each scheduler is read for what others withhold or free: so long a node "
@@ -38,14 +38,14 @@ class DriversConfig:
         """Say what is wrong with the values."""
         found = [
             f"{name}: must be above 0, got {getattr(self, name)}"
-            for name in ("deadline_s", "read_every_s")
+            for name in ("call_timeout_s", "read_interval_s")
             if getattr(self, name) <= 0
         ]
         return found + [f"command.{problem}" for problem in self.command.problems()]
 
     def timing(self) -> DriverTiming:
         """Return the durations that hold for every driver."""
-        return DriverTiming(self.deadline_s, self.read_every_s)
+        return DriverTiming(self.call_timeout_s, self.read_interval_s)
 
 
 @dataclass(frozen=True, slots=True)
