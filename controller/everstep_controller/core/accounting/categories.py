@@ -1,9 +1,10 @@
 """Ledger categories: all that a job's time can go to, one row each.
 
 A category is its row, and where planned work goes is a row of ``PLANNED_WORK``: the ledger, ETTR,
-the command line, the journal and /metrics derive from them. Names and rules are those of the field:
-productive is a committed step's time up to the reference step time, what is above it is slow.*, a
-step that a rollback takes back becomes lost.recompute.
+the command line, the journal and /metrics derive from them, and the examples of ``category_of`` are
+run as tests. Names and rules are those of the field: productive is a committed step's time up to
+the reference step time, what is above it is slow.*, a step that a rollback takes back becomes
+lost.recompute.
 """
 
 from collections.abc import Mapping
@@ -91,7 +92,15 @@ _FIRST_START: Mapping[Category, Category] = MappingProxyType(
 
 
 def category_of(stage: Category, cause: str | None) -> Category:
-    """Return where the time of a stage goes, by the cause of its incident; None: there is none."""
+    """Return where the time of a stage goes, by the cause of its incident; None: there is none.
+
+    >>> category_of(Category.RESTORE, None).value
+    'init.restore'
+    >>> category_of(Category.RESTORE, "node").value
+    'inc.restore'
+    >>> category_of(Category.RESTORE, "operator").value
+    'planned'
+    """
     if cause is None:
         return _FIRST_START.get(stage, stage)
     return PLANNED_WORK.get(cause, stage)
