@@ -1,13 +1,12 @@
-"""Isolation drivers: each with its part of the configuration, and the table by which it is made.
+"""Isolation drivers: each with its part of the configuration, which makes it.
 
-A new driver is a class here, with its configuration, a field of ``DriversConfig`` and a row of
-``DRIVERS``.
+A new driver is a class here with its configuration, and a field of ``DriversConfig`` in ``parts``.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +20,19 @@ from everstep_controller.drivers.worker import DriverTiming
 _SHOWN_MAX = 200
 
 T = TypeVar("T")
+
+
+class DriverConfig(Protocol):
+    """One driver's part of the configuration."""
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values."""
+        ...
+
+    def driver(self) -> IsolationDriver | None:
+        """Return the driver; None where it is not configured."""
+        ...
+
 
 # --- without a scheduler -------------------------------------------------------------------------
 
@@ -63,6 +75,10 @@ class CommandDriverConfig:
         if self.argv and not os.path.isabs(self.argv[0]):
             return [f"argv: expected a program by its absolute path, got {self.argv[0]!r}"]
         return []
+
+    def driver(self) -> IsolationDriver | None:
+        """See DriverConfig."""
+        return CommandDriver(self.argv) if self.argv else None
 
 
 class _WantedNode(msgspec.Struct):
@@ -153,6 +169,11 @@ class DriversConfig:
         factory=CommandDriverConfig, help="A program of the site."
     )
 
+    @property
+    def parts(self) -> Mapping[str, DriverConfig]:
+        """Return the part of each driver, by the name under which it is shown and journaled."""
+        return {"command": self.command}
+
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
         found = [
@@ -160,36 +181,22 @@ class DriversConfig:
             for name in ("deadline_s", "read_every_s")
             if getattr(self, name) <= 0
         ]
-        return found + [f"command.{problem}" for problem in self.command.problems()]
+        for name, part in self.parts.items():
+            found += [f"{name}.{problem}" for problem in part.problems()]
+        return found
 
     def timing(self) -> DriverTiming:
         """Return the durations that hold for every driver."""
         return DriverTiming(self.deadline_s, self.read_every_s)
 
 
-@dataclass(frozen=True, slots=True)
-class DriverContext:
-    """Inputs for making a driver: the configuration, and its holds when the journal ended."""
-
-    config: DriversConfig
-    remembered: Mapping[str, Hold]
-
-
-def _command(context: DriverContext) -> IsolationDriver | None:
-    argv = context.config.command.argv
-    return CommandDriver(argv) if argv else None
-
-
-# By the name under which each is shown and journaled; None where it is not configured.
-DRIVERS: Mapping[str, Callable[[DriverContext], IsolationDriver | None]] = {
-    "built-in": lambda context: BuiltInDriver(context.remembered),
-    "command": _command,
-}
-
-
 def configured_drivers(
     config: DriversConfig, remembered: Callable[[str], Mapping[str, Hold]]
 ) -> dict[str, IsolationDriver]:
-    """Return the drivers that are configured, by their names."""
-    made = {name: make(DriverContext(config, remembered(name))) for name, make in DRIVERS.items()}
-    return {name: driver for name, driver in made.items() if driver is not None}
+    """Return the drivers that are configured, by name; ``remembered``: their holds by the journal.
+
+    The built-in one is always there, and has no scheduler that would know its holds.
+    """
+    made = {name: part.driver() for name, part in config.parts.items()}
+    configured = {name: driver for name, driver in made.items() if driver is not None}
+    return {"built-in": BuiltInDriver(remembered("built-in")), **configured}
