@@ -4,6 +4,9 @@
 when the thing happened, the journal says when it was learned.
 """
 
+import typing
+
+from everstep_common.reports import Report
 from everstep_controller.core.events.controller import (
     ControllerEvent,
     ControllerStarted,
@@ -40,7 +43,7 @@ from everstep_controller.core.events.operators import (
     RestartCancelled,
     RestartOrdered,
 )
-from everstep_controller.core.events.reported import Reported, ReportedEvent
+from everstep_controller.core.events.reported import REPORTS, Reported, ReportedEvent
 from everstep_controller.core.events.vault import (
     BreakpointReached,
     CadenceChosen,
@@ -52,6 +55,7 @@ from everstep_controller.core.events.vault import (
 )
 
 __all__ = [
+    "REPORTS",
     "AutomationPaused",
     "AutomationResumed",
     "BreakpointReached",
@@ -96,6 +100,11 @@ Event = (
     | JobProgressed
     | VaultEvent
 )
+
+
+def event_kinds() -> set[type]:
+    """Return all types of events; of those that carry a report, the type of that."""
+    return (set(typing.get_args(Event)) - {Reported[Report]}) | REPORTS
 
 
 def kind_of(event: Event) -> type:

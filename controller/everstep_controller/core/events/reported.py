@@ -1,35 +1,12 @@
 """Reports of agents as events: a record of `everstep_common.reports`, and where it came from."""
 
-from everstep_common.reports import (
-    CheckFinished,
-    FindingCleared,
-    FindingRaised,
-    GenerationFinished,
-    GenerationStopped,
-    InjectionChanged,
-    LauncherJoined,
-    LauncherLeft,
-    PhaseReached,
-    RankExited,
-    RestartedHere,
-    RollbackAsked,
-)
+import typing
+
+from everstep_common.reports import Report, StepsCompleted
 from everstep_controller.core.model.facts import Reported
 
-__all__ = ["Reported", "ReportedEvent"]
+__all__ = ["REPORTS", "Reported", "ReportedEvent"]
 
+ReportedEvent = Reported[Report]
 # Steps are put together to rows before they are journaled: see JobProgressed.
-ReportedEvent = (
-    Reported[LauncherJoined]
-    | Reported[LauncherLeft]
-    | Reported[PhaseReached]
-    | Reported[RankExited]
-    | Reported[RollbackAsked]
-    | Reported[RestartedHere]
-    | Reported[GenerationStopped]
-    | Reported[GenerationFinished]
-    | Reported[FindingRaised]
-    | Reported[FindingCleared]
-    | Reported[CheckFinished]
-    | Reported[InjectionChanged]
-)
+REPORTS: frozenset[type] = frozenset(typing.get_args(Report)) - {StepsCompleted}
