@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import (
     Persistence,

@@ -12,12 +12,11 @@ from dataclasses import replace
 from everstep_common.reports import LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import orders, restore_point
-from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, Past
+from everstep_controller.core.model.node import JobOnNode
+from everstep_controller.core.model.snapshots import BranchPoint, Past
 from everstep_controller.core.model.state import State
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # So many ends are remembered of one name.
 _ENDS_MAX = 8

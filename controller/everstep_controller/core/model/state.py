@@ -92,3 +92,20 @@ class State:
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
     event_count: int = 0
+
+
+def note_offer(state: State, node: str, job: JobRecord) -> None:
+    """Remember that a launcher offers a node to a job; what the node has left is forgotten."""
+    record = state.nodes[node]
+    record.jobs = [one.name for one in jobs_of_node(state, record) if one.name != job.name]
+    record.jobs.append(job.name)
+
+
+def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
+    """Return the jobs that a node is a member of, or waits to be."""
+    known = [state.jobs[name] for name in node.jobs if name in state.jobs]
+    return [job for job in known if _there(job, node.name)]
+
+
+def _there(job: JobRecord, node: str) -> bool:
+    return node in job.launchers or node in job.generation.members

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from everstep_common.reports import DataRange, Storage, StoredStep
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
