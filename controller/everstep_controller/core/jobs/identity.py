@@ -16,6 +16,7 @@ from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Li
 from everstep_controller.core.model.node import JobOnNode
 from everstep_controller.core.model.snapshots import BranchPoint, Past
 from everstep_controller.core.model.state import State
+from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # So many ends are remembered of one name.
@@ -295,3 +296,8 @@ def _names(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
     return shown if more <= 0 else f"{shown} and {more} more"
+
+
+TIMERS: Timers = {
+    TimerKind.NEXT: end_overdue,
+}

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
+from everstep_common import reports
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
+from everstep_controller.core import events
 from everstep_controller.core.events import (
     OperatorDrained,
     OperatorIsolated,
@@ -23,6 +25,7 @@ from everstep_controller.core.model.node import (
 )
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent, enter_state
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # A condition without a finding: operators set by its name how far automation goes with such nodes.
@@ -244,3 +247,17 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     for held in node.findings.values():
         held.accepted_by = event.operator
     move_node(turn, node, NodeEvent.REPAIRED, f"repaired, says {reason}")
+
+
+HANDLERS: Handlers = {
+    reports.FindingRaised: finding_raised,
+    reports.FindingCleared: finding_cleared,
+    events.VerdictChanged: verdict_changed,
+    events.OperatorIsolated: operator_isolated,
+    events.OperatorReleased: operator_released,
+    events.OperatorDrained: operator_drained,
+}
+TIMERS: Timers = {
+    TimerKind.CHECK: check_again,
+    TimerKind.PROBATION: probation_over,
+}

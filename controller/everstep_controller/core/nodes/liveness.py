@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from everstep_controller.core import events
 from everstep_controller.core.actions import ConfirmSilence
 from everstep_controller.core.events import (
     NodeConnected,
@@ -14,6 +15,7 @@ from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, injections
 from everstep_controller.core.nodes.health import judge_node, move_node, replace_agent_findings
 from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # How many other peers must confirm a silence.
@@ -205,3 +207,14 @@ def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
         peer=silent.name,
         peer_address=silent.liveness_address,
     )
+
+
+HANDLERS: Handlers = {
+    events.NodeDisconnected: node_disconnected,
+    events.PeerReported: peer_reported,
+    events.PeerJudged: peer_judged,
+}
+TIMERS: Timers = {
+    TimerKind.STREAM: stream_silent,
+    TimerKind.CONFIRM: confirmation_over,
+}
