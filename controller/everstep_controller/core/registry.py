@@ -34,7 +34,9 @@ def merge(parts: Iterable[Mapping[_Key, _Taker]]) -> dict[_Key, _Taker]:
 
 def merge_handlers(packages: Iterable[Handlers]) -> Handlers:
     """Return who takes each event of all. Raises RegistrationError."""
-    return _complete(merge(packages), events.event_kinds() - {events.TimerDue})
+    merged = merge(packages)
+    orders = {kind for kind in merged if issubclass(kind, events.OperatorOrder)}
+    return _complete(merged, (events.event_kinds() | orders) - {events.TimerDue})
 
 
 def merge_timers(packages: Iterable[Timers]) -> Timers:

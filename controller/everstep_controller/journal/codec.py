@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import REPORTS, Event, Reported, event_kinds
+from everstep_controller.core.core import EVENT_KINDS
+from everstep_controller.core.events import REPORTS, Event, Reported
 from everstep_controller.core.model.state import State
 
 # Typed as Any: which reports there are is known only at run time.
@@ -15,7 +16,7 @@ _REPORTED: Any = Reported
 # A report is stored under the name of its record, whatever carries it.
 _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
     kind.__name__: msgspec.json.Decoder(_REPORTED[kind] if kind in REPORTS else kind)
-    for kind in event_kinds()
+    for kind in EVENT_KINDS
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
 _STATE = msgspec.json.Decoder(State)

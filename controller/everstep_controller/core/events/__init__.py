@@ -47,6 +47,7 @@ from everstep_controller.core.events.operators import (
     OperatorEvent,
     OperatorForgotJob,
     OperatorIsolated,
+    OperatorOrder,
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
@@ -74,6 +75,7 @@ __all__ = [
     "OperatorDrained",
     "OperatorForgotJob",
     "OperatorIsolated",
+    "OperatorOrder",
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
@@ -93,7 +95,7 @@ Event = (
     ControllerEvent
     | DriverReported
     | AgentEvent
-    | OperatorEvent
+    | OperatorOrder
     | ReportedEvent
     | JobProgressed
     | VaultEvent
@@ -101,8 +103,12 @@ Event = (
 
 
 def event_kinds() -> set[type]:
-    """Return all types of events; of those that carry a report, the type of that."""
-    return (set(typing.get_args(Event)) - {Reported[Report]}) | REPORTS
+    """Return all types of events that are defined here; of those with a report, the type of that.
+
+    Orders of operators that stand beside their handlers are not among them.
+    """
+    listed = set(typing.get_args(Event)) - {Reported[Report], OperatorOrder}
+    return listed | REPORTS | set(typing.get_args(OperatorEvent))
 
 
 def kind_of(event: Event) -> type:
