@@ -230,7 +230,7 @@ class _Port:
         """See VaultPort."""
         self._vaults.post(event)
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """See VaultPort."""
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:

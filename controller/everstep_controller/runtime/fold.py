@@ -79,9 +79,9 @@ class Fold:
         self._restore(None)
         for stored in list(self._history.events(self.seq)):
             if stored.seq not in self._rejected:
-                yield self._take_stored(stored)
+                yield self._handle_stored(stored)
 
-    def take(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
+    def handle(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""
         try:
             actions = self.core.handle(event, now_ns)
@@ -91,8 +91,8 @@ class Fold:
         self.seq = seq
         return TakenEvent(seq, now_ns, event, actions)
 
-    def _take_stored(self, stored: StoredEvent) -> TakenEvent:
-        return self.take(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
+    def _handle_stored(self, stored: StoredEvent) -> TakenEvent:
+        return self.handle(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
 
     def _leave_out(self, seq: int, event: Event, now_ns: int, error: str) -> TakenEvent:
         """Rebuild the state before the event: the core may have been half way through it."""

@@ -1,6 +1,6 @@
-"""Planned work desk: operators drain a node, or restart a job at a step boundary."""
+"""Planned work operations: operators drain a node, or restart a job at a step boundary."""
 
-from everstep_controller.api.admin.errors import job_named, node_named
+from everstep_controller.api.admin.errors import OrderRefusedError, job_named, node_named
 from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -10,11 +10,7 @@ from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 
-class CannotPlanError(Exception):
-    """Order that makes no sense now; one sentence that names the next command."""
-
-
-class PlannedDesk:
+class PlannedWorkOperations:
     """Operators' calls about planned work; they raise UnknownNameError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -37,11 +33,11 @@ class PlannedDesk:
     async def restart(
         self, request: admin_pb2.RestartJobRequest, operator: str, reason: str
     ) -> admin_pb2.RestartJobReply:
-        """Restart a job, and return what will happen. Raises CannotPlanError."""
+        """Restart a job, and return what will happen. Raises OrderRefusedError."""
         job = job_named(self._runtime.state, request.job)
         step = request.at_step if request.HasField("at_step") else None
         if problem := _problem(job, step):
-            raise CannotPlanError(problem)
+            raise OrderRefusedError(problem)
         await self._runtime.submit(RestartOrdered(job.name, operator, reason, step))
         wish = job.planned
         plan = forecast.describe(job, wish) if wish is not None else f"it is {job.state.value}"
@@ -53,15 +49,15 @@ class PlannedDesk:
     async def cancel(
         self, request: admin_pb2.CancelRestartRequest, operator: str
     ) -> admin_pb2.CancelRestartReply:
-        """Take a planned restart back, and return what is still planned. Raises CannotPlanError."""
+        """Take a planned restart back; return what is still planned. Raises OrderRefusedError."""
         state = self._runtime.state
         job = job_named(state, request.job)
         if problem := restarts.cancel_problem(state, job):
-            raise CannotPlanError(problem)
+            raise OrderRefusedError(problem)
         await self._runtime.submit(RestartCancelled(job.name, operator, request.reason))
         left = forecast.pending(state, job)
         if left is not None and left.kind == "restart":  # it has begun while this was on its way
-            raise CannotPlanError(restarts.cancel_problem(state, job) or state.halted)
+            raise OrderRefusedError(restarts.cancel_problem(state, job) or state.halted)
         plan = f"{job.name} goes on as it is"
         if left is not None:
             plan = (

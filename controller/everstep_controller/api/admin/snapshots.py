@@ -7,7 +7,12 @@ from typing import Protocol
 
 from everstep_common.reports import Standbys
 from everstep_controller.api.admin import snapshot_messages
-from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
+from everstep_controller.api.admin.errors import (
+    OrderRefusedError,
+    UnknownNameError,
+    job_named,
+    node_named,
+)
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
@@ -23,10 +28,6 @@ from everstep_proto.generated import admin_pb2
 # An agent drops memory at once; whoever waits longer is told which nodes are still to answer.
 _ANSWER_S = 5.0
 _POLL_S, _POLL_S_MAX = 0.02, 1.0
-
-
-class CannotForgetError(Exception):
-    """Order that makes no sense now; one sentence that names the next command."""
 
 
 class SnapshotSource(Protocol):
@@ -49,7 +50,7 @@ class SnapshotSource(Protocol):
         ...
 
 
-class SnapshotAnswers:
+class SnapshotOperations:
     """Operators' calls about snapshots; UnknownNameError, and ``forget`` JournalFull."""
 
     def __init__(self, runtime: Runtime, vault: SnapshotSource) -> None:
@@ -101,17 +102,17 @@ class SnapshotAnswers:
         )
 
     async def forget(self, name: str, operator: str) -> admin_pb2.ForgetJobReply:
-        """Have the memory of an ended job dropped. Raises CannotForgetError."""
+        """Have the memory of an ended job dropped. Raises OrderRefusedError."""
         job = job_named(self._runtime.state, name)
         if problem := _problem(job):
-            raise CannotForgetError(problem)
+            raise OrderRefusedError(problem)
         before = self._vault.memory_bytes(name)
         turn = await self._runtime.submit(OperatorForgotJob(name, operator))
         refused = self._runtime.state.halted or turn.rejected
         job = job_named(self._runtime.state, name)
         if refused or not job.ending.forgotten_by:
             why = refused or f"{name} has just begun again"
-            raise CannotForgetError(f"the controller did not take the order: {why}")
+            raise OrderRefusedError(f"the controller did not take the order: {why}")
         involved = {*before, *job.launchers, *job.lineage.holders}
         await self._dropped(name, [node for node in involved if self._connected(node)])
         return self._outcome(job, before, involved)
