@@ -12,7 +12,7 @@ from everstep_proto.generated.admin_pb2_grpc import AdminStub
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
 # One call of admin.proto: ``lambda stub: stub.GetNode``.
-Method = Callable[[AdminStub], grpc.UnaryUnaryMultiCallable[Request, Reply]]
+Method = Callable[[AdminStub], "grpc.UnaryUnaryMultiCallable[Request, Reply]"]
 
 
 class AdminError(Exception):
