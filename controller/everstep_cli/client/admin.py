@@ -11,8 +11,6 @@ from everstep_proto.generated.admin_pb2_grpc import AdminStub
 
 Request = TypeVar("Request", bound=Message)
 Reply = TypeVar("Reply", bound=Message)
-# One call of admin.proto: ``lambda stub: stub.GetNode``.
-Method = Callable[[AdminStub], "grpc.UnaryUnaryMultiCallable[Request, Reply]"]
 
 
 class AdminError(Exception):
@@ -144,9 +142,15 @@ class Operator(Protocol):
 class Admin(Reader, Operator, Protocol):
     """All calls to a controller: those of viewers, of operators, and any other by its stub."""
 
-    def call(self, method: Method[Request, Reply], request: Request, about: str = "") -> Reply:
-        """Make a call that only one command makes; ``about``: the node or job that it names.
+    def call(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryUnaryMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+    ) -> Reply:
+        """Make a call that only one command makes, named as in ``lambda stub: stub.GetNode``.
 
+        ``about`` is the node or job that it names, for a hint where that is not known.
         Who asks is filled in. Raises AdminError.
         """
         ...

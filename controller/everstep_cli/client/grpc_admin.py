@@ -2,18 +2,19 @@
 
 import difflib
 import getpass
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.client.admin import AdminError, Method, NameNotFoundError, Reply, Request
+from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_errors import sentence
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.generated import admin_pb2
+from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
 
 # An error message must not wait long for its hint.
@@ -50,11 +51,16 @@ class GrpcAdmin:
     """See Admin."""
 
     def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
-        self._stub = admin_pb2_grpc.AdminStub(channel)
+        self._stub = AdminStub(channel)
         self._connection = connection
         self._timeout_s = connection.timeout_s
 
-    def call(self, method: Method[Request, Reply], request: Request, about: str = "") -> Reply:
+    def call(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryUnaryMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+    ) -> Reply:
         """See Admin."""
         if "operator" in request.DESCRIPTOR.fields_by_name:
             setattr(request, "operator", getpass.getuser())  # noqa: B010 - not of every message
