@@ -6,10 +6,19 @@ A fact that grows a field is two lines: one here, one in fleet.proto. A new one 
 in jobs.py and a line of ``JobReport`` there; what derives from `RankReport` ranks send themselves.
 """
 
+from everstep_common.reports.hello import (
+    Accelerator,
+    Disk,
+    Hello,
+    Interface,
+    Inventory,
+    JobOnNode,
+)
 from everstep_common.reports.jobs import (
     JOB_REPORTS,
     RANK_REPORTS,
     DataRange,
+    DataRanges,
     GenerationFinished,
     GenerationStopped,
     JobReport,
@@ -38,14 +47,21 @@ from everstep_common.reports.vault import Standbys
 __all__ = [
     "JOB_REPORTS",
     "RANK_REPORTS",
+    "Accelerator",
     "CheckFinished",
     "DataRange",
+    "DataRanges",
+    "Disk",
     "FindingCleared",
     "FindingRaised",
     "GenerationFinished",
     "GenerationStopped",
+    "Hello",
     "InjectionChanged",
     "InjectionState",
+    "Interface",
+    "Inventory",
+    "JobOnNode",
     "JobReport",
     "JobRequest",
     "LauncherJoined",

@@ -4,8 +4,8 @@ import typing
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import Report, StepsCompleted
-from everstep_controller.core.model.node import Inventory, JobOnNode, Origin, Reported
+from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted
+from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
     "REPORTS",
