@@ -22,8 +22,8 @@ from house_counts import files_of_addition
 
 ROOT = Path(__file__).resolve().parents[1]
 PATCHES = ROOT / "docs" / "extending"
-_GENERATORS = (
-    ("-m", "everstep_proto.regenerate"),
+_STUBS = ("-m", "everstep_proto.regenerate")
+_PAGES = (
     ("docs/generate_reference.py",),
     ("docs/generate_signals.py",),
     ("docs/generate_lifecycles.py",),
@@ -83,27 +83,46 @@ def copy_tree(folder: Path, root: Path = ROOT) -> None:
             shutil.copy2(source, target)
 
 
+def check_applies(patch: Patch, folder: Path) -> None:
+    """Return if a patch fits a copy of the tree. Raises PatchError."""
+    _git_apply(patch, folder, "--check")
+
+
 def apply(patch: Patch, folder: Path) -> None:
     """Apply a patch to a copy of the tree. Raises PatchError, and changes nothing then."""
+    _git_apply(patch, folder)
+
+
+def _git_apply(patch: Patch, folder: Path, *options: str) -> None:
+    # A copy is no repository, also where it lies in one.
     environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
-    for options in (["--check"], []):
-        done = subprocess.run(
-            ["git", "apply", *options, str(patch.path)],
-            cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise PatchError(
-                f"docs/extending/{patch.path.name} does not apply any more; regenerate it with: "
-                f"python tools/extending.py rebase {patch.name}\n{done.stderr.strip()}"
-            )
+    command = ["git", "apply", *options, str(patch.path)]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise PatchError(
+            f"docs/extending/{patch.path.name} does not apply any more; regenerate it with: "
+            f"python tools/extending.py rebase {patch.name}\n{done.stderr.strip()}"
+        )
+
+
+def write_stubs(folder: Path) -> None:
+    """Write the stubs of a copy anew, where its protocol is another. Raises CalledProcessError."""
+    protocols = sorted((ROOT / "proto").glob("*.proto"))
+    if any((folder / "proto" / one.name).read_text() != one.read_text() for one in protocols):
+        _generate(folder, _STUBS)
 
 
 def write_generated(folder: Path) -> None:
     """Write the stubs and pages of a copy anew. Raises CalledProcessError."""
-    for generator in _GENERATORS:
-        subprocess.run(
-            [sys.executable, *generator], cwd=folder, env=environment_of(folder), check=True
-        )
+    for generator in (_STUBS, *_PAGES):
+        _generate(folder, generator)
+
+
+def _generate(folder: Path, generator: tuple[str, ...]) -> None:
+    command, environment = [sys.executable, *generator], environment_of(folder)
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 
 def environment_of(folder: Path) -> dict[str, str]:
