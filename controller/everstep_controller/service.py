@@ -109,7 +109,9 @@ class Controller:
         )
         retention = Retention(config.events_retention_days, config.announcements_retention_days)
         self._housekeeping = Housekeeping(runtime, self._journal, retention)
-        self._scheduler = make_scheduler(self._housekeeping.chores(), config.snapshot_interval_s)
+        self._scheduler = make_scheduler(
+            self._housekeeping.chores(), config.state_snapshot_interval_s
+        )
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
         self._tickers: list[asyncio.Task[None]] = []

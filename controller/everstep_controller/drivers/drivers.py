@@ -153,13 +153,13 @@ def _answer(body: bytes, kind: type[T]) -> T:
 class DriversConfig:
     """Schedulers that place work on the nodes too, and are told which to leave alone."""
 
-    deadline_s: float = setting(
+    call_timeout_s: float = setting(
         30.0,
         unit="s",
         help="A call of a driver that takes longer has failed, and is tried again: a busy "
         "scheduler answers in seconds.",
     )
-    read_every_s: float = setting(
+    read_interval_s: float = setting(
         60.0,
         unit="s",
         help="How often each scheduler is read for what others withhold or free: so long a node "
@@ -178,7 +178,7 @@ class DriversConfig:
         """Say what is wrong with the values."""
         found = [
             f"{name}: must be above 0, got {getattr(self, name)}"
-            for name in ("deadline_s", "read_every_s")
+            for name in ("call_timeout_s", "read_interval_s")
             if getattr(self, name) <= 0
         ]
         for name, part in self.parts.items():
@@ -187,7 +187,7 @@ class DriversConfig:
 
     def timing(self) -> DriverTiming:
         """Return the durations that hold for every driver."""
-        return DriverTiming(self.deadline_s, self.read_every_s)
+        return DriverTiming(self.call_timeout_s, self.read_interval_s)
 
 
 def configured_drivers(

@@ -92,7 +92,7 @@ def wait_for_end(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) ->
     """Have a launcher wait for the end of the job before its own."""
     node = event.origin.node
     if not job.successors:
-        turn.set_timer(_timer(job), turn.state.settings.breakpoint_ns + _STOP_NS)
+        turn.set_timer(_timer(job), turn.state.settings.final_save_timeout_ns + _STOP_NS)
     job.successors[node] = event
     order = orders.hold_for_end(job, node)
     turn.announce(job.name, "LauncherWaits", f"the launcher on {node} {order.reason}")

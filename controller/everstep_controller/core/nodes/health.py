@@ -48,8 +48,8 @@ RANKS_DIE = Condition(
     component="node",
     meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
     "and is checked",
-    source="how the ranks of a generation died, what its nodes found within evidence_s, and deaths "
-    "that nothing explained within strike_window_s",
+    source="how the ranks of a generation died, what its nodes found within evidence_window_s, and "
+    "deaths that nothing explained within strike_window_s",
     clears_when="the node passes its check",
     mode=Mode.ENFORCE,
 )

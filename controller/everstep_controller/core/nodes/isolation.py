@@ -43,7 +43,7 @@ DRIVER_FAILED = Condition(
     component="controller/drivers/NAME",
     meaning="calls of an isolation driver fail again and again: a scheduler may place work on a "
     "node that Everstep keeps out, or goes on withholding one that is free",
-    source="any error of the driver, and a call that is not answered within `drivers.deadline_s`",
+    source="any error of the driver, and a call without an answer within `drivers.call_timeout_s`",
     clears_when="all is done that was asked of it; it is tried at least every minute",
     raise_after=FAILURES_MAX,
     mode=Mode.ADVISE,

@@ -134,7 +134,7 @@ def _ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
     number = f"{node.name}/silent/{turn.state.event_count}"
     node.confirmation = Confirmation(number, asked)
     turn.actions.extend(confirmation_order(node, name) for name in asked)
-    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_ns)
+    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_timeout_ns)
 
 
 def _decide_silence(turn: Turn, node: NodeRecord, waiting: Confirmation) -> None:
@@ -188,7 +188,7 @@ def _doubts_itself(turn: Turn) -> bool:
     expected = (node for node in state.nodes.values() if node.state is not NodeState.MAINTENANCE)
     known = [node for node in expected if not node.gone]
     silent = [node for node in known if not node.connected or node.silent_to]
-    if len(silent) <= 1 or len(silent) <= settings.self_suspicion_ratio * len(known):
+    if len(silent) <= 1 or len(silent) <= settings.fleet_silence_ratio * len(known):
         state.self_suspect_since_ns = 0
         return False
     if not state.self_suspect_since_ns:
@@ -198,7 +198,7 @@ def _doubts_itself(turn: Turn) -> bool:
             "ControllerSuspectsItself",
             f"{len(silent)} of {len(known)} nodes are silent at once: none is judged lost yet",
         )
-    return turn.now_ns - state.self_suspect_since_ns < settings.self_suspicion_ns
+    return turn.now_ns - state.self_suspect_since_ns < settings.fleet_silence_wait_ns
 
 
 # --- questions to peers --------------------------------------------------------------------------

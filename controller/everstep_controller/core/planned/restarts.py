@@ -66,9 +66,11 @@ def boundary_overdue(turn: Turn, name: str) -> None:
     if job is None or job.planned is None or job.state not in ACTIVE:
         return
     if turn.paused(name):
-        turn.set_timer(f"{TimerKind.PLANNED}/{name}", turn.state.settings.planned_ns)
+        turn.set_timer(
+            f"{TimerKind.PLANNED}/{name}", turn.state.settings.planned_restart_timeout_ns
+        )
         return
-    waited_s = turn.state.settings.planned_ns // 1_000_000_000
+    waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
     newest = job.lineage.recoverable_step
     goes_back = "no step is" if newest is None else f"it goes back to step {newest}"
     late = f"step {job.planned.after_step} was not recoverable after {waited_s} s, {goes_back}"
@@ -169,9 +171,9 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
         return
     settings = turn.state.settings
     job.growable_since_ns = job.growable_since_ns or turn.now_ns
-    due_ns = job.growable_since_ns + settings.growth_wait_ns
+    due_ns = job.growable_since_ns + settings.growth_delay_ns
     if job.grown_ns:
-        due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
+        due_ns = max(due_ns, job.grown_ns + settings.growth_interval_min_ns)
     if turn.now_ns >= due_ns:
         size = grown_size(turn.state, job)
         reason = (
@@ -206,7 +208,7 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
     timer = f"{TimerKind.PLANNED}/{job.name}"
     if near and timer not in turn.state.timers:
-        turn.set_timer(timer, turn.state.settings.planned_ns)
+        turn.set_timer(timer, turn.state.settings.planned_restart_timeout_ns)
 
 
 def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:

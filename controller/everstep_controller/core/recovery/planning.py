@@ -69,7 +69,7 @@ def _form(turn: Turn, job: JobRecord) -> None:
     if waited:
         turn.drop_timer(timer)
     if ready >= job.spec.nodes_min and timer not in turn.state.timers:
-        turn.set_timer(timer, turn.state.settings.forming_ns)
+        turn.set_timer(timer, turn.state.settings.last_call_timeout_ns)
     kept = claims.ineligible_launchers(turn.state, job)
     reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
     if f"{reason}{kept}" != job.reason:
