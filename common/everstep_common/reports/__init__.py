@@ -42,7 +42,7 @@ from everstep_common.reports.nodes import (
     InjectionChanged,
     InjectionState,
 )
-from everstep_common.reports.vault import Standbys
+from everstep_common.reports.vault import PersistFailure, Standbys
 
 __all__ = [
     "JOB_REPORTS",
@@ -67,6 +67,7 @@ __all__ = [
     "LauncherJoined",
     "LauncherLeft",
     "NodeReport",
+    "PersistFailure",
     "Phase",
     "PhaseReached",
     "RankExited",

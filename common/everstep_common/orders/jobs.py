@@ -1,8 +1,4 @@
-"""Orders: what the controller has an agent do about a job or its node, each defined once.
-
-Protobuf messages and rows of the controller's journal are derived from these records, as from
-those in `everstep_common.reports`. An order is done once, however often it is sent.
-"""
+"""Orders about a job or its node: each is done once, however often it is sent."""
 
 from dataclasses import dataclass
 from typing import Annotated
