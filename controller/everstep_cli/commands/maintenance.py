@@ -27,12 +27,12 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> int:
 def maintenance() -> None:
     r"""Plan maintenance windows: times in which nodes are worked on.
 
-    Ten minutes before a window (maintenance_lead_s) jobs begin to leave its nodes: each stops after
-    a step that can be restored and goes on with a spare, or with fewer nodes if it may. A job that
-    can do neither trains on until shortly before the beginning (maintenance_stop_s) and then waits
-    for the end; 'list' names such jobs in advance. No step is repeated. Within the window nothing
-    is judged: the nodes may be silent, reboot, or get other hardware. At its end they are checked,
-    and then take ranks again. The ledger counts all of it as planned time.
+    Ten minutes before a window (maintenance_drain_lead_s) jobs begin to leave its nodes: each stops
+    after a step that can be restored and goes on with a spare, or with fewer nodes if it may. A job
+    that can do neither trains on until shortly before the beginning (maintenance_stop_lead_s) and
+    then waits for the end; 'list' names such jobs in advance. No step is repeated. Within the
+    window nothing is judged: the nodes may be silent, reboot, or get other hardware. At its end
+    they are checked, and then take ranks again. The ledger counts all of it as planned time.
 
     \b
     Examples:
@@ -104,3 +104,6 @@ def cancel(ask: Ask, window: str) -> None:
     """
     reply = ask.admin.cancel_maintenance(window)
     ask.answer(reply, *window_sheet(reply, ask.now_ns))
+
+
+COMMANDS = (maintenance,)
