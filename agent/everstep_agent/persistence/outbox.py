@@ -10,6 +10,7 @@ the agent dies within a second of the acknowledgement; the controller knows it b
 sequence.
 """
 
+import typing
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,18 +29,9 @@ from everstep_proto.reports import BODIES
 _NEVER = 3
 # What became of a job is told once, and in order; findings are told again when they change.
 _WORTH: Mapping[type, int] = MappingProxyType(
-    {
-        reports.StepsCompleted: 0,
-        reports.FindingRaised: 1,
-        reports.LauncherJoined: 2,
-        reports.LauncherLeft: 2,
-        reports.PhaseReached: 2,
-        reports.RankExited: 2,
-        reports.RollbackAsked: 2,
-        reports.GenerationStopped: 2,
-        reports.GenerationFinished: 2,
-        reports.RestartedHere: _NEVER,
-    }
+    dict.fromkeys(typing.get_args(reports.JobReport), 2)
+    | dict.fromkeys(typing.get_args(reports.NodeReport), 1)
+    | {reports.StepsCompleted: 0, reports.RestartedHere: _NEVER}
 )
 
 

@@ -14,16 +14,20 @@ from everstep_common.reports.hello import (
     JobOnNode,
 )
 from everstep_common.reports.jobs import (
+    RANK_REPORTS,
     DataRange,
     DataRanges,
     GenerationFinished,
     GenerationStopped,
+    JobFact,
+    JobReport,
     JobRequest,
     LauncherJoined,
     LauncherLeft,
     Phase,
     PhaseReached,
     RankExited,
+    RankReport,
     RestartedHere,
     RollbackAsked,
     StepsCompleted,
@@ -36,10 +40,12 @@ from everstep_common.reports.nodes import (
     FindingRaised,
     InjectionChanged,
     InjectionState,
+    NodeReport,
 )
 from everstep_common.reports.vault import PersistFailure, Standbys
 
 __all__ = [
+    "RANK_REPORTS",
     "Accelerator",
     "CheckFinished",
     "DataRange",
@@ -54,6 +60,7 @@ __all__ = [
     "InjectionState",
     "Interface",
     "Inventory",
+    "JobFact",
     "JobOnNode",
     "JobReport",
     "JobRequest",
@@ -64,6 +71,7 @@ __all__ = [
     "Phase",
     "PhaseReached",
     "RankExited",
+    "RankReport",
     "Report",
     "RestartedHere",
     "RollbackAsked",
@@ -73,16 +81,4 @@ __all__ = [
     "StoredStep",
 ]
 
-JobReport = (
-    LauncherJoined
-    | LauncherLeft
-    | PhaseReached
-    | RankExited
-    | RollbackAsked
-    | RestartedHere
-    | GenerationStopped
-    | GenerationFinished
-    | StepsCompleted
-)
-NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged
 Report = JobReport | NodeReport

@@ -170,14 +170,20 @@ class RankExited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackAsked:
-    """A rank says that the state after a step is bad: the job shall go on from an older one."""
+class RankReport:
+    """Report of a rank, which its agent passes on; it knows better which rank it is."""
 
     generation: q.Generation
     rank: q.Rank
+    at_boot_ns: q.BootNs = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked(RankReport):
+    """A rank says that the state after a step is bad: the job shall go on from an older one."""
+
     step: q.Step
     reason: q.Line
-    at_boot_ns: q.BootNs = 0
     # Data that is left out from then on.
     skip: DataRange | None = None
 
@@ -246,3 +252,19 @@ class StepsCompleted:
         if self.stall_ns and min(self.stall_ns) < 0:
             return ["a negative stall"]
         return []
+
+
+# What is journaled as it is reported; steps are put together to rows before.
+JobFact = (
+    LauncherJoined
+    | LauncherLeft
+    | PhaseReached
+    | RankExited
+    | RollbackAsked
+    | RestartedHere
+    | GenerationStopped
+    | GenerationFinished
+)
+JobReport = JobFact | StepsCompleted
+# What a rank may send so.
+RANK_REPORTS: tuple[type[RankReport], ...] = (RollbackAsked,)

@@ -1,6 +1,5 @@
 """Registry of handlers: for each event and each timer the one package that takes it."""
 
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -21,14 +20,7 @@ class RegistrationError(Exception):
 
 def merge_handlers(packages: Iterable[Handlers]) -> Handlers:
     """Return who takes each event. Raises RegistrationError."""
-    return _merge(packages, kinds_of_events() - {events.TimerDue})
-
-
-def kinds_of_events() -> set[type]:
-    """Return what there is to handle: types of events, and of the reports that agents send."""
-    found = typing.get_args(events.Event)
-    # Of Reported[LauncherLeft], LauncherLeft.
-    return {next(iter(typing.get_args(kind)), kind) for kind in found}
+    return _merge(packages, events.kinds_of_events().keys() - {events.TimerDue})
 
 
 def merge_timers(packages: Iterable[Timers]) -> Timers:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import Event, Reported
+from everstep_controller.core.events import Event, Reported, kinds_of_events
 from everstep_controller.core.model.state import State
 
 # A report is stored under the name of its record, whatever carries it.
 _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
-    (typing.get_args(kind) or (kind,))[0].__name__: msgspec.json.Decoder(kind)
-    for kind in typing.get_args(Event)
+    told.__name__: msgspec.json.Decoder(kind) for told, kind in kinds_of_events().items()
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
 _STATE = msgspec.json.Decoder(State)

@@ -4,6 +4,9 @@
 when the thing happened, the journal says when it was learned.
 """
 
+import typing
+from typing import Any
+
 from everstep_controller.core.events.agents import (
     AgentEvent,
     JobProgressed,
@@ -82,6 +85,7 @@ __all__ = [
     "StepRecoverable",
     "TimerDue",
     "VerdictChanged",
+    "kinds_of_events",
 ]
 
 Event = (
@@ -98,3 +102,17 @@ Event = (
 def kind_of(event: Event) -> type:
     """Return what decides who handles an event: its type, or that of the report that it carries."""
     return type(event.report) if isinstance(event, Reported) else type(event)
+
+
+def kinds_of_events() -> dict[type, type[Event]]:
+    """Return each kind of event by what tells it apart: its type, or that of what is reported."""
+    found: dict[type, type[Event]] = {}
+    # Typed as Any: which report is known only at run time.
+    reported: Any = Reported
+    for kind in typing.get_args(Event):
+        if typing.get_origin(kind) is not Reported:
+            found[kind] = kind
+            continue
+        for report in typing.get_args(typing.get_args(kind)[0]):
+            found[report] = reported[report]
+    return found

@@ -3,22 +3,7 @@
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import (
-    CheckFinished,
-    FindingCleared,
-    FindingRaised,
-    GenerationFinished,
-    GenerationStopped,
-    InjectionChanged,
-    Inventory,
-    JobOnNode,
-    LauncherJoined,
-    LauncherLeft,
-    PhaseReached,
-    RankExited,
-    RestartedHere,
-    RollbackAsked,
-)
+from everstep_common.reports import Inventory, JobFact, JobOnNode, NodeReport
 from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
@@ -80,21 +65,8 @@ class PeerJudged:
 AgentEvent = NodeConnected | NodeDisconnected | PeerReported | PeerJudged
 
 
-# Steps are put together to rows before they are journaled: see JobProgressed.
-ReportedEvent = (
-    Reported[LauncherJoined]
-    | Reported[LauncherLeft]
-    | Reported[PhaseReached]
-    | Reported[RankExited]
-    | Reported[RollbackAsked]
-    | Reported[RestartedHere]
-    | Reported[GenerationStopped]
-    | Reported[GenerationFinished]
-    | Reported[FindingRaised]
-    | Reported[FindingCleared]
-    | Reported[CheckFinished]
-    | Reported[InjectionChanged]
-)
+# Each report is an event of its own; steps are put together to rows first: see JobProgressed.
+ReportedEvent = Reported[JobFact | NodeReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
