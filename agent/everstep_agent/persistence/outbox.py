@@ -10,7 +10,6 @@ the agent dies within a second of the acknowledgement; the controller knows it b
 sequence.
 """
 
-import typing
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,9 +28,12 @@ from everstep_proto.reports import BODIES
 _NEVER = 3
 # What became of a job is told once, and in order; findings are told again when they change.
 _WORTH: Mapping[type, int] = MappingProxyType(
-    dict.fromkeys(typing.get_args(reports.JobReport), 2)
-    | dict.fromkeys(typing.get_args(reports.NodeReport), 1)
-    | {reports.StepsCompleted: 0, reports.RestartedHere: _NEVER}
+    {
+        reports.FindingRaised: 1,
+        **dict.fromkeys(reports.JOB_REPORTS, 2),
+        reports.StepsCompleted: 0,
+        reports.RestartedHere: _NEVER,
+    }
 )
 
 

@@ -2,7 +2,8 @@
 
 Frames on the agent's Unix socket, protobuf messages to the controller and rows of its journal are
 derived from these records (`everstep_common.codec`, `everstep_proto.reports`, the journal's codec).
-A fact that grows a field is two lines: one here, one in fleet.proto.
+A fact that grows a field is two lines: one here, one in fleet.proto. A new one of a job is a class
+in jobs.py and a line of ``JobReport`` there; what derives from `RankReport` ranks send themselves.
 """
 
 from everstep_common.reports.hello import (
@@ -14,12 +15,12 @@ from everstep_common.reports.hello import (
     JobOnNode,
 )
 from everstep_common.reports.jobs import (
+    JOB_REPORTS,
     RANK_REPORTS,
     DataRange,
     DataRanges,
     GenerationFinished,
     GenerationStopped,
-    JobFact,
     JobReport,
     JobRequest,
     LauncherJoined,
@@ -40,11 +41,11 @@ from everstep_common.reports.nodes import (
     FindingRaised,
     InjectionChanged,
     InjectionState,
-    NodeReport,
 )
 from everstep_common.reports.vault import PersistFailure, Standbys
 
 __all__ = [
+    "JOB_REPORTS",
     "RANK_REPORTS",
     "Accelerator",
     "CheckFinished",
@@ -60,7 +61,6 @@ __all__ = [
     "InjectionState",
     "Interface",
     "Inventory",
-    "JobFact",
     "JobOnNode",
     "JobReport",
     "JobRequest",
@@ -81,4 +81,5 @@ __all__ = [
     "StoredStep",
 ]
 
+NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged
 Report = JobReport | NodeReport

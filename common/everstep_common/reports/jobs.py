@@ -3,6 +3,7 @@
 The job itself is named beside the report (protobuf ``Record.job``), for a connection has one job.
 """
 
+import typing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
@@ -171,10 +172,10 @@ class RankExited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """Report of a rank, which its agent passes on; it knows better which rank it is."""
+    """Report of a training process itself: its agent passes it on, and sees to these fields."""
 
-    generation: q.Generation
-    rank: q.Rank
+    generation: q.Generation = 0
+    rank: q.Rank = 0
     at_boot_ns: q.BootNs = 0
 
 
@@ -254,8 +255,7 @@ class StepsCompleted:
         return []
 
 
-# What is journaled as it is reported; steps are put together to rows before.
-JobFact = (
+JobReport = (
     LauncherJoined
     | LauncherLeft
     | PhaseReached
@@ -264,7 +264,8 @@ JobFact = (
     | RestartedHere
     | GenerationStopped
     | GenerationFinished
+    | StepsCompleted
 )
-JobReport = JobFact | StepsCompleted
-# What a rank may send so.
-RANK_REPORTS: tuple[type[RankReport], ...] = (RollbackAsked,)
+JOB_REPORTS: tuple[type, ...] = typing.get_args(JobReport)
+# Of these, what a training process sends itself, as it is.
+RANK_REPORTS = tuple(kind for kind in JOB_REPORTS if issubclass(kind, RankReport))

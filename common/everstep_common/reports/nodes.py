@@ -64,6 +64,3 @@ class InjectionChanged:
         if self.state is InjectionState.ORDERED:
             return ["that an injection is ordered is the controller's word, not the agent's"]
         return []
-
-
-NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged

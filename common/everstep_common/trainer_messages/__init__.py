@@ -6,7 +6,7 @@ Trainer:   Attach → Attached | Refused,
            Restore → Restored | RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
-           Progress and reports of a rank (RollbackAsked) are not answered.
+           Progress and the reports of a rank (RankReport) are not answered.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
@@ -142,8 +142,8 @@ FROM_TRAINER = (
     Begin,
     Commit,
     Progress,
-    *RANK_REPORTS,
     AskSkipped,
+    *RANK_REPORTS,
 )
 TO_TRAINER = (
     Attached,

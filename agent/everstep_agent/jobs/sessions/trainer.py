@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import cast
 
 from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.concurrency.time_slices import run_in_slices
@@ -21,7 +20,7 @@ from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
-from everstep_common.reports import Phase, RankReport, Report
+from everstep_common.reports import Phase, RankReport, RollbackAsked
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
 from everstep_proto.reports import record_of
 
@@ -169,16 +168,17 @@ class TrainerSession:
             self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
 
     def _report(self, message: RankReport) -> None:
-        """Pass on what a rank reports, as said by the rank that it is."""
         job, owner = self._job, self._owner
         if self._slots.refusal():
             return
         # Steps that were completed before are reported first: the controller counts from them.
         job.progress.flush()
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
-        told = replace(message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns)
-        job.context.outlet.record(record_of(cast("Report", told), job.facts.job))
-        if isinstance(told, messages.RollbackAsked):
+        report = replace(
+            message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns
+        )
+        job.context.outlet.record(record_of(report, job.facts.job))
+        if isinstance(report, RollbackAsked):
             job.record.mark_spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:

@@ -5,9 +5,10 @@ when the thing happened, the journal says when it was learned.
 """
 
 import typing
-from typing import Any
 
+from everstep_common.reports import Report
 from everstep_controller.core.events.agents import (
+    REPORTS,
     AgentEvent,
     JobProgressed,
     NodeConnected,
@@ -28,7 +29,6 @@ from everstep_controller.core.events.controller import (
     LayoutLearned,
     RecordRejected,
     RecoveryBegun,
-    RecoveryStepChosen,
     SettingsApplied,
     StepRecoverable,
     TimerDue,
@@ -46,12 +46,15 @@ from everstep_controller.core.events.operators import (
     OperatorEvent,
     OperatorForgotJob,
     OperatorIsolated,
+    OperatorOrder,
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
 )
+from everstep_controller.core.model.snapshots import RecoveryStepChosen
 
 __all__ = [
+    "REPORTS",
     "AutomationPaused",
     "AutomationResumed",
     "BreakpointReached",
@@ -72,6 +75,7 @@ __all__ = [
     "OperatorDrained",
     "OperatorForgotJob",
     "OperatorIsolated",
+    "OperatorOrder",
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
@@ -85,34 +89,28 @@ __all__ = [
     "StepRecoverable",
     "TimerDue",
     "VerdictChanged",
-    "kinds_of_events",
 ]
 
 Event = (
     ControllerEvent
     | DriverReported
     | AgentEvent
-    | OperatorEvent
+    | OperatorOrder
     | ReportedEvent
     | JobProgressed
     | VaultEvent
 )
 
 
+def event_kinds() -> set[type]:
+    """Return all types of events that are defined here; of those with a report, the type of that.
+
+    Orders of operators that stand beside their handlers are not among them.
+    """
+    listed = set(typing.get_args(Event)) - {Reported[Report], OperatorOrder}
+    return listed | REPORTS | set(typing.get_args(OperatorEvent))
+
+
 def kind_of(event: Event) -> type:
     """Return what decides who handles an event: its type, or that of the report that it carries."""
     return type(event.report) if isinstance(event, Reported) else type(event)
-
-
-def kinds_of_events() -> dict[type, type[Event]]:
-    """Return each kind of event by what tells it apart: its type, or that of what is reported."""
-    found: dict[type, type[Event]] = {}
-    # Typed as Any: which report is known only at run time.
-    reported: Any = Reported
-    for kind in typing.get_args(Event):
-        if typing.get_origin(kind) is not Reported:
-            found[kind] = kind
-            continue
-        for report in typing.get_args(typing.get_args(kind)[0]):
-            found[report] = reported[report]
-    return found

@@ -1,12 +1,14 @@
 """Events of agents: connections, silent peers, reports, and the steps that all nodes told of."""
 
+import typing
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import Inventory, JobFact, JobOnNode, NodeReport
+from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted
 from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
+    "REPORTS",
     "AgentEvent",
     "JobProgressed",
     "NodeConnected",
@@ -65,8 +67,9 @@ class PeerJudged:
 AgentEvent = NodeConnected | NodeDisconnected | PeerReported | PeerJudged
 
 
-# Each report is an event of its own; steps are put together to rows first: see JobProgressed.
-ReportedEvent = Reported[JobFact | NodeReport]
+ReportedEvent = Reported[Report]
+# Steps are put together to rows before they are journaled: see JobProgressed.
+REPORTS: frozenset[type] = frozenset(typing.get_args(Report)) - {StepsCompleted}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
