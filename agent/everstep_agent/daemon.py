@@ -101,7 +101,7 @@ class Daemon:
         phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
         self._samples = SampleSender(self._node.view, self._uplink.samples, stamp, phase_s)
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
-        self._node.kernel_log.on_lines = self._kernel.take
+        self._node.kernel_log.on_lines = self._kernel.add_lines
         self._liveness = Liveness(config.node_name, self._uplink.say)
         around = Environment(
             tls=config.tls,
@@ -164,7 +164,7 @@ class Daemon:
                 tasks.append(group.create_task(running, name=name))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_LOOK_S):
-                    await self._node.watch.look()
+                    await self._node.watch.probe_now()
             self._node.gpus.on_changed = self._uplink.renew
             self._node.accelerators.on_changed = self._uplink.renew
             uplink = keep_running(
@@ -208,7 +208,9 @@ class Daemon:
 
     async def _check(self) -> CheckResult:
         return await run_check(
-            self._node.watch.look, self._findings.book.fatal_findings, self._config.check_deadline_s
+            self._node.watch.probe_now,
+            self._findings.book.fatal_findings,
+            self._config.check_deadline_s,
         )
 
     async def _watch_itself(self) -> None:

@@ -26,8 +26,8 @@ from everstep.rank.environment import (
     world_size,
     world_size_wanted,
 )
-from everstep.rank.import_profile import Lesson
-from everstep.rank.log_rate_limit import Sparing
+from everstep.rank.import_recorder import ImportRecorder
+from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
 from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
@@ -62,8 +62,8 @@ class Run:
         self._skipped: tuple[DataRange, ...] | None = None
         self._completed: int | None = None
         self._snapshots: Snapshots | None = None
-        self._lines = Sparing(logger)
-        self._lesson = Lesson(environ)
+        self._lines = RateLimitedLogger(logger)
+        self._imports = ImportRecorder(environ)
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
@@ -101,8 +101,8 @@ class Run:
             self._lines.warn("progress is not told: %s", error)
             return
         told = Progress(number, boot_ns(), stall_ns)
-        self._lesson.teach()  # standbys are made as soon as all ranks have told a step
-        link.tell(told)
+        self._imports.write()  # standbys are made as soon as all ranks have told a step
+        link.send_message(told)
 
     @property
     def skipped(self) -> tuple[DataRange, ...]:
@@ -170,7 +170,7 @@ class Run:
             at_boot_ns=boot_ns(),
             skip=skip,
         )
-        link.tell(asked)
+        link.send_message(asked)
 
     def snapshots(
         self,

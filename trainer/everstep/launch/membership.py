@@ -14,7 +14,7 @@ from everstep_common.version import TRAINER_PROTOCOL, VERSION
 _STORAGE_WAIT_S = 330.0
 
 
-class Leaving:
+class Departure:
     """End of a launcher: tells the agent, and waits for the newest step to be in storage."""
 
     def __init__(
