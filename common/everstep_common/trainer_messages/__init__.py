@@ -3,7 +3,7 @@
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → Described | DescribedPart | NothingToRestore | RestoreFailed,
-           Restore → Restored | RestoredCopies | NothingToRestore | RestoreFailed,
+           Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
            Progress and RollbackAsked are not answered.
@@ -57,7 +57,6 @@ from everstep_common.trainer_messages.vault import (
     Reserve,
     Reserved,
     Restore,
-    Restored,
     RestoredCopies,
     RestoredCopy,
     RestoreFailed,
@@ -102,7 +101,6 @@ __all__ = [
     "Reserved",
     "Restore",
     "RestoreFailed",
-    "Restored",
     "RestoredCopies",
     "RestoredCopy",
     "RollbackAsked",
@@ -149,7 +147,6 @@ TO_TRAINER = (
     Refused,
     Described,
     DescribedPart,
-    Restored,
     RestoredCopies,
     NothingToRestore,
     RestoreFailed,

@@ -84,7 +84,6 @@ def join_message(
         # Said once: what has begun here is not left again because the agent was away.
         fresh=options.keep.fresh and not generation.number,
         job_id=job_id,
-        learns=True,
         replica_nodes=options.replica_nodes,
         program=options.program,
     )
