@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import grpc
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
@@ -18,7 +19,6 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources

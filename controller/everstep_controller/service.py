@@ -201,6 +201,7 @@ class Controller:
             events=runtime.events_taken,
             rejected=runtime.events_rejected,
             journal_full=self._journal.full is not None,
+            driver_failures=self._drivers.failed_calls,
             now_ns=runtime.now_ns(),
         )
 

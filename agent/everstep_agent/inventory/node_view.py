@@ -1,8 +1,8 @@
 """Node view: the latest reading of each probe, and the node's inventory made of them."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everstep_agent.detectors.accelerators.reading import AcceleratorsReading
@@ -17,9 +17,9 @@ from everstep_agent.detectors.host.usage import HostReading, KernelUsage
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import RDMA_KINDS, LinkReading
 from everstep_agent.detectors.readings.topology import PciPlace, nearest
-from everstep_agent.inventory.accelerators import accelerators_to_wire
+from everstep_agent.inventory.accelerators import accelerators_of
 from everstep_agent.probes.own_cost import AgentCost
-from everstep_proto.generated import fleet_pb2
+from everstep_common.reports import Accelerator, Disk, Interface, Inventory
 
 
 @dataclass(slots=True)
@@ -49,21 +49,21 @@ class NodeView:
     # Why the kernel log cannot be read; empty when it can.
     kernel_log: str | None = None
 
-    def inventory(self, proc: Path) -> fleet_pb2.Inventory:
+    def inventory(self, proc: Path) -> Inventory:
         """Return the facts."""
-        return fleet_pb2.Inventory(
+        return Inventory(
             kernel=os.uname().release,
             cpu_model=cpu_model(proc),
             cpu_count=os.cpu_count() or 0,
             memory_bytes=self.host.memory_total_bytes if self.host else 0,
-            disks=[_disk(disk) for disk in self.disks or ()],
-            interfaces=[interface(link) for link in self.links or ()],
+            disks=tuple(_disk(disk) for disk in self.disks or ()),
+            interfaces=tuple(interface(link) for link in self.links or ()),
             accelerators=located(self._accelerators(), self.links or (), self.places),
-            notes=self._notes(),
+            notes=tuple(self._notes()),
         )
 
-    def _accelerators(self) -> list[fleet_pb2.Accelerator]:
-        others = accelerators_to_wire(self.accelerators.values())
+    def _accelerators(self) -> list[Accelerator]:
+        others = accelerators_of(self.accelerators.values())
         return [*_accelerators(self.gpus), *others]
 
     def _notes(self) -> Sequence[str]:
@@ -93,8 +93,8 @@ def cpu_model(proc: Path) -> str:
     return lines[0][2].strip() if lines else ""
 
 
-def _disk(disk: DiskReading) -> fleet_pb2.Disk:
-    return fleet_pb2.Disk(
+def _disk(disk: DiskReading) -> Disk:
+    return Disk(
         device=disk.device,
         mount=disk.mount,
         filesystem=disk.filesystem,
@@ -103,11 +103,11 @@ def _disk(disk: DiskReading) -> fleet_pb2.Disk:
     )
 
 
-def _accelerators(reading: GpusReading | None) -> list[fleet_pb2.Accelerator]:
+def _accelerators(reading: GpusReading | None) -> list[Accelerator]:
     if reading is None:
         return []
     return [
-        fleet_pb2.Accelerator(
+        Accelerator(
             uuid=gpu.uuid,
             name=gpu.name,
             vendor="nvidia",
@@ -135,9 +135,9 @@ def gpu_notes(reading: GpusReading) -> list[str]:
 _ADDRESS_CHARACTERS = len("0000:3b:00.0")
 
 
-def interface(link: LinkReading) -> fleet_pb2.Interface:
+def interface(link: LinkReading) -> Interface:
     """Return a link as the controller wants to hear it."""
-    return fleet_pb2.Interface(
+    return Interface(
         name=link.name,
         kind=link.kind,
         up=bool(link.up),
@@ -150,20 +150,27 @@ def interface(link: LinkReading) -> fleet_pb2.Interface:
 
 
 def located(
-    accelerators: Sequence[fleet_pb2.Accelerator],
+    accelerators: Iterable[Accelerator],
     links: Sequence[LinkReading],
     places: Mapping[str, PciPlace],
-) -> Sequence[fleet_pb2.Accelerator]:
+) -> tuple[Accelerator, ...]:
     """Return the accelerators with their NUMA node and the links nearest to each."""
-    for accelerator in accelerators:
-        address = accelerator.pci_address.lower()[-_ADDRESS_CHARACTERS:]
-        place = places.get(address)
-        if place is not None and place.numa_node is not None:
-            accelerator.numa_node = place.numa_node
-        near = nearest(address, _cards(links), places)
-        accelerator.nearest_interfaces.extend(near.links)
-        accelerator.nearest_distance = near.distance
-    return accelerators
+    cards = _cards(links)
+    return tuple(_located(one, cards, places) for one in accelerators)
+
+
+def _located(
+    accelerator: Accelerator, cards: Mapping[str, str], places: Mapping[str, PciPlace]
+) -> Accelerator:
+    address = accelerator.pci_address.lower()[-_ADDRESS_CHARACTERS:]
+    place = places.get(address)
+    near = nearest(address, cards, places)
+    return replace(
+        accelerator,
+        numa_node=None if place is None else place.numa_node,
+        nearest_interfaces=tuple(near.links),
+        nearest_distance=near.distance,
+    )
 
 
 def _cards(links: Sequence[LinkReading]) -> dict[str, str]:

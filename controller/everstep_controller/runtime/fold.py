@@ -8,7 +8,7 @@ from typing import Protocol
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event
 from everstep_controller.core.model.state import State
-from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state
+from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
 from everstep_controller.journal.store import StoredEvent, StoredSnapshot
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Fold:
         try:
             actions = self.core.handle(event, now_ns)
         except Exception as error:  # A poisoned event must not stop the controller for ever.
-            logger.exception("event %d (%s) made the core raise", seq, type(event).__name__)
+            logger.exception("event %d (%s) made the core raise", seq, kind_of(event))
             return self._leave_out(seq, event, now_ns, f"{type(error).__name__}: {error}")
         self.seq = seq
         return TakenEvent(seq, now_ns, event, actions)

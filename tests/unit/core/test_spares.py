@@ -1,3 +1,4 @@
+from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet.to_agent import directive
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import KeeperChosen
@@ -10,7 +11,7 @@ from everstep_controller.core.model.job import (
     Lineage,
 )
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
 from everstep_agent.jobs.state.lifecycle import JobState
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence
 from everstep_common.reports import Phase
@@ -95,7 +95,7 @@ class JobFacts:
     # Number of the job of this name that the launcher takes part in; 0 while it is not known.
     job_id: int = 0
     state: JobState = JobState.NEW
-    plan: Plan = field(default_factory=Plan)
+    plan: Plan = NO_PLAN
     # The controller's newest directive on the job's snapshots, encoded; empty before the first.
     directive: bytes = b""
     place: LauncherPlace = field(default_factory=LauncherPlace)

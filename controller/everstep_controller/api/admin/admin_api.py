@@ -7,8 +7,7 @@ from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.event_log import EventLog
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
-from everstep_controller.api.admin.operations import Operations
-from everstep_controller.api.admin.planned_work import PlannedWorkOperations
+from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.snapshots import SnapshotOperations
 from everstep_controller.core.model.state import CONTROLLER, FLEET
@@ -23,7 +22,7 @@ class AdminApi:
         self._log = EventLog(runtime, sources.history)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
         self.queries = Queries(sources, self._log, self.snapshots)
-        self.operations = Operations(runtime, self.queries)
+        self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
         self.maintenance = MaintenanceOperations(runtime)

@@ -9,11 +9,10 @@ the one before it, or nothing.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from everstep_common.reports import LauncherJoined, StoredStep
+from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
-from everstep_controller.core.model.node import JobOnNode
 from everstep_controller.core.model.snapshots import BranchPoint, Past
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import TimerKind, Turn
