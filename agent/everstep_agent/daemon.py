@@ -80,7 +80,7 @@ class Daemon:
     def __init__(self, config: AgentConfig, stamp: StampClock) -> None:
         self._config = config
         self._stamp = stamp
-        self._store, remembered = open_store(config.state_folder, config.disk_deadline_s)
+        self._store, remembered = open_store(config.state_folder, config.outbox_write_timeout_s)
         self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
         open_before = load_findings(remembered.notes.get("findings", "[]"))
         book = FindingBook(CONDITIONS, open_before, config.signals.modes)
@@ -93,11 +93,11 @@ class Daemon:
                 controller=config.controller,
                 tls=config.tls,
                 connect_timeout_s=config.connect_timeout_s,
-                silence_s=config.controller_silence_s,
+                silence_s=config.controller_timeout_s,
             ),
             self._outbox,
             stamp,
-            Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_max_s),
+            Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_backoff_max_s),
         )
         phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
         self._samples = SampleSender(self._node.view, self._uplink.samples, stamp, phase_s)

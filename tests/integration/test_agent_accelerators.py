@@ -443,4 +443,4 @@ def test_the_metrics_name_vendor_and_device(tmp_path: Path) -> None:
     page = generate_latest(registry).decode()
     labels = 'accelerator="0000:c1:00.0",name="Ascend 910B2",vendor="ascend"'
     assert f"everstep_accelerator_temperature_celsius{{{labels}}} 49.0" in page
-    assert f"everstep_accelerator_ecc_corrected_total{{{labels}}} 0.0" in page
+    assert f"everstep_accelerator_ecc_corrected_errors_total{{{labels}}} 0.0" in page
