@@ -35,7 +35,7 @@ def test_lightnings_callback_reports_the_loss_of_the_step_in_hand() -> None:
 def test_the_trainers_callback_reports_what_is_logged_and_refuses_a_log_that_hides_it() -> None:
     from torch.utils.data import DataLoader, IterableDataset
 
-    from everstep.integrations.transformers import LightningCallback
+    from everstep.integrations.transformers import EverstepCallback
 
     class Batches(IterableDataset[int]):
         """No data."""
@@ -43,7 +43,7 @@ def test_the_trainers_callback_reports_what_is_logged_and_refuses_a_log_that_hid
         def __iter__(self) -> Iterator[int]:
             return iter(())
 
-    callback = LightningCallback(init({}, on_nan="raise"), report_losses=True)
+    callback = EverstepCallback(init({}, on_nan="raise"), report_losses=True)
     place = SimpleNamespace(global_step=8)
     _call(callback.on_log, None, place, None, logs={"learning_rate": 0.1})
     _call(callback.on_log, None, place, None, logs={"loss": 1.0})
@@ -53,5 +53,5 @@ def test_the_trainers_callback_reports_what_is_logged_and_refuses_a_log_that_hid
     loader = DataLoader(Batches())
     with pytest.raises(ValueError, match="set logging_nan_inf_filter=False"):
         _call(callback.on_train_begin, hiding, place, None, train_dataloader=loader)
-    quiet = LightningCallback(init({}, on_nan="raise"))
+    quiet = EverstepCallback(init({}, on_nan="raise"))
     _call(quiet.on_log, None, place, None, logs={"loss": math.nan})
