@@ -10,11 +10,19 @@ from typing import Protocol
 from everstep_agent.sources.source import ProbeResult
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Faulty
-from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck
+from everstep_common.orders import (
+    ClearInjection,
+    Inject,
+    JobOrder,
+    RunCheck,
+    SpareLesson,
+    SpareMemory,
+    VaultDirective,
+)
 from everstep_common.reports import CheckFinished
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
-from everstep_proto.record_codec import WireError
+from everstep_proto.record_codec import WireError, from_wire
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -30,15 +38,15 @@ class Jobs(Protocol):
         """Do what an order about a job says; its term is checked."""
         ...
 
-    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+    def on_directive(self, directive: VaultDirective) -> None:
         """Keep, free and replicate snapshots as the controller says."""
         ...
 
-    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+    def on_spare_memory(self, wanted: SpareMemory) -> None:
         """Have memory ready for a job whose spare this node is."""
         ...
 
-    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+    def on_spare_lesson(self, told: SpareLesson) -> None:
         """Have standbys of a job whose spare this node is import what its ranks do."""
         ...
 
@@ -161,11 +169,11 @@ class Orders:
     def _about_job(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
         jobs = self._to.jobs
         if kind == "vault" and self._admits(message.vault, "vault"):
-            jobs.on_directive(message.vault)
+            jobs.on_directive(from_wire(VaultDirective, message.vault))
         elif kind == "spare_memory" and self._admits(message.spare_memory, "spare memory"):
-            jobs.on_spare_memory(message.spare_memory)
+            jobs.on_spare_memory(from_wire(SpareMemory, message.spare_memory))
         elif kind == "spare_lesson" and self._admits(message.spare_lesson, "lesson"):
-            jobs.on_spare_lesson(message.spare_lesson)
+            jobs.on_spare_lesson(from_wire(SpareLesson, message.spare_lesson))
 
     def _admits(
         self,

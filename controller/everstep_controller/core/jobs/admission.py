@@ -1,5 +1,6 @@
 """Admission: which launchers take part in a job, and what a new job begins with."""
 
+from everstep_common import reports
 from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
@@ -14,8 +15,9 @@ from everstep_controller.core.model.job import (
     JobState,
     Launcher,
 )
-from everstep_controller.core.model.state import note_offer
+from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes.claims import why_ineligible
+from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
@@ -35,6 +37,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     if job is None or (job.state is JobState.ENDED and node not in job.launchers):
         job = _new_job(turn, event, job)
     elif identity.is_next(job, event):
+        note_node(state, node, job)
         identity.wait_for_end(turn, job, event)
         return
     key = f"{event.job}@{node}"
@@ -50,7 +53,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
-    note_offer(state, node, job)
+    note_node(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
         incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
@@ -115,6 +118,8 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | Non
         job.lineage.skipped = list(report.skipped)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     turn.state.jobs[event.job] = job
+    for holder in job.lineage.holders:
+        note_node(turn.state, holder, job)
     return job
 
 
@@ -181,3 +186,8 @@ def _spec_of(event: Reported[LauncherJoined]) -> JobSpec:
         snapshot_every_min=report.snapshot_every_min,
         snapshot_every_max=report.snapshot_every_max,
     )
+
+
+HANDLERS: Handlers = {
+    reports.LauncherJoined: launcher_joined,
+}

@@ -11,7 +11,9 @@ from dataclasses import replace
 from statistics import median_low
 from types import MappingProxyType
 
+from everstep_common import reports
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
+from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import (
@@ -25,6 +27,8 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
+from everstep_controller.core.model.state import note_node
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
@@ -150,6 +154,7 @@ def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     job = turn.state.jobs.get(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
         job.lineage.holders.setdefault(event.node, 0)
+        note_node(turn.state, event.node, job)
 
 
 def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
@@ -170,14 +175,19 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
 
 
 def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
-    """All ranks of a node ended well; when those of all nodes have, the job is over."""
+    """All ranks of a node ended well."""
     job = turn.state.jobs.get(event.job)
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
     if node in job.generation.members and node not in job.generation.finished:
         job.generation.finished.append(node)
-    if len(job.generation.finished) == len(job.generation.members):
+
+
+def reconcile_job(turn: Turn, job: JobRecord) -> None:
+    """End a job of which all ranks on all nodes have ended well."""
+    generation = job.generation
+    if job.state in ACTIVE and len(generation.finished) == len(generation.members):
         ending.finish_job(turn, job, _all_well(job))
 
 
@@ -233,7 +243,7 @@ _ASKED_AGAIN_NS = 10 * _S
 def watch_steps(turn: Turn, job: JobRecord) -> None:
     """Steps were made: look again when there should have been another."""
     timer = f"{TimerKind.STALLED}/{job.name}"
-    if turn.state.settings.stalled_ns and timer not in turn.state.timers and job.ledger.steps:
+    if turn.state.settings.stall_timeout_ns and timer not in turn.state.timers and job.ledger.steps:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
@@ -241,7 +251,7 @@ def postpone_stalls(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
     for name in turn.state.jobs:
         if f"{TimerKind.STALLED}/{name}" in turn.state.timers:
-            turn.set_timer(f"{TimerKind.STALLED}/{name}", turn.state.settings.restart_grace_ns)
+            turn.set_timer(f"{TimerKind.STALLED}/{name}", turn.state.settings.startup_grace_ns)
 
 
 def stall_due(turn: Turn, name: str) -> None:
@@ -251,7 +261,7 @@ def stall_due(turn: Turn, name: str) -> None:
         return
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns
-    restart_ns = turn.state.settings.stalled_restart_ns
+    restart_ns = turn.state.settings.stall_restart_timeout_ns
     if job.state is JobState.RUNNING:
         if still_ns < _patience_ns(turn, job):
             turn.set_timer(f"{TimerKind.STALLED}/{name}", _patience_ns(turn, job) - still_ns)
@@ -269,10 +279,24 @@ def stall_due(turn: Turn, name: str) -> None:
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
     longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
-    return max(turn.state.settings.stalled_ns, _LONGEST_TIMES * longest_ns)
+    return max(turn.state.settings.stall_timeout_ns, _LONGEST_TIMES * longest_ns)
 
 
 def _stall_sentence(job: JobRecord, still_ns: int) -> str:
     last = job.ledger.steps[-1]
     took_s = (last.end_ns - last.start_ns) / _S
     return f"no step for {still_ns // _S} s since step {last.step}, which took {took_s:.2g} s"
+
+
+HANDLERS: Handlers = {
+    reports.PhaseReached: phase_reached,
+    reports.GenerationFinished: generation_finished,
+    events.JobProgressed: progressed,
+    events.StepRecoverable: step_recoverable,
+    events.KeeperChosen: keeper_chosen,
+    events.CadenceChosen: cadence_chosen,
+    events.LayoutLearned: layout_learned,
+}
+TIMERS: Timers = {
+    TimerKind.STALLED: stall_due,
+}

@@ -1,0 +1,167 @@
+"""The ledger: categories sum to the wall clock, and late evidence goes where it belongs."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.ledger import Ledger
+
+S = 1_000_000_000
+
+
+def _running(at_s: int = 0) -> Ledger:
+    ledger = Ledger(0)
+    ledger.enter(0, Category.INIT_QUEUE)
+    ledger.begin_steps(at_s * S, warmup=False)
+    return ledger
+
+
+def test_a_committed_step_is_productive_and_its_stall_is_not() -> None:
+    ledger = _running(at_s=2)
+    ledger.commit_step(0, 5 * S, stall_ns=S)
+    assert ledger.totals(5 * S) == {
+        Category.INIT_QUEUE: 2 * S,
+        Category.PRODUCTIVE: 2 * S,
+        Category.STALL: S,
+    }
+
+
+def test_time_above_the_reference_step_is_slow() -> None:
+    ledger = _running()
+    for step in range(6):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.commit_step(6, 10 * S, 0)
+    assert ledger.totals(10 * S) == {Category.PRODUCTIVE: 7 * S, Category.SLOW: 3 * S}
+
+
+def test_a_fault_is_charged_from_its_onset_not_from_its_report() -> None:
+    ledger = _running()
+    ledger.commit_step(0, 1 * S, 0)
+    ledger.record_fault(onset_ns=3 * S, alarm_ns=5 * S, incident="j-1", cause="process")
+    ledger.enter(5 * S, Category.DRAIN)
+    assert ledger.totals(6 * S, "j-1") == {
+        Category.LOST_IN_FLIGHT: 2 * S,
+        Category.DETECT: 2 * S,
+        Category.DRAIN: 1 * S,
+    }
+
+
+def test_a_step_that_is_reported_after_the_fault_still_counts() -> None:
+    ledger = _running()
+    ledger.commit_step(0, 1 * S, 0)
+    ledger.record_fault(onset_ns=3 * S, alarm_ns=3 * S, incident="j-1", cause="process")
+    ledger.enter(3 * S, Category.DRAIN)
+    ledger.commit_step(1, 2 * S, 0)
+    assert ledger.totals(4 * S) == {
+        Category.PRODUCTIVE: 2 * S,
+        Category.LOST_IN_FLIGHT: 1 * S,
+        Category.DRAIN: 1 * S,
+    }
+
+
+def test_a_rollback_turns_steps_into_recompute() -> None:
+    ledger = _running()
+    for step in range(4):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(4 * S, 4 * S, "j-1", "process")
+    assert ledger.roll_back(last_good=1) == 2
+    assert ledger.totals(5 * S) == {
+        Category.PRODUCTIVE: 2 * S,
+        Category.LOST_RECOMPUTE: 2 * S,
+        Category.DIAGNOSE: 1 * S,
+    }
+
+
+def test_steps_that_ranks_call_bad_are_a_loss_of_their_own() -> None:
+    ledger = _running()
+    for step in range(4):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(4 * S, 4 * S, "j-1", "rollback")
+    assert ledger.roll_back(last_good=1) == 2
+    totals = ledger.totals(5 * S)
+    assert (totals[Category.LOST_CORRUPT], totals.get(Category.LOST_RECOMPUTE, 0)) == (2 * S, 0)
+
+
+def test_a_rollback_reaches_what_was_folded_long_ago() -> None:
+    ledger = _running()
+    for step in range(400):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(400 * S, 400 * S, "j-1", "process")
+    ledger.roll_back(last_good=9)
+    totals = ledger.totals(400 * S)
+    assert totals == {Category.PRODUCTIVE: 10 * S, Category.LOST_RECOMPUTE: 390 * S}
+
+
+def test_the_excess_of_the_first_steps_after_a_restart_is_warm_up_of_the_incident() -> None:
+    ledger = _running()
+    for step in range(10):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(10 * S, 10 * S, "j-1", "process")
+    ledger.begin_steps(12 * S, warmup=True)
+    ledger.commit_step(10, 15 * S, 0)
+    assert ledger.totals(15 * S, "j-1")[Category.WARMUP] == 2 * S
+
+
+def test_the_excess_of_the_first_steps_after_planned_work_is_planned() -> None:
+    ledger = _running()
+    for step in range(10):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(10 * S, 10 * S, "j-1", "operator")
+    ledger.begin_steps(12 * S, warmup=True)
+    ledger.commit_step(10, 15 * S, 0)
+    totals = ledger.totals(15 * S, "j-1")
+    assert totals[Category.PLANNED] == 4 * S
+    assert Category.WARMUP not in totals
+
+
+def test_what_was_in_flight_when_a_job_ends_is_a_gap() -> None:
+    ledger = _running()
+    ledger.commit_step(0, 1 * S, 0)
+    ledger.close(2 * S)
+    assert ledger.totals(99 * S) == {Category.PRODUCTIVE: S, Category.GAP: S}
+    assert ledger.wall_ns(99 * S) == 2 * S
+
+
+def test_what_happens_after_the_warm_up_is_not_charged_to_the_incident() -> None:
+    ledger = _running()
+    ledger.commit_step(0, 1 * S, 0)
+    ledger.record_fault(1 * S, 1 * S, "j-1", "process")
+    ledger.begin_steps(2 * S, warmup=True)
+    for step in range(1, 5):
+        ledger.commit_step(step, (step + 2) * S, 0)
+    ledger.close(20 * S)
+    assert ledger.totals(20 * S, "j-1") == {Category.DIAGNOSE: S}
+    assert ledger.totals(20 * S)[Category.GAP] == 14 * S
+
+
+_MOMENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["enter", "step", "slow", "fault", "rollback", "restart", "late"]),
+        st.integers(0, 90_000_000_000),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_MOMENTS)
+def test_categories_sum_to_the_wall_clock_whatever_happens(moments: list[tuple[str, int]]) -> None:
+    ledger, now_ns, step = _running(), 0, 0
+    for what, length_ns in moments:
+        before_ns = now_ns
+        now_ns += length_ns
+        if what == "enter":
+            ledger.enter(now_ns - length_ns // 2, Category.ENV)
+        elif what == "fault":
+            ledger.record_fault(before_ns, now_ns, "j-1", "process")
+        elif what == "rollback":
+            ledger.roll_back(step - length_ns % 7)
+        elif what == "restart":
+            ledger.begin_steps(now_ns, warmup=True)
+        else:
+            step += 1
+            end_ns = before_ns + 1 if what == "late" else now_ns
+            ledger.commit_step(step, end_ns, length_ns // 3)
+        totals = ledger.totals(now_ns)
+        assert sum(totals.values()) == ledger.wall_ns(now_ns)
+        assert min(totals.values(), default=1) > 0
