@@ -16,7 +16,7 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ipc.line_process import PidfdExits
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sources.gpus import GpuSource
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
@@ -72,7 +72,7 @@ def driver(tmp_path: Path) -> Iterator[FakeDriver]:
 
 def _watching(bench: Bench, scenario: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
-        await bench.watch.look()
+        await bench.watch.probe_now()
         running = asyncio.create_task(bench.watch.run())
         try:
             await scenario()
@@ -155,12 +155,12 @@ def test_a_hang_is_a_finding_and_ends_when_the_driver_answers(
         driver.hang(True)
         bench.probe._deadlines = NvmlDeadlines(first_s=0.2, next_s=0.2)
         for _ in range(CONDITIONS["DriverHang"].raise_after):
-            await bench.watch.look(["gpu"])
+            await bench.watch.probe_now(["gpu"])
         assert "within 0.2 s" in bench.open()["DriverHang"].evidence
         driver.hang(False)
         bench.probe._deadlines = _PATIENT
         for _ in range(CONDITIONS["DriverHang"].clear_after):
-            await bench.watch.look(["gpu"])
+            await bench.watch.probe_now(["gpu"])
         assert bench.open() == {}
 
     _watching(bench, scenario)

@@ -21,10 +21,10 @@ from everstep_agent.metrics.collector import (
 )
 from everstep_agent.metrics.server import MetricsServer
 from everstep_agent.persistence.outbox import OutboxCounts
-from everstep_agent.probes.host import HostProbe
-from everstep_agent.probes.infiniband import InfinibandProbe
-from everstep_agent.probes.network import NetworkProbe
-from everstep_agent.probes.storage import StorageProbe
+from everstep_agent.probes.links.infiniband import InfinibandProbe
+from everstep_agent.probes.links.network import NetworkProbe
+from everstep_agent.probes.machine.host import HostProbe
+from everstep_agent.probes.machine.storage import StorageProbe
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Severity
@@ -74,7 +74,7 @@ def _page(sysfs: Path) -> bytes:
 
 def test_the_page_tells_findings_gpus_links_and_xids(tmp_path: Path) -> None:
     page = _page(tmp_path / "sys").decode()
-    assert 'everstep_node_xids_total{xid="79"} 1.0' in page
+    assert 'everstep_node_xid_errors_total{xid="79"} 1.0' in page
     labels = 'component="c",condition="XidFatal",injected="false",severity="fatal"'
     assert f"everstep_node_finding_open{{{labels}}} 1.0" in page
     assert "everstep_node_gpu_temperature_celsius" in page

@@ -20,8 +20,8 @@ from everstep_agent.monitoring.memory import (
     load_xids,
 )
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.probes.kernel_log import KernelLog, Position
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.kernel.kernel_log import KernelLog, Position
 from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
 from everstep_agent.sources.gpus import FreshGpus, GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source
@@ -168,7 +168,7 @@ class NodeWatch:
         source.on_history = lambda seen: self._memory.keep("xids", dump_xids(seen))
         source.quiet = lambda: book.judge_quiet_events(self._stamp())
         source.open_findings = lambda: book.open_findings
-        source.ask_gpus = FreshGpus(lambda: self.watch.look({"gpu"}), self.view).read
+        source.ask_gpus = FreshGpus(lambda: self.watch.probe_now({"gpu"}), self.view).read
         # Also saved before the first line: an agent killed before then reads from the same place.
         self._keep_position(log.position)
         return source

@@ -13,7 +13,7 @@ from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_agent.probes.nvml_answers import Answers, NonsenseError
+from everstep_agent.probes.gpus.nvml_answers import Answers, NonsenseError
 from everstep_common.clock import Stamp
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 
@@ -40,13 +40,13 @@ def test_an_answer_with_anything_in_it_is_an_answer_or_nonsense(said: dict[str, 
 @given(st.dictionaries(st.sampled_from([*_NAMES, "other"]), _JSON))
 def test_a_change_to_anything_is_a_reading_or_nonsense(change: dict[str, object]) -> None:
     answers = Answers()
-    answers.take(json.dumps({"id": 1, "gpus": [_FIRST]}).encode())
+    answers.read_line(json.dumps({"id": 1, "gpus": [_FIRST]}).encode())
     _take(answers, json.dumps({"id": 2, "gpus": [change]}).encode())
 
 
 def _take(answers: Answers, line: bytes) -> None:
     try:
-        answer = answers.take(line)
+        answer = answers.read_line(line)
     except NonsenseError:
         return
     for gpu in answer.reading.gpus if answer.reading else ():
