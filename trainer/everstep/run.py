@@ -7,16 +7,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import SupportsFloat
 
-from everstep.agent_link import AgentLink
-from everstep.environment import (
-    Membership,
-    local_world_size,
-    membership,
-    rank,
-    world_size,
-    world_size_wanted,
-)
-from everstep.lesson import Lesson
+from everstep.copy_engine.memory import Copier
+from everstep.copy_engine.views import Capture, State
 from everstep.loss import (
     BadStepError,
     LossPolicy,
@@ -25,21 +17,29 @@ from everstep.loss import (
     batch_index,
     range_to_skip,
 )
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import (
+    Membership,
+    local_world_size,
+    membership,
+    rank,
+    world_size,
+    world_size_wanted,
+)
+from everstep.rank.import_profile import Lesson
+from everstep.rank.log_rate_limit import Sparing
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
-from everstep.saving.memory import Copier
-from everstep.saving.optimizers import settle_before_updates
 from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
 from everstep.saving.restoring import Restorer
-from everstep.saving.snapshotter import Snapshots
+from everstep.saving.snapshotter import Snapshots, settle_before_updates
 from everstep.saving.step_saving import Tools
 from everstep.saving.steps import StepError, step_number
 from everstep.shares import Share, share_of
-from everstep.sparing import Sparing
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import Capture, State
 from everstep_common.clock import boot_ns
+from everstep_common.reports import RankReport
 from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
 
 logger = logging.getLogger("everstep")
@@ -148,7 +148,7 @@ class Run:
         if verdict.then == "rollback":
             if self._link is None or not self._link.usable:
                 return  # outside a job there is nothing to go back to
-            self._ask_back(self._link, step, verdict.sentence)
+            self._ask_back(step, verdict.sentence)
         raise BadStepError(verdict.sentence)
 
     def judge_losses_by(self, policy: LossPolicy) -> None:
@@ -156,22 +156,23 @@ class Run:
         if policy != self._losses.policy:
             self._losses = LossWatch(policy)
 
+    def send_report(self, report: RankReport) -> bool:
+        """Send what this rank has to say to the controller; return whether the agent has it.
+
+        Never waits for an answer, never raises. The agent sees to generation, rank and time.
+        """
+        link = self._link
+        return link is not None and link.attach_quickly() and link.tell(report)
+
     def _step_in_hand(self) -> int:
         before = self.restore_step if self._completed is None else self._completed
         return 0 if before is None else before + 1
 
-    def _ask_back(self, link: AgentLink, step: int, reason: str) -> None:
+    def _ask_back(self, step: int, reason: str) -> None:
         batches = self._losses.policy.skip_batches
         skip = range_to_skip(step, self.skipped, batches) if batches else None
-        asked = RollbackAsked(
-            generation=self.generation,
-            rank=self.rank,
-            step=step,
-            reason=reason,
-            at_boot_ns=boot_ns(),
-            skip=skip,
-        )
-        link.tell(asked)
+        asked = RollbackAsked(step=step, reason=reason, at_boot_ns=boot_ns(), skip=skip)
+        self.send_report(asked)
 
     def snapshots(
         self,

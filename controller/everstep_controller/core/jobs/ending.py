@@ -1,11 +1,13 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
+from everstep_controller.core import events
 from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
 from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Timers that a job needs only while it lives.
@@ -35,7 +37,9 @@ def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
         end_job(turn, job, succeeded=job.ending.done, reason=reason)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
-        turn.set_timer(f"{TimerKind.BREAKPOINT}/{job.name}", turn.state.settings.breakpoint_ns)
+        turn.set_timer(
+            f"{TimerKind.BREAKPOINT}/{job.name}", turn.state.settings.final_save_timeout_ns
+        )
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
 
@@ -66,7 +70,7 @@ def breakpoint_overdue(turn: Turn, name: str) -> None:
     """The last step of a job that ends has not come to storage in time."""
     job = turn.state.jobs.get(name)
     if job is not None and job.state is JobState.CLOSING:
-        waited_s = turn.state.settings.breakpoint_ns // 1_000_000_000
+        waited_s = turn.state.settings.final_save_timeout_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
         turn.announce(name, "BreakpointMissed", f"{name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
@@ -118,7 +122,7 @@ def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None
     move_job(turn, job, JobEvent.OVER, reason)
     for kind in _OF_LIVING_JOBS:
         turn.drop_timer(f"{kind}/{job.name}")
-    turn.set_timer(f"{TimerKind.FORGET}/{job.name}", turn.state.settings.job_retention_ns)
+    turn.set_timer(f"{TimerKind.FORGET}/{job.name}", turn.state.settings.ended_job_retention_ns)
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
@@ -140,3 +144,14 @@ def retention_over(turn: Turn, name: str) -> None:
     job = turn.state.jobs.pop(name, None)
     if job is not None:
         forget_incidents(turn.state, job)
+
+
+HANDLERS: Handlers = {
+    events.BreakpointReached: breakpoint_reached,
+    events.OperatorForgotJob: job_forgotten,
+}
+TIMERS: Timers = {
+    TimerKind.BREAKPOINT: breakpoint_overdue,
+    TimerKind.ABANDONED: end_abandoned,
+    TimerKind.FORGET: retention_over,
+}

@@ -15,6 +15,7 @@ from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
 from everstep_controller.core.model.snapshots import BranchPoint, Past
 from everstep_controller.core.model.state import State
+from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # So many ends are remembered of one name.
@@ -91,7 +92,7 @@ def wait_for_end(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) ->
     """Have a launcher wait for the end of the job before its own."""
     node = event.origin.node
     if not job.successors:
-        turn.set_timer(_timer(job), turn.state.settings.breakpoint_ns + _STOP_NS)
+        turn.set_timer(_timer(job), turn.state.settings.final_save_timeout_ns + _STOP_NS)
     job.successors[node] = event
     order = orders.hold_for_end(job, node)
     turn.announce(job.name, "LauncherWaits", f"the launcher on {node} {order.reason}")
@@ -294,3 +295,8 @@ def _names(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
     return shown if more <= 0 else f"{shown} and {more} more"
+
+
+TIMERS: Timers = {
+    TimerKind.NEXT: end_overdue,
+}

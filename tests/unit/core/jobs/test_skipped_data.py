@@ -1,11 +1,11 @@
 """Data that a job leaves out is left out by the next job of its name too."""
 
 from everstep_common import reports
+from everstep_common.orders import Publish
 from everstep_common.reports import DataRange, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.jobs.test_continuation import NextStory
 from unit.core.jobs.test_job_endings import STORAGE

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_common.failures import KINDS, Side
+from everstep_common.failures.classification import KINDS, Side
 from everstep_common.reports import RankExited
 from everstep_controller.core.model.incident import DEATHS_MAX, Death, Judgement, Remedy, add_death
 from everstep_controller.core.recovery import causes

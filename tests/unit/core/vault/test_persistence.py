@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from everstep_common.orders import Publish
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import BranchPoint
@@ -9,7 +10,6 @@ from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
-    Publish,
     choose_stand_ins,
 )
 from unit.core.vault.vault_story import NODES, S, copy, job, ring, stored

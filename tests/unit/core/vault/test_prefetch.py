@@ -7,7 +7,7 @@ from everstep_controller.api.fleet import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.spares import Prefetch, SpareMemory, suspects
+from everstep_controller.core.vault.spares import Prefetch, SpareNeed, suspects
 from unit.controller.test_vault_service import World
 
 
@@ -231,7 +231,7 @@ def test_a_node_that_somebody_works_on_is_not_silent() -> None:
 def test_the_order_names_ranks_copies_and_the_key() -> None:
     source = ShardSource("a", "a:1", 1, 1, 5, "ff", 8, "aa")
     told = Directive(
-        "train", 1, None, (), "", spare=SpareMemory(8, 1), prefetch=Prefetch(1, (source,))
+        "train", 1, None, (), "", spare=SpareNeed(8, 1), prefetch=Prefetch(1, (source,))
     )
     wire = to_agent.directive(told, None, 7, b"key").spare_memory
     assert (wire.first_rank, wire.transfer_key) == (1, b"key")

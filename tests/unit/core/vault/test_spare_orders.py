@@ -17,7 +17,7 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.replication import keeper_of
-from everstep_controller.core.vault.spares import SpareMemory, copy_bytes_max, spares_of
+from everstep_controller.core.vault.spares import SpareNeed, copy_bytes_max, spares_of
 from unit.controller.test_vault_service import World
 
 _MIB = 1024 * 1024
@@ -70,7 +70,7 @@ def test_who_waits_while_the_job_runs_is_a_spare() -> None:
 def test_a_spare_has_memory_ready_for_the_largest_copy() -> None:
     vault = _vault(_job("a", "b", "c"), (3 * _MIB, 5 * _MIB - 1))
     assert dict(vault.directives()).keys() == {"a", "b", "c"}
-    assert dict(vault.directives())["c"].spare == SpareMemory(5 * _MIB, 1)
+    assert dict(vault.directives())["c"].spare == SpareNeed(5 * _MIB, 1)
     assert dict(vault.directives())["a"].spare is None
 
 
@@ -117,7 +117,7 @@ def test_a_spare_that_comes_back_is_told_again() -> None:
 
 
 def test_a_spare_hears_of_its_memory_and_of_nothing_else() -> None:
-    what = Directive("train", 2, None, (), "", spare=SpareMemory(_MIB, 8))
+    what = Directive("train", 2, None, (), "", spare=SpareNeed(_MIB, 8))
     message = directive(what, None, 7, b"key")
     assert message.WhichOneof("body") == "spare_memory"
     wanted = message.spare_memory
