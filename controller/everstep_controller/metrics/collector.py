@@ -85,8 +85,8 @@ class ControllerCollector(Collector):
 
     def _snapshots_and_standbys(self, state: State, now_ns: int) -> Iterator[Metric]:
         running = [job.name for job in state.jobs.values() if job.state is not JobState.ENDED]
-        known = (numbers for name in running if (numbers := self._snapshots.numbers(name)) is not None)
-        yield from snapshot_metrics(known, now_ns)
+        numbers = (self._snapshots.numbers(name) for name in running)
+        yield from snapshot_metrics((one for one in numbers if one is not None), now_ns)
         yield from standby_metrics((name, self._snapshots.standbys(name)) for name in running)
 
 
