@@ -14,7 +14,7 @@ from everstep_controller.core.model.job import (
     JobState,
     Launcher,
 )
-from everstep_controller.core.model.state import note_offer
+from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -35,6 +35,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     if job is None or (job.state is JobState.ENDED and node not in job.launchers):
         job = _new_job(turn, event, job)
     elif identity.is_next(job, event):
+        note_node(state, node, job)
         identity.wait_for_end(turn, job, event)
         return
     key = f"{event.job}@{node}"
@@ -50,7 +51,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
-    note_offer(state, node, job)
+    note_node(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
         incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
@@ -115,6 +116,8 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | Non
         job.lineage.skipped = list(report.skipped)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     turn.state.jobs[event.job] = job
+    for holder in job.lineage.holders:
+        note_node(turn.state, holder, job)
     return job
 
 
