@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everstep_common.config import setting
 from everstep_controller.core_settings import CoreSettings
-from everstep_controller.drivers.table import DriversConfig
+from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.tls import TlsSettings, split_address
 
 _ABOVE_ZERO = (

@@ -32,7 +32,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.core.model.state import State
-from everstep_controller.drivers.table import configured_drivers
+from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore

@@ -104,3 +104,6 @@ def cancel(ask: Ask, window: str) -> None:
     """
     reply = ask.admin.cancel_maintenance(window)
     ask.answer(reply, *window_sheet(reply, ask.now_ns))
+
+
+COMMANDS = (maintenance,)

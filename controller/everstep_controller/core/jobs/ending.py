@@ -1,10 +1,12 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
+from everstep_controller.core import events
 from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Timers that a job needs only while it lives.
@@ -139,3 +141,14 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
 def retention_over(turn: Turn, name: str) -> None:
     """Forget a job that ended long ago."""
     turn.state.jobs.pop(name, None)
+
+
+HANDLERS: Handlers = {
+    events.BreakpointReached: breakpoint_reached,
+    events.OperatorForgotJob: job_forgotten,
+}
+TIMERS: Timers = {
+    TimerKind.BREAKPOINT: breakpoint_overdue,
+    TimerKind.ABANDONED: end_abandoned,
+    TimerKind.FORGET: retention_over,
+}

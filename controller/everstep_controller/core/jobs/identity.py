@@ -15,6 +15,7 @@ from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
 from everstep_controller.core.model.snapshots import BranchPoint, Past
 from everstep_controller.core.model.state import State
+from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # So many ends are remembered of one name.
@@ -294,3 +295,8 @@ def _names(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
     return shown if more <= 0 else f"{shown} and {more} more"
+
+
+TIMERS: Timers = {
+    TimerKind.NEXT: end_overdue,
+}

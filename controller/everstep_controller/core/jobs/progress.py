@@ -11,7 +11,9 @@ from dataclasses import replace
 from statistics import median_low
 from types import MappingProxyType
 
+from everstep_common import reports
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
+from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import (
@@ -26,6 +28,7 @@ from everstep_controller.core.jobs import ending, incidents, restore_point, tran
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
@@ -283,3 +286,17 @@ def _stall_sentence(job: JobRecord, still_ns: int) -> str:
     last = job.ledger.steps[-1]
     took_s = (last.end_ns - last.start_ns) / _S
     return f"no step for {still_ns // _S} s since step {last.step}, which took {took_s:.2g} s"
+
+
+HANDLERS: Handlers = {
+    reports.PhaseReached: phase_reached,
+    reports.GenerationFinished: generation_finished,
+    events.JobProgressed: progressed,
+    events.StepRecoverable: step_recoverable,
+    events.KeeperChosen: keeper_chosen,
+    events.CadenceChosen: cadence_chosen,
+    events.LayoutLearned: layout_learned,
+}
+TIMERS: Timers = {
+    TimerKind.STALLED: stall_due,
+}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from everstep_controller.core import events
 from everstep_controller.core.actions import ConfirmSilence
 from everstep_controller.core.events import (
     NodeConnected,
@@ -13,6 +14,7 @@ from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeSt
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, injections, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # How many other peers must confirm a silence.
@@ -227,3 +229,14 @@ def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
         peer=silent.name,
         peer_address=silent.liveness_address,
     )
+
+
+HANDLERS: Handlers = {
+    events.NodeDisconnected: node_disconnected,
+    events.PeerReported: peer_reported,
+    events.PeerJudged: peer_judged,
+}
+TIMERS: Timers = {
+    TimerKind.STREAM: silence_due,
+    TimerKind.CONFIRM: silence_due,
+}

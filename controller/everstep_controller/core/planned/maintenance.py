@@ -1,5 +1,6 @@
 """Maintenance: jobs leave the nodes before a window begins, and nothing is judged within it."""
 
+from everstep_controller.core import events
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
@@ -7,6 +8,7 @@ from everstep_controller.core.model.windows import Span, Window, WindowState, ho
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 
@@ -175,3 +177,12 @@ def _tell(turn: Turn, window: Window, word: str, message: str) -> None:
 def _nodes(state: State, window: Window) -> list[NodeRecord]:
     found = (state.nodes.get(name) for name in window.span.nodes)
     return [node for node in found if node is not None and node.state is not NodeState.RETIRED]
+
+
+HANDLERS: Handlers = {
+    events.MaintenanceOrdered: maintenance_ordered,
+    events.MaintenanceCancelled: maintenance_cancelled,
+}
+TIMERS: Timers = {
+    TimerKind.MAINTENANCE: window_due,
+}

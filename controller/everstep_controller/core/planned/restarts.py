@@ -8,6 +8,7 @@ import math
 from collections.abc import Set
 from statistics import median_high
 
+from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
@@ -17,6 +18,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 
@@ -374,3 +376,14 @@ def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
     members = frozenset(job.generation.members)
     able = planning.candidates(state, job)
     return [node for node in able if node.name not in members and not node.deferred]
+
+
+HANDLERS: Handlers = {
+    events.RestartOrdered: restart_ordered,
+    events.RestartCancelled: restart_cancelled,
+}
+TIMERS: Timers = {
+    TimerKind.PLANNED: boundary_overdue,
+    TimerKind.STILL: look_again,
+    TimerKind.GROWTH: look_again,
+}

@@ -6,6 +6,7 @@ any more, and is asked again. One that does not answer counts as if nobody had a
 
 from collections.abc import Set
 
+from everstep_common import reports
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -14,6 +15,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.nodes import health, lifecycle
 from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Nodes are checked when they join; what passed so shortly before tells the same.
@@ -125,3 +127,11 @@ def _shows_good(turn: Turn, node: NodeRecord) -> None:
     if failed:
         turn.mark_node(node.name)
         turn.announce(node.name, "SpareCheckPassed", f"{node.name} may be a spare again")
+
+
+HANDLERS: Handlers = {
+    reports.CheckFinished: check_finished,
+}
+TIMERS: Timers = {
+    TimerKind.SPARE: spare_check_due,
+}
