@@ -170,8 +170,8 @@ class EventFollower:
         self._peers_changed = peers_changed
         self._halted = False
 
-    def follow(self, turn: TakenEvent) -> None:
-        """Take one event's turn."""
+    def follow(self, taken: TakenEvent) -> None:
+        """Do what follows from an event and its actions."""
         state = self._state()
         if state.halted:
             # A halted core acts on nothing; what it waits for all the same is in its timers.
@@ -179,12 +179,12 @@ class EventFollower:
         elif self._halted:
             self._resume()
         self._halted = bool(state.halted)
-        if isinstance(turn.event, NodeConnected | NodeDisconnected):
+        if isinstance(taken.event, NodeConnected | NodeDisconnected):
             self._peers_changed()
-            self._targets.vault.refresh_spares_of(turn.event.node)
-        elif isinstance(turn.event, PeerReported | PeerJudged):
-            self._targets.vault.refresh_spares_of(turn.event.peer)
-        for subject in {_subject(action) for action in turn.actions}:
+            self._targets.vault.refresh_spares_of(taken.event.node)
+        elif isinstance(taken.event, PeerReported | PeerJudged):
+            self._targets.vault.refresh_spares_of(taken.event.peer)
+        for subject in {_subject(action) for action in taken.actions}:
             self._follow_subject(state, subject)
 
     def _follow_subject(self, state: State, subject: str) -> None:

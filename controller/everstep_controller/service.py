@@ -76,7 +76,7 @@ class Controller:
         self._history, secret = _open(config.journal)
         self._fold = Fold(options.core_factory, self._history)
         recorded = self._history.last_decision()
-        self._unrecorded = [turn for turn in self._fold.replay() if turn.seq > recorded]
+        self._unrecorded = [taken for taken in self._fold.replay() if taken.seq > recorded]
         clock = ControllerClock(self._history.last()[1] + 1)
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)

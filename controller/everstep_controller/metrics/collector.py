@@ -59,12 +59,12 @@ class ControllerCollector(Collector):
         self,
         state: Callable[[], State],
         counts: Callable[[], Counts],
-        kept: JobNumbers,
+        snapshots: JobNumbers,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._state = state
         self._counts = counts
-        self._kept = kept
+        self._snapshots = snapshots
         self._loop = loop
 
     def collect(self) -> Iterator[Metric]:
@@ -78,16 +78,16 @@ class ControllerCollector(Collector):
                 *_nodes(state),
                 *_windows(state),
                 *job_metrics(state, counts.now_ns),
-                *self._kept_ready(state, counts.now_ns),
+                *self._snapshots_and_standbys(state, counts.now_ns),
             ]
 
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
 
-    def _kept_ready(self, state: State, now_ns: int) -> Iterator[Metric]:
+    def _snapshots_and_standbys(self, state: State, now_ns: int) -> Iterator[Metric]:
         running = [job.name for job in state.jobs.values() if job.state is not JobState.ENDED]
-        known = (numbers for name in running if (numbers := self._kept.numbers(name)) is not None)
-        yield from snapshot_metrics(known, now_ns)
-        yield from standby_metrics((name, self._kept.standbys(name)) for name in running)
+        numbers = (self._snapshots.numbers(name) for name in running)
+        yield from snapshot_metrics((one for one in numbers if one is not None), now_ns)
+        yield from standby_metrics((name, self._snapshots.standbys(name)) for name in running)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

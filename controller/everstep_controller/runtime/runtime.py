@@ -135,10 +135,10 @@ class Runtime:
         """Carry out everything that the state still calls for, as after a restart."""
         self._act(self._fold.core.due(self.now_ns()))
 
-    def adopt(self, turns: Sequence[TakenEvent]) -> None:
+    def adopt(self, taken_events: Sequence[TakenEvent]) -> None:
         """Record what replay decided and a crash kept from being recorded."""
-        for turn in turns:
-            self._record(turn)
+        for taken in taken_events:
+            self._record(taken)
 
     # --- JournalUser -----------------------------------------------------------------------------
 
@@ -197,26 +197,26 @@ class Runtime:
             future.set_exception(error)
 
     def _handle(self, entry: _Pending) -> None:
-        turn = self._fold.handle(entry.seq, entry.event, entry.now_ns)
+        taken = self._fold.handle(entry.seq, entry.event, entry.now_ns)
         self.events_taken += 1
-        self._record(turn)
-        if turn.rejected:
+        self._record(taken)
+        if taken.rejected:
             self.events_rejected += 1
-            self._report_rejection(turn)
+            self._report_rejection(taken)
         for listener in self._listeners:
-            listener(turn)
-        self._act(turn.actions)
+            listener(taken)
+        self._act(taken.actions)
         if entry.future is not None and not entry.future.done():
-            entry.future.set_result(turn)
+            entry.future.set_result(taken)
 
-    def _record(self, turn: TakenEvent) -> None:
+    def _record(self, taken: TakenEvent) -> None:
         """Have the decision written down; lost in a crash, replay derives it again."""
-        if self._journal is None or not (turn.actions or turn.rejected):
+        if self._journal is None or not (taken.actions or taken.rejected):
             return
-        seq, rejected, body = turn.seq, turn.rejected, encode_actions(turn.actions)
+        seq, rejected, body = taken.seq, taken.rejected, encode_actions(taken.actions)
         lines = [
-            self._line(seq, turn.now_ns, action)
-            for action in turn.actions
+            self._line(seq, taken.now_ns, action)
+            for action in taken.actions
             if isinstance(action, Announce)
         ]
 
@@ -240,11 +240,11 @@ class Runtime:
             for listener in self._announcement_listeners:
                 listener(line)
 
-    def _report_rejection(self, turn: TakenEvent) -> None:
+    def _report_rejection(self, taken: TakenEvent) -> None:
         """Tell the core what it could not take; a rejection of that itself is only logged."""
-        if isinstance(turn.event, EventRejected):
+        if isinstance(taken.event, EventRejected):
             return
-        origin = getattr(turn.event, "origin", None)
-        node = getattr(turn.event, "node", "") or (origin.node if origin is not None else "")
-        job = getattr(turn.event, "job", "")
-        self.post(EventRejected(turn.seq, kind_of(turn.event), turn.rejected, node, job))
+        origin = getattr(taken.event, "origin", None)
+        node = getattr(taken.event, "node", "") or (origin.node if origin is not None else "")
+        job = getattr(taken.event, "job", "")
+        self.post(EventRejected(taken.seq, kind_of(taken.event), taken.rejected, node, job))

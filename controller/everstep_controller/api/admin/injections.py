@@ -34,7 +34,7 @@ class InjectionOperations:
         node = self._node(request.node)
         if problem := _problem(node, request):
             raise OrderRefusedError(problem)
-        turn = await self._runtime.submit(
+        taken = await self._runtime.submit(
             InjectionOrdered(
                 node=node.name,
                 spec=request.spec,
@@ -43,9 +43,9 @@ class InjectionOperations:
                 reason=request.reason,
             )
         )
-        ordered = next((one for one in turn.actions if isinstance(one, Inject)), None)
+        ordered = next((one for one in taken.actions if isinstance(one, Inject)), None)
         if ordered is None:
-            why = self._runtime.state.halted or turn.rejected
+            why = self._runtime.state.halted or taken.rejected
             raise OrderRefusedError(f"the controller did not take the order: {why}")
         return _line(await self._settled(node.name, ordered.id, over=False))
 

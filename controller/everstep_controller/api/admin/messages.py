@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from everstep_common.judging.findings import Severity
+from everstep_common.reports import Accelerator, Disk, Interface
 from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
     Effectiveness,
@@ -75,45 +76,48 @@ def node_detail(
         domain=node.domain,
         kernel=inventory.kernel,
         cpu_model=inventory.cpu_model,
-        disks=[
-            admin_pb2.DiskLine(
-                device=disk.device,
-                mount=disk.mount,
-                filesystem=disk.filesystem,
-                size_bytes=disk.size_bytes,
-                free_bytes=disk.free_bytes,
-            )
-            for disk in inventory.disks
-        ],
-        interfaces=[
-            admin_pb2.InterfaceLine(
-                name=link.name,
-                kind=link.kind,
-                up=link.up,
-                speed_bits_per_s=link.speed_bits_per_s,
-                pci_address=link.pci_address,
-                numa_node=link.numa_node,
-                firmware=link.firmware,
-            )
-            for link in inventory.interfaces
-        ],
-        accelerators=[
-            admin_pb2.AcceleratorLine(
-                uuid=device.uuid,
-                name=device.name,
-                vendor=device.vendor,
-                pci_address=device.pci_address,
-                memory_bytes=device.memory_bytes,
-                numa_node=device.numa_node,
-                nearest=" ".join([*device.nearest_interfaces, device.nearest_distance]).strip(),
-            )
-            for device in inventory.accelerators
-        ],
+        disks=map(_disk, inventory.disks),
+        interfaces=map(_interface, inventory.interfaces),
+        accelerators=map(_accelerator, inventory.accelerators),
         notes=inventory.notes,
         findings=[finding_line(state, node.name, one) for one in held],
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=[str(message) for message in kernel],
+    )
+
+
+def _disk(disk: Disk) -> admin_pb2.DiskLine:
+    return admin_pb2.DiskLine(
+        device=disk.device,
+        mount=disk.mount,
+        filesystem=disk.filesystem,
+        size_bytes=disk.size_bytes,
+        free_bytes=disk.free_bytes,
+    )
+
+
+def _interface(link: Interface) -> admin_pb2.InterfaceLine:
+    return admin_pb2.InterfaceLine(
+        name=link.name,
+        kind=link.kind,
+        up=link.up,
+        speed_bits_per_s=link.speed_bits_per_s,
+        pci_address=link.pci_address,
+        numa_node=link.numa_node,
+        firmware=link.firmware,
+    )
+
+
+def _accelerator(device: Accelerator) -> admin_pb2.AcceleratorLine:
+    return admin_pb2.AcceleratorLine(
+        uuid=device.uuid,
+        name=device.name,
+        vendor=device.vendor,
+        pci_address=device.pci_address,
+        memory_bytes=device.memory_bytes,
+        numa_node=device.numa_node,
+        nearest=" ".join([*device.nearest_interfaces, device.nearest_distance]).strip(),
     )
 
 

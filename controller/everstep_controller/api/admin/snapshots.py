@@ -107,8 +107,8 @@ class SnapshotOperations:
         if problem := _problem(job):
             raise OrderRefusedError(problem)
         before = self._vault.memory_bytes(name)
-        turn = await self._runtime.submit(OperatorForgotJob(name, operator))
-        refused = self._runtime.state.halted or turn.rejected
+        taken = await self._runtime.submit(OperatorForgotJob(name, operator))
+        refused = self._runtime.state.halted or taken.rejected
         job = job_named(self._runtime.state, name)
         if refused or not job.ending.forgotten_by:
             why = refused or f"{name} has just begun again"
