@@ -106,7 +106,7 @@ class Bench:
             phases.append([])
             for index, agent in enumerate(self.agents):
                 agent.put(report(len(self.names), index, own, kept))
-                if sent := agent.take():
+                if sent := agent.pop_next():
                     phases[-1].append(sent.SerializeToString())
         return phases
 

@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, IterableDataset
 
 import everstep
-from everstep.integrations.lightning import EverstepCallback
+from everstep.integrations.lightning import LightningCallback
 
 OPTIONS = digits.options(__doc__)
 RUN = everstep.init()
@@ -70,7 +70,7 @@ class Network(LightningModule):  # type: ignore[misc]  # its types are left out
 class Batches(IterableDataset[Batch]):
     """This rank's micro-batches of an epoch, from the step that comes next."""
 
-    def __init__(self, callback: EverstepCallback) -> None:
+    def __init__(self, callback: LightningCallback) -> None:
         self._callback = callback
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class Batches(IterableDataset[Batch]):
 
 def main() -> None:
     seed_everything(OPTIONS.seed)
-    callback = EverstepCallback(RUN)
+    callback = LightningCallback(RUN)
     trainer = Trainer(
         accelerator="cpu",
         strategy="ddp",

@@ -80,7 +80,7 @@ class Daemon:
     def __init__(self, config: AgentConfig, stamp: StampClock) -> None:
         self._config = config
         self._stamp = stamp
-        self._store, remembered = open_store(config.state_folder, config.disk_deadline_s)
+        self._store, remembered = open_store(config.state_folder, config.outbox_write_timeout_s)
         self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
         open_before = load_findings(remembered.notes.get("findings", "[]"))
         book = FindingBook(CONDITIONS, open_before, config.signals.modes)
@@ -93,16 +93,16 @@ class Daemon:
                 controller=config.controller,
                 tls=config.tls,
                 connect_timeout_s=config.connect_timeout_s,
-                silence_s=config.controller_silence_s,
+                silence_s=config.controller_timeout_s,
             ),
             self._outbox,
             stamp,
-            Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_max_s),
+            Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_backoff_max_s),
         )
         phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
         self._samples = SampleSender(self._node.view, self._uplink.samples, stamp, phase_s)
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
-        self._node.kernel_log.on_lines = self._kernel.take
+        self._node.kernel_log.on_lines = self._kernel.add_lines
         self._liveness = Liveness(config.node_name, self._uplink.say)
         around = Environment(
             tls=config.tls,
@@ -165,7 +165,7 @@ class Daemon:
                 tasks.append(group.create_task(running, name=name))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_LOOK_S):
-                    await self._node.watch.look()
+                    await self._node.watch.probe_now()
             self._node.gpus.on_changed = self._uplink.renew
             self._node.accelerators.on_changed = self._uplink.renew
             uplink = keep_running(
@@ -210,7 +210,9 @@ class Daemon:
 
     async def _check(self) -> CheckResult:
         return await run_check(
-            self._node.watch.look, self._findings.book.fatal_findings, self._config.check_deadline_s
+            self._node.watch.probe_now,
+            self._findings.book.fatal_findings,
+            self._config.check_deadline_s,
         )
 
     async def _watch_itself(self) -> None:

@@ -24,8 +24,8 @@ class RecentKernelMessages:
         self._lines: deque[fleet_pb2.KernelLine] = deque(maxlen=LINES_MAX)
         self._changed = asyncio.Event()
 
-    def take(self, lines: Sequence[KernelLine]) -> None:
-        """Take lines in the order in which they were logged; most are not worth showing."""
+    def add_lines(self, lines: Sequence[KernelLine]) -> None:
+        """Add lines in the order in which they were logged; most are not worth showing."""
         if shown := worth_showing(lines):
             now = self._stamp()
             self._lines.extend(_to_wire(line, now) for line in shown[-LINES_MAX:])

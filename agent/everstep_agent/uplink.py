@@ -232,9 +232,9 @@ class Uplink:
     def _next(self) -> AgentMessage | None:
         if self._urgent:
             return self._urgent.popleft()
-        if record := self._outbox.take():
+        if record := self._outbox.pop_unsent():
             return AgentMessage(record=record)
-        if report := self._vault.take():
+        if report := self._vault.pop_next():
             return AgentMessage(vault=report)
         if self._kernel and self._kernel_is_new:
             self._kernel_is_new = False

@@ -41,7 +41,7 @@ class VaultReports:
         self._lessons.clear()
         self._changes = changes
 
-    def take(self) -> fleet_pb2.VaultReport | None:
+    def pop_next(self) -> fleet_pb2.VaultReport | None:
         """Return what is to be sent next; it counts as told."""
         if not self._waiting:
             return None

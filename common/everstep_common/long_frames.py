@@ -104,16 +104,16 @@ def _dumped(value: object) -> bytes:
 
 
 def _decoded(scanner: "_Scanner", known: Mapping[str, type]) -> Parts[object]:
-    scanner.take("{")
-    if (scanner.value(), scanner.take(":")) != ("type", ":"):
+    scanner.expect("{")
+    if (scanner.value(), scanner.expect(":")) != ("type", ":"):
         raise FrameError("a long frame that does not begin with its type")
     kind = known.get(str(scanner.value()))
     if kind is None:
         raise FrameError("a frame of unknown type")
     readers, values = field_readers(kind), dict[str, object]()
-    while scanner.take(",}") == ",":
+    while scanner.expect(",}") == ",":
         name = str(scanner.value())
-        scanner.take(":")
+        scanner.expect(":")
         reader = readers.get(name)
         if reader is None:
             raise FrameError(f"{kind.__name__}: unknown field {name!r:.60}")
@@ -139,7 +139,7 @@ class _Scanner:
         self._text, self._begin, self._at = "", 0, 0
         self._advance()
 
-    def take(self, expected: str) -> str:
+    def expect(self, expected: str) -> str:
         """Return the next character, which must be one of these."""
         found = self._next()
         if not found or found not in expected:
@@ -165,7 +165,7 @@ class _Scanner:
 
     def items(self, read: Reader) -> Parts[tuple[object, ...]]:
         """Return the list that comes next, each item as it is read."""
-        self.take("[")
+        self.expect("[")
         found: list[object] = []
         if self._next() == "]":
             self._at += 1
@@ -173,7 +173,7 @@ class _Scanner:
         while True:
             found.append(read(self.value()))
             yield
-            if self.take(",]") == "]":
+            if self.expect(",]") == "]":
                 return tuple(found)
 
     def end(self) -> None:

@@ -15,7 +15,7 @@ from everstep_agent.vault.transfer.client import get_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import Restore, Restored, RestoreFailed, Start
+from everstep_common.trainer_messages import Restore, RestoredCopies, RestoreFailed, Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from integration.bulk_messages import Blow
@@ -113,7 +113,7 @@ class Pair:
             answer = await rank.ask(Restore(()))
             if isinstance(answer, RestoreFailed):
                 return None
-            assert isinstance(answer, Restored)
+            assert isinstance(answer, RestoredCopies)
             (copy,), (fd,) = answer.copies, rank.fds
             assert [entry.size_bytes for entry in copy.entries] == [SIZE]
             return os.pread(fd, SIZE, copy.entries[0].offset_bytes)

@@ -376,7 +376,7 @@ def test_a_tool_that_hangs_or_fails_is_a_finding_and_the_others_go_on(tmp_path: 
 
     async def work() -> None:
         for _ in range(3):
-            await node.watch.look()
+            await node.watch.probe_now()
         assert node.open() == {
             ("probe/accelerators-hy-smi", "ProbeHang"),
             ("probe/accelerators-xpu-smi", "ProbeFailed"),
@@ -386,7 +386,7 @@ def test_a_tool_that_hangs_or_fails_is_a_finding_and_the_others_go_on(tmp_path: 
         impatient.deadline_s = 20.0
         hung.answers({"": "hygon_k100_ai.txt"})
         broken.answers({"": "kunlunxin_p800.txt"})
-        await node.watch.look()
+        await node.watch.probe_now()
         assert node.open() == set()
         counts = accelerators_by_vendor(node.view.accelerators.values())
         assert counts == (("ascend", 8), ("hygon", 4), ("kunlunxin", 8))
@@ -401,18 +401,18 @@ def test_a_card_that_vanishes_is_lost_and_clears_when_it_is_back(tmp_path: Path)
     node = _Node(HygonProbe(_tool(tmp_path, "hy-smi")))
 
     async def work() -> None:
-        await node.watch.look()
+        await node.watch.probe_now()
         fake.script(f"{_cat('hygon_k100_ai.txt')} | grep -v ^2")
         for _ in range(3):
-            await node.watch.look()
+            await node.watch.probe_now()
         assert node.open() == {("accelerator/hygon-2", "AcceleratorLost")}
         fake.answers({"": "hygon_k100_ai.txt"})
         for _ in range(3):
-            await node.watch.look()
+            await node.watch.probe_now()
         assert node.open() == set()
         fake.file.unlink()
         for _ in range(3):
-            await node.watch.look()
+            await node.watch.probe_now()
         assert node.open() == {("probe/accelerators-hy-smi", "MonitorDegraded")}
 
     _run(work)
@@ -425,7 +425,7 @@ def test_a_node_without_such_devices_says_nothing_of_them(tmp_path: Path) -> Non
     )
 
     async def work() -> None:
-        looks = await node.watch.look()
+        looks = await node.watch.probe_now()
         assert all(not look.judgements and not look.trouble for look in looks)
 
     _run(work)
@@ -443,4 +443,4 @@ def test_the_metrics_name_vendor_and_device(tmp_path: Path) -> None:
     page = generate_latest(registry).decode()
     labels = 'accelerator="0000:c1:00.0",name="Ascend 910B2",vendor="ascend"'
     assert f"everstep_accelerator_temperature_celsius{{{labels}}} 49.0" in page
-    assert f"everstep_accelerator_ecc_corrected_total{{{labels}}} 0.0" in page
+    assert f"everstep_accelerator_ecc_corrected_errors_total{{{labels}}} 0.0" in page

@@ -72,7 +72,7 @@ def driver(tmp_path: Path) -> Iterator[FakeDriver]:
 
 def _watching(bench: Bench, scenario: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
-        await bench.watch.look()
+        await bench.watch.probe_now()
         running = asyncio.create_task(bench.watch.run())
         try:
             await scenario()
@@ -155,12 +155,12 @@ def test_a_hang_is_a_finding_and_ends_when_the_driver_answers(
         driver.hang(True)
         bench.probe._deadlines = NvmlDeadlines(first_s=0.2, next_s=0.2)
         for _ in range(CONDITIONS["DriverHang"].raise_after):
-            await bench.watch.look(["gpu"])
+            await bench.watch.probe_now(["gpu"])
         assert "within 0.2 s" in bench.open()["DriverHang"].evidence
         driver.hang(False)
         bench.probe._deadlines = _PATIENT
         for _ in range(CONDITIONS["DriverHang"].clear_after):
-            await bench.watch.look(["gpu"])
+            await bench.watch.probe_now(["gpu"])
         assert bench.open() == {}
 
     _watching(bench, scenario)

@@ -76,7 +76,7 @@ def _run(folder: Path, scenario: Callable[[Bench], Awaitable[None]]) -> None:
         bench = Bench(folder)
         task = asyncio.create_task(bench.watch.run())
         try:
-            await bench.watch.look()
+            await bench.watch.probe_now()
             await scenario(bench)
         finally:
             task.cancel()
@@ -150,7 +150,7 @@ def test_a_driver_that_takes_its_time_is_not_waited_for_and_decides_later(tmp_pa
         assert bench.open()["XidFatal"].rule == "Xid table: 48"
         answered.set()
         await asyncio.sleep(0)
-        await bench.watch.look()
+        await bench.watch.probe_now()
         assert bench.open()["XidFatal"].rule == "NVML field 230"
 
     _run(tmp_path, scenario)
@@ -182,13 +182,13 @@ def test_an_answer_without_a_wish_ends_the_finding_in_ten_looks(tmp_path: Path) 
         await bench.until(bench.open)
         for _ in range(9):
             bench.view.gpus = _gpus(0)
-            await bench.watch.look()
+            await bench.watch.probe_now()
         assert bench.open()
         # The same answer is no other look.
-        await bench.watch.look()
+        await bench.watch.probe_now()
         assert bench.open()
         bench.view.gpus = _gpus(0)
-        await bench.watch.look()
+        await bench.watch.probe_now()
         assert not bench.open()
 
     _run(tmp_path, scenario)
@@ -216,7 +216,7 @@ def test_the_memory_of_xids_is_kept_when_it_changed(tmp_path: Path) -> None:
         bench.source.on_history = lambda seen: kept.append(len(seen))
         bench.write(f"{_XID_48}\n{_XID_48}\n")
         await bench.until(bench.open)
-        await bench.watch.look()
+        await bench.watch.probe_now()
         assert kept == [1]
 
     _run(tmp_path, scenario)
@@ -226,10 +226,10 @@ def test_a_change_of_another_file_in_the_folder_is_no_news(tmp_path: Path) -> No
     path = tmp_path / "kmsg"
     changes = FileChanges(path)
     (tmp_path / "other").write_text("x")
-    assert not changes.take()
+    assert not changes.consume_changes()
     path.write_text("x")
-    assert changes.take()
-    assert not changes.take()
+    assert changes.consume_changes()
+    assert not changes.consume_changes()
     changes.close()
 
 

@@ -74,7 +74,7 @@ def _page(sysfs: Path) -> bytes:
 
 def test_the_page_tells_findings_gpus_links_and_xids(tmp_path: Path) -> None:
     page = _page(tmp_path / "sys").decode()
-    assert 'everstep_node_xids_total{xid="79"} 1.0' in page
+    assert 'everstep_node_xid_errors_total{xid="79"} 1.0' in page
     labels = 'component="c",condition="XidFatal",injected="false",severity="fatal"'
     assert f"everstep_node_finding_open{{{labels}}} 1.0" in page
     assert "everstep_node_gpu_temperature_celsius" in page

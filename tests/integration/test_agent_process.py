@@ -29,7 +29,7 @@ def _configure(folder: Path, port: int) -> Path:
         kernel_log = "{folder}/kmsg"
         metrics_address = "127.0.0.1:0"
         liveness_address = "127.0.0.1:0"
-        reconnect_max_s = 0.2
+        reconnect_backoff_max_s = 0.2
         [jobs]
         runtime_folder = "{folder}/run"
         bulk_port = 0

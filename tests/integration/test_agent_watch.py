@@ -89,7 +89,7 @@ class Bench:
     async def look_a_second_later(self) -> None:
         """Look at everything, as the watch does every second."""
         self.seconds += 1
-        await self.watch.look()
+        await self.watch.probe_now()
 
     def sees_host(self) -> bool:
         """Return whether the host was read; forgets it."""
@@ -98,7 +98,7 @@ class Bench:
 
     async def check(self) -> CheckResult:
         """Do what a RunCheck order does."""
-        return await run_check(self.watch.look, self.book.fatal_findings, 60.0)
+        return await run_check(self.watch.probe_now, self.book.fatal_findings, 60.0)
 
     def raised(self) -> list[str]:
         """Return the conditions that were raised."""
@@ -134,7 +134,7 @@ def test_a_driver_that_hangs_is_found_while_the_other_probes_go_on_and_cleared_w
             assert (await bench.check()).passed
             driver.hang(True)
             nvml._deadlines = _IMPATIENT
-            await _times(rule.raise_after - 1, bench.watch.look)
+            await _times(rule.raise_after - 1, bench.watch.probe_now)
             assert bench.raised() == []
             assert bench.sees_host()
             assert not (await bench.check()).passed
@@ -143,7 +143,7 @@ def test_a_driver_that_hangs_is_found_while_the_other_probes_go_on_and_cleared_w
             driver.hang(False)
             nvml._deadlines = _PATIENT
             assert (await bench.check()).passed
-            await _times(rule.clear_after - 1, bench.watch.look)
+            await _times(rule.clear_after - 1, bench.watch.probe_now)
             assert bench.cleared() == ["DriverHang"]
             assert bench.view.gpus is not None
             assert len(bench.view.gpus.gpus) == 2
@@ -158,7 +158,7 @@ def test_an_infiniband_port_that_goes_down_is_found_at_once_and_fatal_when_it_st
 ) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path)
-        await bench.watch.look()
+        await bench.watch.probe_now()
         assert [(link.name, link.kind, link.up) for link in bench.view.links or ()] == [
             ("eth0", "ethernet", True),
             ("lo", "loopback", True),
@@ -185,7 +185,7 @@ def test_an_infiniband_port_that_goes_down_is_found_at_once_and_fatal_when_it_st
 def test_errors_of_a_port_are_found_at_the_second_reading(tmp_path: Path) -> None:
     async def scenario() -> None:
         bench = Bench(tmp_path)
-        await bench.watch.look()
+        await bench.watch.probe_now()
         for reading in (1, 2):
             bench.sysfs.set_counter("mlx5_0", "port_rcv_errors", 1000 * reading)
             await _times(5, bench.look_a_second_later)
@@ -202,7 +202,7 @@ def test_a_fatal_kernel_line_fails_the_check_that_reads_it_and_not_the_next(
         bench = Bench(tmp_path)
         kept: list[tuple[int, list[str]]] = []
         bench.log.on_position = lambda at: kept.append((at.place, bench.raised()))
-        await bench.watch.look()
+        await bench.watch.probe_now()
         line = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
         bench.kmsg.write_text(line)
         assert not (await bench.check()).passed
@@ -225,7 +225,7 @@ def test_a_file_of_the_kernel_that_vanishes_is_a_finding_and_fails_a_check(tmp_p
         result = await bench.check()
         assert not result.passed
         assert f"/proc/{child.pid}/stat" in result.message
-        await _times(CONDITIONS["ProbeFailed"].raise_after, bench.watch.look)
+        await _times(CONDITIONS["ProbeFailed"].raise_after, bench.watch.probe_now)
         assert bench.raised() == ["ProbeFailed"]
 
     asyncio.run(scenario())
@@ -244,10 +244,10 @@ def test_a_counter_that_is_hidden_is_unknown_and_the_others_are_read(tmp_path: P
 def test_a_log_that_is_not_there_or_not_allowed_is_a_note_of_the_inventory(tmp_path: Path) -> None:
     async def scenario() -> str:
         bench = Bench(tmp_path)
-        await bench.watch.look()
+        await bench.watch.probe_now()
         assert not [n for n in bench.view.inventory(Path("/proc")).notes if "kernel log" in n]
         bench.kmsg.unlink()
-        await bench.watch.look()
+        await bench.watch.probe_now()
         return " ".join(bench.view.inventory(Path("/proc")).notes)
 
     assert f"kernel log: {tmp_path}/kmsg does not exist" in asyncio.run(scenario())

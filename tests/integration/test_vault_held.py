@@ -68,7 +68,7 @@ async def test_a_plan_that_does_not_come_costs_one_wait_and_no_snapshot(tmp_path
         node.direct(1, hold_after=2)
         await rank.save(3, b"after the wait")
         await rank.save(4, b"without one")
-        assert node.jobs.metrics().vault_skips_total == 0
+        assert node.jobs.metrics().vault_snapshots_skipped_total == 0
 
 
 @lived

@@ -57,7 +57,7 @@ def test_the_ranks_of_a_hung_launcher_are_killed_in_its_place(tmp_path: Path) ->
             await node.outlet.until(lambda: node.outlet.bodies("launcher_left"))
             (left,) = node.outlet.bodies("launcher_left")
             assert left.launcher_left.reason == "it did not stop generation 1 within 0.2 s"
-            assert node.jobs.metrics().launchers_overruled_total == 1
+            assert node.jobs.metrics().launcher_stops_forced_total == 1
 
     asyncio.run(life())
 
@@ -72,7 +72,7 @@ def test_a_launcher_that_stops_its_ranks_in_time_is_left_alone(tmp_path: Path) -
                 )
             )
             await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
-            assert node.jobs.metrics().launchers_overruled_total == 0
+            assert node.jobs.metrics().launcher_stops_forced_total == 0
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
 
     asyncio.run(life())

@@ -10,7 +10,7 @@ from everstep_common.trainer_messages import (
     Joined,
     Refused,
     Restore,
-    Restored,
+    RestoredCopies,
     Start,
 )
 from everstep_proto.generated import fleet_pb2
@@ -120,7 +120,7 @@ async def test_a_job_that_goes_on_here_keeps_what_it_goes_on_from(tmp_path: Path
             node.order(start_generation=plan(2, (source,), step=3))
             assert isinstance(await control.hear(), Start)
             async with trainer(node, generation=2) as rank:
-                assert isinstance(await rank.ask(Restore(())), Restored)
+                assert isinstance(await rank.ask(Restore(())), RestoredCopies)
             assert node.outlet.copies() >= _COPIES
 
 

@@ -57,16 +57,16 @@ async def test_a_launcher_that_waits_is_told_and_told_again_when_it_comes_back(
     tmp_path: Path,
 ) -> None:
     async with running(settings(tmp_path, reconnect_grace_s=60.0)) as node:
-        async with launcher(node, learns=True) as one:
+        async with launcher(node) as one:
             _teach(node)
             assert await one.hear() == _LESSON
-        async with launcher(node, learns=True) as again:
+        async with launcher(node) as again:
             assert await again.hear() == _LESSON
 
 
 @lived
 async def test_what_is_no_lesson_and_of_no_job_here_is_not_passed_on(tmp_path: Path) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node, learns=True) as one:
+    async with running(settings(tmp_path)) as node, launcher(node) as one:
         _teach(node, fleet_pb2.Lesson(modules=["os; rm"]))
         _teach(node, fleet_pb2.Lesson(modules=["a"], variables={"LD_PRELOAD": "x.so"}))
         _teach(node, _WIRE, "other")
@@ -75,20 +75,10 @@ async def test_what_is_no_lesson_and_of_no_job_here_is_not_passed_on(tmp_path: P
 
 
 @lived
-async def test_a_launcher_of_an_older_version_hears_what_it_understands(tmp_path: Path) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node) as one:
-        _teach(node)
-        wanted = plan()
-        wanted.renew = True
-        node.order(start_generation=wanted)
-        assert isinstance(await one.hear(), Start)
-
-
-@lived
 async def test_a_launcher_is_told_before_it_starts_that_nothing_made_ahead_is_used(
     tmp_path: Path,
 ) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node, learns=True) as one:
+    async with running(settings(tmp_path)) as node, launcher(node) as one:
         wanted = plan()
         wanted.renew = True
         node.order(start_generation=wanted)
@@ -105,11 +95,11 @@ async def test_the_next_job_of_the_name_is_not_told_what_the_one_before_loaded(
     tmp_path: Path,
 ) -> None:
     async with running(settings(tmp_path)) as node:
-        async with launcher(node, learns=True) as one:
+        async with launcher(node) as one:
             _teach(node)
             assert await one.hear() == _LESSON
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             assert isinstance(await one.hear(), End)
-        async with launcher(node, learns=True) as another:
+        async with launcher(node) as another:
             node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
             assert isinstance(await another.hear(), Notice)

@@ -111,9 +111,7 @@ async def _restored(link: AgentLink) -> None:
 
 
 @lived
-async def test_a_rank_restores_from_three_hundred_copies_and_an_older_one_is_told_why_it_cannot(
-    tmp_path: Path,
-) -> None:
+async def test_a_rank_restores_from_three_hundred_copies(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node, launcher(node):
         node.order(start_generation=plan(2, await _held(node), step=5))
         await _restored(AgentLink(_member(node)))
@@ -122,8 +120,4 @@ async def test_a_rank_restores_from_three_hundred_copies_and_an_older_one_is_tol
         await _restored(cut)
         assert cut.begins == [0, FDS_MAX, FDS_MAX]
         async with trainer(node, 0, generation=2) as rank:
-            assert await rank.ask_restore() == (
-                f"the state is in {_COPIES} copies, more than {FDS_MAX} at once; "
-                "upgrade everstep in the training image"
-            )
             assert await rank.restore("w7") == _state(7).tobytes()

@@ -13,7 +13,7 @@ from everstep_common.trainer_messages import (
     Entry,
     Refused,
     Restore,
-    Restored,
+    RestoredCopies,
     Slot,
 )
 from integration.vault_world import (
@@ -71,7 +71,7 @@ async def test_a_manifest_of_20_mebibytes_is_committed_replicated_described_and_
             assert isinstance(described, Described)
             assert [entry.name for entry in described.entries] == [e.name for e in entries]
             restored = await rank.ask(Restore(tuple(entry.name for entry in entries)))
-            assert isinstance(restored, Restored)
+            assert isinstance(restored, RestoredCopies)
             assert restored.copies[0].entries == entries
 
 

@@ -63,7 +63,7 @@ async def test_only_the_steps_that_the_controller_wants_get_a_slot(tmp_path: Pat
         assert await rank.ask(Begin(6)) in (Unplanned(7), Unplanned(8))
         assert await rank.ask(Begin(7)) == Unplanned(8)
         await rank.save(8, b"wanted")
-        assert node.jobs.metrics().vault_skips_total == 0
+        assert node.jobs.metrics().vault_snapshots_skipped_total == 0
 
 
 @lived
@@ -88,7 +88,7 @@ async def test_a_trainer_waits_for_a_slot_as_long_as_it_wants(
         for step in range(3):
             await rank.save(step, b"held")
         assert isinstance(await rank.ask(Begin(3, wait_s)), Skip)
-        assert node.jobs.metrics().vault_skips_total == 1
+        assert node.jobs.metrics().vault_snapshots_skipped_total == 1
 
 
 @lived

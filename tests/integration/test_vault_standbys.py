@@ -13,7 +13,7 @@ async def test_what_a_launcher_has_waiting_is_reported_until_it_is_gone(tmp_path
             await one.tell(Standbys(ready=3, making=1, memory_bytes=2**30))
             await node.outlet.until(lambda: _told(node.outlet) == (3, 1, ""))
             metrics = node.jobs.metrics()
-            assert (metrics.standbys_ready, metrics.standbys_making) == (3, 1)
+            assert (metrics.standbys_ready, metrics.standbys_starting) == (3, 1)
             assert metrics.standby_memory_bytes == 2**30
             await one.tell(Standbys(ended="one takes 5.0 GiB"))
             await node.outlet.until(lambda: _told(node.outlet) == (0, 0, "one takes 5.0 GiB"))

@@ -18,7 +18,7 @@ from everstep_common.trainer_messages import (
     Reserve,
     Reserved,
     Restore,
-    Restored,
+    RestoredCopies,
     RestoreFailed,
     Settled,
     Slot,
@@ -91,7 +91,8 @@ class Client:
         """Return the bytes of all shards that were handed back, in order."""
         known = len(self.fds)
         answer = await self.ask(Restore(names))
-        assert isinstance(answer, Restored), answer
+        assert isinstance(answer, RestoredCopies), answer
+        assert not answer.left
         found = b""
         for copy, fd in zip(answer.copies, self.fds[known:], strict=True):
             for entry in copy.entries:

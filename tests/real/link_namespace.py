@@ -96,7 +96,7 @@ async def play(scene: Scene) -> None:
     await asyncio.sleep(0.5)
     strangers = scene.looks - before
     for _ in range(10):
-        await scene.watch.look(["net"])
+        await scene.watch.probe_now(["net"])
     watching.cancel()
     print(json.dumps({"said": scene.said, "looks_for_strangers": strangers}))
 

@@ -19,15 +19,15 @@ def _call(hook: Callable[..., object], *given: object, **named: object) -> None:
 def test_lightnings_callback_reports_the_loss_of_the_step_in_hand() -> None:
     from torch import tensor
 
-    from everstep.integrations.lightning import EverstepCallback
+    from everstep.integrations.lightning import LightningCallback
 
-    callback = EverstepCallback(init({}, on_nan="raise"), report_losses=True)
+    callback = LightningCallback(init({}, on_nan="raise"), report_losses=True)
     place = SimpleNamespace(global_step=1)
     _call(callback.on_train_batch_end, place, None, {"loss": tensor(1.0)}, None, 0)
     _call(callback.on_train_batch_end, place, None, None, None, 1)  # a step that was skipped
     with pytest.raises(BadStepError, match="step 1: the loss is nan"):
         _call(callback.on_train_batch_end, place, None, {"loss": tensor(math.nan)}, None, 2)
-    quiet = EverstepCallback(init({}, on_nan="raise"))
+    quiet = LightningCallback(init({}, on_nan="raise"))
     _call(quiet.on_train_batch_end, place, None, {"loss": tensor(math.nan)}, None, 0)
 
 

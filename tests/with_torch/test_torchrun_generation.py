@@ -30,7 +30,7 @@ class _Workers:
     seen_by_torchrun: list[RankEnd] = field(default_factory=list)
 
     def begin(self, generation: int) -> None: ...
-    def look(self) -> None: ...
+    def find_started(self) -> None: ...
     def kill(self) -> None: ...
 
     def running(self) -> dict[int, int]:
@@ -55,7 +55,7 @@ def world() -> Iterator[_World]:
     workers, told = _Workers({4: 100, 5: 101}), list[object]()
     generation = WatchedGeneration(workers, told.append)
     generation.begin(_START)
-    generation.look()
+    generation.report_started()
     workers.processes = {}
     yield _World(workers, told, generation)
     generation.port.release()

@@ -26,8 +26,8 @@ from everstep.rank.environment import (
     world_size,
     world_size_wanted,
 )
-from everstep.rank.import_profile import Lesson
-from everstep.rank.log_rate_limit import Sparing
+from everstep.rank.import_recorder import ImportRecorder
+from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
 from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
@@ -63,8 +63,8 @@ class Run:
         self._skipped: tuple[DataRange, ...] | None = None
         self._completed: int | None = None
         self._snapshots: Snapshots | None = None
-        self._lines = Sparing(logger)
-        self._lesson = Lesson(environ)
+        self._lines = RateLimitedLogger(logger)
+        self._imports = ImportRecorder(environ)
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
@@ -102,8 +102,8 @@ class Run:
             self._lines.warn("progress is not told: %s", error)
             return
         told = Progress(number, boot_ns(), stall_ns)
-        self._lesson.teach()  # standbys are made as soon as all ranks have told a step
-        link.tell(told)
+        self._imports.write()  # standbys are made as soon as all ranks have told a step
+        link.send_message(told)
 
     @property
     def skipped(self) -> tuple[DataRange, ...]:
@@ -162,7 +162,7 @@ class Run:
         Never waits for an answer, never raises. The agent sees to generation, rank and time.
         """
         link = self._link
-        return link is not None and link.attach_quickly() and link.tell(report)
+        return link is not None and link.attach_quickly() and link.send_message(report)
 
     def _step_in_hand(self) -> int:
         before = self.restore_step if self._completed is None else self._completed

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
 _LISTEN_FDS_START = 3
-# The most descriptors that are kept: more would be a leak in the command.
-_FDS_MAX = 4096
+# The most descriptors that are kept, as FileDescriptorStoreMax of everstep-agent.service.
+DESCRIPTORS_MAX = 2048
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 # 253 descriptors, the most that one message may have, and the credentials.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
@@ -45,7 +45,11 @@ class HeldDescriptors:
         if fields.get("FDSTOREREMOVE") == "1":
             self._close(name)
         for fd in fds:
-            if fields.get("FDSTORE") == "1" and len(self._kept) < _FDS_MAX and ":" not in name:
+            if (
+                fields.get("FDSTORE") == "1"
+                and len(self._kept) < DESCRIPTORS_MAX
+                and ":" not in name
+            ):
                 self._kept.append((name, fd))
             else:
                 os.close(fd)

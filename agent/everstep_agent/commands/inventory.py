@@ -66,7 +66,7 @@ async def _look(config: AgentConfig) -> str:
     findings = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, stamp)
     node = NodeWatch(config, findings, no_memory(), stamp)
     try:
-        looks = await node.watch.look(_NEEDED)
+        looks = await node.watch.probe_now(_NEEDED)
     finally:
         node.close()
     if unread := [f"{look.probe}: {look.trouble}" for look in looks if look.trouble]:

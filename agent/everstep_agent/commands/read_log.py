@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
 def _take(file: LogFile, reading: LogReading) -> None:
     try:
         for piece in file.pieces():
-            reading.take(piece)
+            reading.read_lines(piece)
     except KeyboardInterrupt:
         # Interrupted by Ctrl-C: show what was found so far.
         file.torn = "you stopped it"

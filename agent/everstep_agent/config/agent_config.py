@@ -124,13 +124,13 @@ class AgentConfig:
         help="How long the controller may take to answer Hello; one that replays a journal needs "
         "seconds.",
     )
-    controller_silence_s: float = setting(
+    controller_timeout_s: float = setting(
         35.0,
         unit="s",
         help="After so long without a word from the controller the stream is opened anew. It asks "
         "for the time every 10 s, so three are missed.",
     )
-    reconnect_max_s: float = setting(
+    reconnect_backoff_max_s: float = setting(
         5.0,
         unit="s",
         help="Longest wait between attempts to reach the controller. With jitter, 2,000 agents are "
@@ -141,7 +141,7 @@ class AgentConfig:
         help="Records that wait for a controller that is away; then progress is dropped first. "
         "50,000 are three hours of one running job, in about 50 MB.",
     )
-    disk_deadline_s: float = setting(
+    outbox_write_timeout_s: float = setting(
         5.0,
         unit="s",
         help="How long a write of the outbox may take before it is a finding; sending never waits "
@@ -218,10 +218,10 @@ _POSITIVE = (
     "gpu_first_deadline_s",
     "check_deadline_s",
     "connect_timeout_s",
-    "controller_silence_s",
-    "reconnect_max_s",
+    "controller_timeout_s",
+    "reconnect_backoff_max_s",
     "outbox_records_max",
-    "disk_deadline_s",
+    "outbox_write_timeout_s",
 )
 _NO_CERTIFICATE = (
     "jobs.bulk_tls: needs a certificate of this node: set ca, certificate and key in the table "

@@ -112,7 +112,7 @@ class OneShotCheck:
 
     async def _together(self, groups: Collection[str], until: float) -> bool:
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._watch.look({group})) for group in groups]
+        tasks = [loop.create_task(self._watch.probe_now({group})) for group in groups]
         if not tasks:
             return True
         done, late = await asyncio.wait(tasks, timeout=max(0.0, until - loop.time()))

@@ -61,7 +61,7 @@ class HealthService:
 
     async def _look_at_all(self) -> Sequence[ProbeResult]:
         try:
-            self._looks = await self._watch.look()
+            self._looks = await self._watch.probe_now()
             return self._looks
         finally:
             self._looked_at = asyncio.get_running_loop().time()

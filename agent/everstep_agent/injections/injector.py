@@ -80,7 +80,7 @@ class Injector:
             if unended.counters:
                 self._reach.counters.forget(unended.counters)
             self._running.lingering(unended.caused)
-        self._memory.lingering = self._running.over
+        self._memory.lingering = self._running.ended_keys
         for name in list(self._memory.unended):
             self._answer(name, InjectionStatus(InjectionState.ENDED, "the agent was restarted"))
 
@@ -108,7 +108,7 @@ class Injector:
     def clear(self, name: str, why: str = "its end was ordered") -> None:
         """End an injection; what it caused clears by its own rules."""
         ended = self._running.end(name)
-        self._memory.lingering = self._running.over
+        self._memory.lingering = self._running.ended_keys
         if ended is None:
             answer = self._memory.answers.get(name) or InjectionStatus(
                 InjectionState.ENDED, "it was not known here"
@@ -134,7 +134,7 @@ class Injector:
 
     def remember(self) -> None:
         """Note what a successor must know if this agent is killed."""
-        self._memory.lingering = self._running.over
+        self._memory.lingering = self._running.ended_keys
         self._memory.note_unended(
             {
                 name: Unended(
@@ -174,7 +174,7 @@ class Injector:
     def _start(self, name: str, spec: Spec) -> str:
         """Make the fault and return what was done. Raises SpecError."""
         now_ns = self._reach.boot_ns()
-        done = spec.told
+        done = spec.phrase
         if isinstance(spec, SlowSpec):
             self._stop(name, spec, self._reach.training_pids)
         elif isinstance(spec, HangSpec):

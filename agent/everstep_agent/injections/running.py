@@ -55,7 +55,7 @@ class RunningInjections:
         self.on_caused: Callable[[], None] = lambda: None
 
     @property
-    def over(self) -> tuple[FindingKey, ...]:
+    def ended_keys(self) -> tuple[FindingKey, ...]:
         """Return what was caused by injections that are over."""
         return tuple(self._over)
 

@@ -11,7 +11,7 @@ class XidSpec:
     pci: str = ""
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"Xid {self.code} of GPU {self.pci}"
 
@@ -23,7 +23,7 @@ class KernelSpec:
     text: str
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return "a kernel line"
 
@@ -38,7 +38,7 @@ class EccSpec:
     pci: str = ""
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         each = " each second" if self.each_second else ""
         return f"{self.count} {self.kind} memory errors{each} of GPU {self.pci}"
@@ -52,7 +52,7 @@ class TemperatureSpec:
     pci: str = ""
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"{self.celsius} °C at GPU {self.pci}"
 
@@ -65,7 +65,7 @@ class ThrottleSpec:
     pci: str = ""
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"clocks of GPU {self.pci} held down by {self.reason}"
 
@@ -77,7 +77,7 @@ class LostSpec:
     pci: str = ""
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"GPU {self.pci} answers that it is lost"
 
@@ -89,7 +89,7 @@ class LinkDownSpec:
     link: str
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"link {self.link} reads as down"
 
@@ -103,7 +103,7 @@ class LinkErrorsSpec:
     each_second: int
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"{self.each_second} more of {self.counter} each second on {self.link}"
 
@@ -113,7 +113,7 @@ class HangSpec:
     """A driver that does not answer."""
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return (
             "the process that talks to the NVIDIA driver is stopped; that is found after "
@@ -128,7 +128,7 @@ class SlowSpec:
     ratio: float
 
     @property
-    def told(self) -> str:
+    def phrase(self) -> str:
         """Return it as a phrase."""
         return f"training processes stand still for {self.ratio:.0%} of the time"
 

@@ -23,7 +23,7 @@ class JobsMetrics:
     launchers: int = _metric("Launchers that are connected.")
     job_connections: int = _metric("Connections of launchers and training processes.")
     standbys_ready: int = _metric("Warm standbys of launchers that can become ranks at once.")
-    standbys_making: int = _metric("Warm standbys that are being made, or are to be.")
+    standbys_starting: int = _metric("Warm standbys that are being made, or are to be.")
     standby_memory_bytes: int = _metric(
         "Memory that warm standbys take, their share of what is shared (PSS), as launchers say."
     )
@@ -39,18 +39,20 @@ class JobsMetrics:
     vault_recoverable_age_seconds: float = _metric(
         "Time since the newest recoverable step of a job became so; the oldest of all jobs."
     )
-    vault_recoverable_behind_steps: int = _metric(
+    vault_recoverable_lag_steps: int = _metric(
         "Completed steps that a restore would repeat now; the most of all jobs."
     )
-    vault_copies: int = _metric("Verified snapshots that this node's ranks wrote.")
+    vault_snapshots: int = _metric("Verified snapshots that this node's ranks wrote.")
     vault_replicas: int = _metric("Verified snapshots held for other nodes.")
     vault_commits_total: int = _metric("Snapshots committed.")
-    vault_skips_total: int = _metric("Snapshots skipped because no slot was free in time.")
-    vault_bad_copies_total: int = _metric("Copies whose bytes were not what was hashed.")
+    vault_snapshots_skipped_total: int = _metric(
+        "Snapshots skipped because no slot was free in time."
+    )
+    vault_corrupt_copies_total: int = _metric("Copies whose bytes were not what was hashed.")
     vault_torn_copies_total: int = _metric(
         'Copies that were not what the trainer had hashed before it copied (hash="trainer").'
     )
-    vault_replicated_total: int = _metric("Replicas that the other node acknowledged.")
+    vault_replications_total: int = _metric("Replicas that the other node acknowledged.")
     vault_replicated_bytes_total: int = _metric("Bytes of these replicas.")
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
@@ -71,7 +73,7 @@ class JobsMetrics:
     storage_last_write_age_seconds: float = _metric(
         "Time since this node last brought a file to storage; the oldest of all jobs that do."
     )
-    launchers_overruled_total: int = _metric(
+    launcher_stops_forced_total: int = _metric(
         "Generations whose ranks the agent killed because their launcher did not stop them."
     )
 
@@ -97,7 +99,7 @@ def jobs_metrics(
     waiting = [job.link.standbys for job in jobs if job.link.standbys is not None]
     return JobsMetrics(
         standbys_ready=sum(one.ready for one in waiting),
-        standbys_making=sum(one.making for one in waiting),
+        standbys_starting=sum(one.making for one in waiting),
         standby_memory_bytes=sum(one.memory_bytes for one in waiting),
         vault_slot_bytes=slot_bytes,
         vault_replica_bytes=replica_bytes,
@@ -108,18 +110,18 @@ def jobs_metrics(
         vault_slots_in_use=sum(slot.state is not SlotState.EMPTY for slot in slots),
         vault_evictions_total=others.evictions,
         vault_recoverable_age_seconds=max((f.age_s(now_ns) for f in running), default=0.0),
-        vault_recoverable_behind_steps=max((f.steps_behind() for f in running), default=0),
+        vault_recoverable_lag_steps=max((f.steps_behind() for f in running), default=0),
         vault_torn_copies_total=counts.torn,
         jobs=len(jobs),
         launchers=sum(job.link.connected for job in jobs),
         job_connections=others.connections,
         vault_memory_bytes=context.vault_context.allocator.used_bytes,
-        vault_copies=sum(not replica for _, replica in facts),
+        vault_snapshots=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),
         vault_commits_total=counts.committed,
-        vault_skips_total=counts.skipped,
-        vault_bad_copies_total=counts.bad_copies,
-        vault_replicated_total=counts.replicated,
+        vault_snapshots_skipped_total=counts.skipped,
+        vault_corrupt_copies_total=counts.bad_copies,
+        vault_replications_total=counts.replicated,
         vault_replicated_bytes_total=counts.replicated_bytes,
         vault_received_bytes_total=counts.received_bytes,
         vault_replication_failures_total=counts.replication_failures,
@@ -132,7 +134,7 @@ def jobs_metrics(
         storage_write_failures_total=counts.store_failures,
         storage_workers_hung=sum(job.storage.files.hung for job in jobs),
         storage_last_write_age_seconds=max((job.storage.files.age_s for job in jobs), default=0.0),
-        launchers_overruled_total=context.stop_counts.launchers_overruled,
+        launcher_stops_forced_total=context.stop_counts.launchers_overruled,
     )
 
 

@@ -15,7 +15,7 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
     ("up", "The device is listed and answers.", lambda device: not device.error),
     ("temperature_celsius", "Temperature of the device.", lambda device: device.temperature_c),
     ("power_watts", "Power draw.", lambda device: device.power_w),
-    ("busy_ratio", "Share of time with work running.", lambda device: device.busy_ratio),
+    ("utilization_ratio", "Share of time with work running.", lambda device: device.busy_ratio),
     ("memory_size_bytes", "Device memory.", lambda device: device.memory_bytes),
     (
         "memory_used_ratio",
@@ -25,12 +25,12 @@ _GAUGES: tuple[tuple[str, str, _Value], ...] = (
 )
 _COUNTERS: tuple[tuple[str, str, _Value], ...] = (
     (
-        "ecc_corrected",
+        "ecc_corrected_errors",
         "Corrected memory errors since driver load or reset.",
         lambda device: device.ecc_corrected,
     ),
     (
-        "ecc_uncorrected",
+        "ecc_uncorrected_errors",
         "Uncorrected memory errors since driver load or reset.",
         lambda device: device.ecc_uncorrected,
     ),

@@ -121,17 +121,23 @@ def _agent(counts: AgentCounts) -> Iterator[Metric]:
     yield _gauge(
         "agent_controller_connected", "Whether the controller is connected.", counts.connected
     )
-    yield _counter("agent_controller_streams", "Streams opened to the controller.", counts.streams)
+    yield _counter(
+        "agent_controller_connections", "Streams opened to the controller.", counts.streams
+    )
     outbox = counts.outbox
-    yield _gauge("agent_outbox_records", "Records that are not acknowledged yet.", outbox.waiting)
-    yield _counter("agent_outbox_recorded", "Records made.", outbox.recorded)
-    yield _counter("agent_outbox_dropped", "Records dropped by a full outbox.", outbox.dropped)
+    yield _gauge(
+        "agent_outbox_records_pending", "Records that are not acknowledged yet.", outbox.waiting
+    )
+    yield _counter("agent_outbox_records", "Records made.", outbox.recorded)
+    yield _counter(
+        "agent_outbox_records_dropped", "Records dropped by a full outbox.", outbox.dropped
+    )
     yield _counter("agent_orders_refused", "Orders refused for their term.", counts.orders_refused)
     yield _counter(
-        "agent_gpu_probe_replaced", "GPU probe processes replaced.", counts.gpu_probe_replaced
+        "agent_gpu_probe_restarts", "GPU probe processes replaced.", counts.gpu_probe_replaced
     )
     xids = CounterMetricFamily(
-        "everstep_node_xids", "Xid errors in the kernel log.", labels=["xid"]
+        "everstep_node_xid_errors", "Xid errors in the kernel log.", labels=["xid"]
     )
     for code, count in counts.xids.items():
         xids.add_metric([str(code)], count)

@@ -29,7 +29,7 @@ _GAUGES: tuple[tuple[str, str, Number], ...] = (
     ),
     ("power_watts", "Power draw.", lambda gpu: gpu.power_w),
     ("power_limit_watts", "Enforced power limit.", lambda gpu: gpu.power_limit_w),
-    ("busy_ratio", "Share of time with a kernel running.", lambda gpu: gpu.busy_ratio),
+    ("utilization_ratio", "Share of time with a kernel running.", lambda gpu: gpu.busy_ratio),
     ("memory_size_bytes", "Device memory.", lambda gpu: gpu.memory_bytes),
     ("memory_used_bytes", "Device memory in use.", lambda gpu: gpu.memory_used_bytes),
     ("sm_clock_hertz", "Clock of the multiprocessors.", lambda gpu: _hertz(gpu.sm_clock_mhz)),
@@ -49,7 +49,12 @@ _GAUGES: tuple[tuple[str, str, Number], ...] = (
     ("fabric_state", "NVSwitch fabric: 3 is joined.", lambda gpu: _fabric(gpu)),
 )
 _LABELLED_GAUGES: tuple[tuple[str, str, tuple[str, ...], Numbers], ...] = (
-    ("clocks_held", "This holds the clocks down; 1 if so.", ("reason",), lambda gpu: _reasons(gpu)),
+    (
+        "clock_throttled",
+        "This holds the clocks down; 1 if so.",
+        ("reason",),
+        lambda gpu: _reasons(gpu),
+    ),
     ("nvlink_up", "The NVLink is active.", ("link",), lambda gpu: _links(gpu)),
 )
 _COUNTERS: tuple[tuple[str, str, tuple[str, ...], Numbers], ...] = (
@@ -91,7 +96,7 @@ def gpu_metrics(reading: GpusReading | None) -> Iterator[Metric]:
         yield _filled(counter, gpus, values)
     if reading is not None:
         yield GaugeMetricFamily(
-            "everstep_agent_gpu_answer_seconds",
+            "everstep_agent_gpu_response_seconds",
             "How long the driver took over its last answer.",
             value=reading.spent_s,
         )

@@ -34,7 +34,7 @@ def host_metrics(view: NodeView) -> Iterator[Metric]:
 def _usage(usage: KernelUsage) -> Iterator[Metric]:
     for name, text, used in (
         ("open_files", "Open files", usage.open_files),
-        ("tracked_connections", "Connections that the firewall tracks", usage.connections),
+        ("conntrack_entries", "Connections that the firewall tracks", usage.connections),
     ):
         if used is not None:
             yield _gauge(name, f"{text}.", used.used)
@@ -93,12 +93,12 @@ def _modules(view: NodeView) -> Iterator[Metric]:
 def _mounts(view: NodeView) -> Iterator[Metric]:
     labels = ["mount", "filesystem"]
     answers = GaugeMetricFamily(
-        "everstep_node_mount_answers",
+        "everstep_node_mount_up",
         "The network or user-space file system answers without an error.",
         labels=labels,
     )
     seconds = GaugeMetricFamily(
-        "everstep_node_mount_answer_seconds", "Time of its last answer.", labels=labels
+        "everstep_node_mount_response_seconds", "Time of its last answer.", labels=labels
     )
     for mount in view.mounts:
         fine = not mount.hang and not mount.error

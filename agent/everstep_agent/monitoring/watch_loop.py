@@ -34,7 +34,7 @@ class Watch:
             for source in self.sources:
                 group.create_task(self._repeat(source), name=f"probe-{source.name}")
 
-    async def look(self, groups: Collection[str] = ()) -> Sequence[ProbeResult]:
+    async def probe_now(self, groups: Collection[str] = ()) -> Sequence[ProbeResult]:
         """Look once, out of turn, at everything or at the sources of these groups."""
         chosen = [one for one in self.sources if not groups or one.group in groups]
         return await asyncio.gather(*(self._once(source) for source in chosen))

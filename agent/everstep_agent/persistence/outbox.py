@@ -114,7 +114,7 @@ class Outbox:
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
 
-    def take(self) -> fleet_pb2.Record | None:
+    def pop_unsent(self) -> fleet_pb2.Record | None:
         """Return the next record to send."""
         if not self._unsent:
             return None

@@ -37,7 +37,7 @@ class FileChanges:
         """Return the descriptor that is readable when something happened in the folder."""
         return self._fd
 
-    def take(self) -> bool:
+    def consume_changes(self) -> bool:
         """Return whether what happened since the last call was about the file."""
         found: set[bytes] = set()
         while data := self._read():

@@ -56,7 +56,7 @@ class DeviceLog:
                     raise
                 # Lines that were read before the error are returned; the next read fails again.
                 return drained.batch()
-            self._sequence = drained.take(record, self._sequence)
+            self._sequence = drained.add_record(record, self._sequence)
         return drained.batch(more=True)
 
     def descriptor(self) -> int | None:
@@ -83,8 +83,8 @@ class _Drained:
     earlier: list[KernelLine] = field(default_factory=list)
     lost: int = 0
 
-    def take(self, record: bytes, known: int) -> int:
-        """Take a record; return the sequence up to which is read, ``known`` before it."""
+    def add_record(self, record: bytes, known: int) -> int:
+        """Add a record; return the sequence up to which is read, ``known`` before it."""
         try:
             sequence, line, goes_on = _parse(record)
         except ValueError:

@@ -73,7 +73,7 @@ class FileLog:
 
     def has_news(self) -> bool:
         """See KernelLog."""
-        return self._changes is not None and self._changes.take()
+        return self._changes is not None and self._changes.consume_changes()
 
     def _follow(self, fd: int) -> None:
         if self._fd >= 0:

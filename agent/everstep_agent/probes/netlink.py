@@ -133,10 +133,10 @@ class LinkEvents:
                 return
             # Any process may send to this socket; the kernel is number 0.
             if sender[0] == 0:
-                self.take(datagram, wake)
+                self.handle_datagram(datagram, wake)
 
-    def take(self, datagram: bytes, wake: Callable[[], None]) -> None:
-        """Take what the kernel sent."""
+    def handle_datagram(self, datagram: bytes, wake: Callable[[], None]) -> None:
+        """Look through what the kernel sent, and wake who waits for a change in it."""
         try:
             changed = [event for event in link_events(datagram) if self._is_news(event)]
         except OverrunError:

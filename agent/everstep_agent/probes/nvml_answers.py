@@ -56,8 +56,8 @@ class Answers:
         self._library = ""
         self._no_events = ""
 
-    def take(self, line: bytes) -> NvmlAnswer:
-        """Take one line. Raises NonsenseError."""
+    def read_line(self, line: bytes) -> NvmlAnswer:
+        """Return the meaning of one line. Raises NonsenseError."""
         try:
             return self._take(json.loads(line, parse_constant=_refuse))
         except (ValueError, CodecError, RecursionError) as error:

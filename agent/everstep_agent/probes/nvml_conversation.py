@@ -50,7 +50,7 @@ class Conversation:
         if self._failure:
             return
         try:
-            answer = self._answers.take(line)
+            answer = self._answers.read_line(line)
         except NonsenseError as error:
             self._fail(f"it answered nonsense: {error}")
             return

@@ -18,7 +18,7 @@ class Descriptors:
     def __init__(self, most: int = KEPT_MAX) -> None:
         self._left = most
 
-    def take(self) -> bool:
+    def reserve(self) -> bool:
         """Return whether one more may be kept."""
         if self._left <= 0:
             return False
@@ -77,7 +77,7 @@ class SysfsFile:
                     raise
                 self.close()
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        if self._descriptors is not None and self._descriptors.take():
+        if self._descriptors is not None and self._descriptors.reserve():
             self._descriptor = descriptor
             return os.pread(descriptor, _PAGE_BYTES, 0)
         try:

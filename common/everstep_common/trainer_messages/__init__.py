@@ -3,7 +3,7 @@
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → Described | DescribedPart | NothingToRestore | RestoreFailed,
-           Restore → Restored | RestoredCopies | NothingToRestore | RestoreFailed,
+           Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
            Progress and the reports of a rank (RankReport) are not answered.
@@ -58,7 +58,6 @@ from everstep_common.trainer_messages.vault import (
     Reserve,
     Reserved,
     Restore,
-    Restored,
     RestoredCopies,
     RestoredCopy,
     RestoreFailed,
@@ -103,7 +102,6 @@ __all__ = [
     "Reserved",
     "Restore",
     "RestoreFailed",
-    "Restored",
     "RestoredCopies",
     "RestoredCopy",
     "RollbackAsked",
@@ -150,7 +148,6 @@ TO_TRAINER = (
     Refused,
     Described,
     DescribedPart,
-    Restored,
     RestoredCopies,
     NothingToRestore,
     RestoreFailed,

@@ -20,8 +20,6 @@ class Join(JobRequest):
     snapshot_bytes: q.SizeBytes = 0
     # The user's credentials for the bucket of the job's storage (AWS_…); never written anywhere.
     environment: dict[str, str] = field(default_factory=dict)
-    # Whether this launcher understands the messages Renew and Lesson.
-    learns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

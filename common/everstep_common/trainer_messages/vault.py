@@ -40,8 +40,8 @@ class Restore:
     """Ask for the state of the plan's restore step; no names ask for every shard."""
 
     names: tuple[str, ...]
-    # Ask for RestoredCopies, from this copy on; None: for all of them in one message.
-    begin: q.Count | None = None
+    # The number of the first copy that is asked for: a message has room for some of them only.
+    begin: q.Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +101,10 @@ class RestoredCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """The state after ``step``; descriptor i of the frame is read-only memory of ``copies[i]``."""
-
-    step: int
-    copies: tuple[RestoredCopy, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RestoredCopies:
-    """Some copies of the state after ``step``, as Restored has all; ``left`` come after these.
+    """Some copies of the state after ``step``; ``left`` come after these.
 
+    Descriptor i of the frame is read-only memory of ``copies[i]``.
     ``begin`` is the number of the first one: 0 instead of what was asked for on a connection that
     knows nothing of those before. What came of them is worth nothing then.
     """

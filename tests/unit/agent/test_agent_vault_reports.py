@@ -20,9 +20,9 @@ def _report(*ranks: int, bad: tuple[str, ...] = (), job: str = "j") -> fleet_pb2
 
 def _sent(reports: VaultReports, report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
     reports.put(report)
-    sent = reports.take()
+    sent = reports.pop_next()
     assert sent is not None
-    assert reports.take() is None
+    assert reports.pop_next() is None
     return sent
 
 

@@ -7,9 +7,9 @@ from everstep_common.clock import Stamp
 
 def test_a_counter_grows_over_a_restart_of_the_agent() -> None:
     counters = Counters()
-    counters.take("gpu/0/ecc", 5, Stamp("boot-1", 10**9, 1))
+    counters.add_reading("gpu/0/ecc", 5, Stamp("boot-1", 10**9, 1))
     again = load_counters(dump_counters(counters))
-    assert again.take("gpu/0/ecc", 8, Stamp("boot-1", 3 * 10**9, 2)) == Growth(3, 2.0)
+    assert again.add_reading("gpu/0/ecc", 8, Stamp("boot-1", 3 * 10**9, 2)) == Growth(3, 2.0)
 
 
 def test_what_cannot_be_read_is_forgotten() -> None:

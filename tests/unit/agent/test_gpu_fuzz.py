@@ -40,13 +40,13 @@ def test_an_answer_with_anything_in_it_is_an_answer_or_nonsense(said: dict[str, 
 @given(st.dictionaries(st.sampled_from([*_NAMES, "other"]), _JSON))
 def test_a_change_to_anything_is_a_reading_or_nonsense(change: dict[str, object]) -> None:
     answers = Answers()
-    answers.take(json.dumps({"id": 1, "gpus": [_FIRST]}).encode())
+    answers.read_line(json.dumps({"id": 1, "gpus": [_FIRST]}).encode())
     _take(answers, json.dumps({"id": 2, "gpus": [change]}).encode())
 
 
 def _take(answers: Answers, line: bytes) -> None:
     try:
-        answer = answers.take(line)
+        answer = answers.read_line(line)
     except NonsenseError:
         return
     for gpu in answer.reading.gpus if answer.reading else ():

@@ -48,7 +48,7 @@ _PCI = "0000:3b:00.0"
 )
 def test_what_is_written_is_what_is_meant(text: str, spec: Spec) -> None:
     assert parse(text) == spec
-    assert spec.told
+    assert spec.phrase
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_an_xid_is_written_as_the_driver_writes_it() -> None:
 @given(st.text() | st.from_regex(r"[a-z-]+:[^\n]*(@[^\n]*)?", fullmatch=True))
 def test_no_text_is_more_than_refused(text: str) -> None:
     with contextlib.suppress(SpecError):
-        assert parse(text).told
+        assert parse(text).phrase

@@ -130,11 +130,11 @@ def test_the_newest_lines_are_sent_together_and_not_for_every_line() -> None:
         sent: list[fleet_pb2.KernelMessages] = []
         recent = RecentKernelMessages(lambda: Stamp("boot", 5_000, 1_000_000), sent.append)
         task = asyncio.create_task(recent.run())
-        recent.take([KernelLine("nothing", level=7)])
+        recent.add_lines([KernelLine("nothing", level=7)])
         for number in range(100):
-            recent.take([KernelLine(f"line {number}", level=3, boot_ns=4_000)])
+            recent.add_lines([KernelLine(f"line {number}", level=3, boot_ns=4_000)])
         await asyncio.sleep(0)
-        recent.take([KernelLine("within the pause", level=3)])
+        recent.add_lines([KernelLine("within the pause", level=3)])
         await asyncio.sleep(0)
         task.cancel()
         return sent

@@ -8,7 +8,7 @@ from unit.agent.link_time import Timeline
 
 def _look(history: LinkHistory, time: Timeline, up: bool | None, seconds: int) -> list[str]:
     """Look every second for so long, and return what was told."""
-    told = [time.take(history.look("mlx5_0/1", up, time.now)) for _ in range(seconds)]
+    told = [time.take(history.judge_state("mlx5_0/1", up, time.now)) for _ in range(seconds)]
     return list(itertools.chain(*told))
 
 

@@ -207,7 +207,7 @@ def test_no_part_of_a_message_is_taken_for_what_leads_to_it(message: str, form: 
 
 def _read(*texts: str) -> LogReading:
     reading = LogReading(_TABLES)
-    reading.take([NumberedLine(number, text) for number, text in enumerate(texts, 1)])
+    reading.read_lines([NumberedLine(number, text) for number, text in enumerate(texts, 1)])
     return reading
 
 
@@ -279,7 +279,7 @@ def test_a_record_says_who_wrote_it_before_or_behind_its_message(
     lines: list[str], found: int
 ) -> None:
     reading = LogReading(_TABLES)
-    reading.take([NumberedLine(number, text) for number, text in enumerate(lines, 1)])
+    reading.read_lines([NumberedLine(number, text) for number, text in enumerate(lines, 1)])
     reading.finish()
     assert [told.places.line for told in reading.findings.values()] == ([found] if found else [])
     assert reading.foreign == (0 if found else 1)

@@ -14,7 +14,7 @@ from everstep_agent.ipc.message_memory import (
     MessageMemory,
     may_be_long,
 )
-from everstep_common.trainer_messages import Described, Entry, Restore, Restored, RestoredCopy
+from everstep_common.trainer_messages import Described, Entry, Restore, RestoredCopies, RestoredCopy
 from fakes.jumping_loop import simulate
 
 MIB = 1024 * 1024
@@ -157,6 +157,6 @@ def test_what_may_be_long_is_told_from_what_is_short() -> None:
     few, many = [tuple(Entry(f"w{i}", i, 1) for i in range(count)) for count in (8, 5000)]
     assert not may_be_long(Described(1, few))
     assert may_be_long(Described(1, many))
-    assert may_be_long(Restored(1, (RestoredCopy(few, 1), RestoredCopy(many, 1))))
+    assert may_be_long(RestoredCopies(1, (RestoredCopy(few, 1), RestoredCopy(many, 1)), 0, 0))
     assert may_be_long(Described(1, (Entry("w" * MIB, 0, 1),)))
     assert not may_be_long(Restore(("w",)))

@@ -36,7 +36,7 @@ class Listener:
 
     def hear(self, *messages: bytes) -> int:
         """Hear a datagram, and return how many looks were asked for until now."""
-        self.events.take(b"".join(messages), self._wake)
+        self.events.handle_datagram(b"".join(messages), self._wake)
         return self.looks
 
 

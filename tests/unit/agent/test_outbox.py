@@ -54,7 +54,7 @@ def _progress(step: int) -> fleet_pb2.Record:
 
 
 def _taken(outbox: Outbox) -> list[fleet_pb2.Record]:
-    return list(iter(outbox.take, None))
+    return list(iter(outbox.pop_unsent, None))
 
 
 def _names(records: Sequence[fleet_pb2.Record]) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from everstep_common import frames
 from everstep_common.frames import FrameError
 from everstep_common.long_frames import SHORT_BYTES, decode_in_parts, encode_in_parts, finish
-from everstep_common.trainer_messages import Commit, Entry, Restore, Restored, RestoredCopy
+from everstep_common.trainer_messages import Commit, Entry, Restore, RestoredCopies, RestoredCopy
 
 _KNOWN = {"Commit": Commit, "Restore": Restore}
 _ENTRIES = tuple(
@@ -26,7 +26,11 @@ def _body(message: object) -> bytes:
 def test_a_frame_in_parts_is_the_frame(count: int) -> None:
     some = _ENTRIES[:count]
     copies = (RestoredCopy(some, 1), RestoredCopy(some[:1], 2), RestoredCopy((), 3))
-    for message in (Commit(1, 0, 7, some), Restored(3, copies), Restore(("a",) * count)):
+    for message in (
+        Commit(1, 0, 7, some),
+        RestoredCopies(3, copies, 0, 0),
+        Restore(("a",) * count),
+    ):
         assert b"".join(finish(encode_in_parts(message))) == frames.encode(message)
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from everstep.launch.output.line_writer import LineWriter, Place
+from everstep.launch.output.line_writer import LineDestination, LineWriter
 from everstep.launch.output.terminal import Terminal
 
 HEAD = "Traceback (most recent call last):"
@@ -44,7 +44,7 @@ def test_what_others_have_put_in_a_sentence_steers_no_terminal(sentence: str, sh
 
 def test_after_a_line_of_megabytes_the_exception_is_still_what_is_kept() -> None:
     error = Reader()
-    writer = LineWriter(Terminal(Reader(), error), Place(b"", is_error=True))
+    writer = LineWriter(Terminal(Reader(), error), LineDestination(b"", is_error=True))
     for _ in range(10):
         writer.write(b"z" * 300_000)
     writer.write(f"{HEAD}\n  File 'x'\nValueError: bad\n".encode())

@@ -27,9 +27,9 @@ def kept(lines: Iterable[str], *later: str, after_s: float = 10.0) -> LastTraceb
     """Return what is kept of lines that come at once, and of some that come later."""
     traceback = LastTraceback()
     for line in lines:
-        traceback.take(line, SECOND)
+        traceback.add_line(line, SECOND)
     for line in later:
-        traceback.take(line, SECOND + int(after_s * SECOND))
+        traceback.add_line(line, SECOND + int(after_s * SECOND))
     return traceback
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.processes.memory_kills import MemoryKills
-from everstep.launch.processes.rank_failure import Failure, RankEnd
+from everstep.launch.processes.rank_failure import RankEnd, RankFailure
 
 UNIFIED = "31 30 0:27 / {top} rw - cgroup2 cgroup2 rw\n"
 FIRST = (
@@ -30,9 +30,9 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def end(code: int = -signal.SIGKILL, *lines: str) -> Failure:
+def end(code: int = -signal.SIGKILL, *lines: str) -> RankFailure:
     """Return the end of a rank."""
-    return Failure.of(
+    return RankFailure.of(
         1, RankEnd(rank=3, code=code, core_dumped=False, at_boot_ns=1, last_lines=lines)
     )
 

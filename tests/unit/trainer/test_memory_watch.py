@@ -2,38 +2,38 @@
 
 import pytest
 
-from everstep.launch.standby.schedules import MemoryWatch, is_news
+from everstep.launch.standby.schedules import MemorySchedule, is_news
 from everstep_common.trainer_messages import Standbys
 
 
 def test_without_standbys_there_is_nothing_to_look_at() -> None:
-    watch = MemoryWatch()
+    watch = MemorySchedule()
     assert watch.due_in_s(5.0) is None
-    assert not watch.take(5.0, making=True)
+    assert not watch.claim_due(5.0, making=True)
 
 
 @pytest.mark.parametrize(("making", "next_s"), [(True, 1.0), (False, 60.0)])
 def test_one_that_imports_is_looked_at_each_second_one_that_waits_each_minute(
     making: bool, next_s: float
 ) -> None:
-    watch = MemoryWatch()
+    watch = MemorySchedule()
     watch.begin()
     assert watch.due_in_s(100.0) == 0.0
-    assert watch.take(100.0, making=making)
-    assert not watch.take(100.0, making=making)
+    assert watch.claim_due(100.0, making=making)
+    assert not watch.claim_due(100.0, making=making)
     assert watch.due_in_s(100.0) == next_s
 
 
 def test_another_one_that_is_made_is_looked_at_soon() -> None:
-    watch = MemoryWatch()
+    watch = MemorySchedule()
     watch.begin()
-    assert watch.take(100.0, making=False)
+    assert watch.claim_due(100.0, making=False)
     watch.begin()
     assert watch.due_in_s(101.0) == 0.0
 
 
 def test_nothing_is_due_when_they_are_gone() -> None:
-    watch = MemoryWatch()
+    watch = MemorySchedule()
     watch.begin()
     watch.end()
     assert watch.due_in_s(1.0) is None

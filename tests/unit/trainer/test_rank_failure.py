@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from everstep.launch.processes.rank_failure import (
-    Failure,
     RankEnd,
+    RankFailure,
     failed_by_itself,
     first_failure,
     last_words,
@@ -38,7 +38,7 @@ def ended(
 
 
 def first(*ends: RankEnd) -> int:
-    found = first_failure([Failure.of(1, end) for end in ends])
+    found = first_failure([RankFailure.of(1, end) for end in ends])
     assert found is not None
     return found.end.rank
 
@@ -82,13 +82,13 @@ def test_a_rank_that_was_told_to_end_counts_only_if_it_was_failing_before() -> N
 )
 def test_an_end_in_words(code: int, core: bool, told: str) -> None:
     end = RankEnd(rank=2, code=code, core_dumped=core, at_boot_ns=0, last_lines=("a", " "))
-    failure = Failure.of(1, end)
+    failure = RankFailure.of(1, end)
     assert failure.sentence() == told
     assert failure.last_line() == "a"
 
 
-def _failed(*lines: str) -> Failure:
-    return Failure.of(1, ended(1, 9, lines))
+def _failed(*lines: str) -> RankFailure:
+    return RankFailure.of(1, ended(1, 9, lines))
 
 
 def test_the_first_error_of_a_job_that_failed_is_said_last() -> None:
@@ -120,7 +120,7 @@ NOISE = ("[rank1]:[E1121 15:01:02.1 ProcessGroupNCCL.cpp:629] Watchdog caught", 
 def test_the_exception_is_said_last_whatever_followed_it_and_however_long_it_is() -> None:
     whole = (*OWN[:2], *MESSAGE)
     end = replace(ended(1, 9, NOISE), traceback=whole, traceback_boot_ns=8 * SECOND)
-    failure = Failure.of(1, end)
+    failure = RankFailure.of(1, end)
     told = last_words("j", End(False, "a bug"), failure)
     assert failure.kind == "exception"
     assert failure.last_line() == MESSAGE[0]
@@ -133,8 +133,8 @@ def test_the_exception_is_said_last_whatever_followed_it_and_however_long_it_is(
 
 def test_a_signal_long_after_a_traceback_is_no_consequence_of_it() -> None:
     kept = replace(ended(1, 20, NOISE, code=-6), traceback=OWN, traceback_boot_ns=15 * SECOND)
-    assert Failure.of(1, kept).exception == OWN[-1]
+    assert RankFailure.of(1, kept).exception == OWN[-1]
     later = replace(kept, at_boot_ns=600 * SECOND)
-    assert Failure.of(1, later).exception == ""
-    assert Failure.of(1, later).said() == NOISE
-    assert Failure.of(1, replace(later, code=1)).exception == OWN[-1]
+    assert RankFailure.of(1, later).exception == ""
+    assert RankFailure.of(1, later).said() == NOISE
+    assert RankFailure.of(1, replace(later, code=1)).exception == OWN[-1]

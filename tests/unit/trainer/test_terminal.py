@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.output.line_writer import LineWriter, Place
+from everstep.launch.output.line_writer import LineDestination, LineWriter
 from everstep.launch.output.output_queue import KEPT_BYTES_MAX, OutputQueue
 from everstep.launch.output.overflow import Overflow
 from everstep.launch.output.terminal import Terminal
@@ -51,7 +51,7 @@ def error() -> Reader:
 
 def test_lines_are_whole_whatever_the_pieces(tmp_path: Path, out: Reader, error: Reader) -> None:
     looked: list[bytes] = []
-    place = Place(b"[3] ", is_error=False, log=tmp_path / "log")
+    place = LineDestination(b"[3] ", is_error=False, log=tmp_path / "log")
     writer = LineWriter(Terminal(out, error), place, looked.append)
     for piece in (b"a", b"b\nc\n", b"", b"\n", b"e\r", b"\nd"):
         writer.write(piece)
@@ -66,7 +66,7 @@ def test_lines_are_whole_whatever_the_pieces(tmp_path: Path, out: Reader, error:
 
 def test_a_progress_bar_is_seen_while_it_grows(out: Reader, error: Reader) -> None:
     looked: list[bytes] = []
-    writer = LineWriter(Terminal(out, error), Place(b"", is_error=True), looked.append)
+    writer = LineWriter(Terminal(out, error), LineDestination(b"", is_error=True), looked.append)
     for i in range(3):
         writer.write(b"\r%d/3" % i)
     assert error.data == b"0/3\r1/3\r"
@@ -77,7 +77,7 @@ def test_a_progress_bar_is_seen_while_it_grows(out: Reader, error: Reader) -> No
 
 
 def test_a_line_without_end_does_not_fill_the_memory(out: Reader, error: Reader) -> None:
-    writer = LineWriter(Terminal(out, error), Place(b"[0] ", is_error=True))
+    writer = LineWriter(Terminal(out, error), LineDestination(b"[0] ", is_error=True))
     for _ in range(3):
         writer.write(b"x" * 700_000)
     assert error.data.count(b"\n") == 1
@@ -87,7 +87,9 @@ def test_a_line_without_end_does_not_fill_the_memory(out: Reader, error: Reader)
 
 def test_what_is_not_shown_is_still_looked_at(out: Reader, error: Reader) -> None:
     looked: list[bytes] = []
-    writer = LineWriter(Terminal(out, error), Place(b"", is_error=True, shown=False), looked.append)
+    writer = LineWriter(
+        Terminal(out, error), LineDestination(b"", is_error=True, shown=False), looked.append
+    )
     writer.write(b"Traceback (most recent call last):\n")
     assert (error.data, len(looked)) == (b"", 1)
     assert writer.traceback.began_ns is not None
@@ -95,7 +97,9 @@ def test_what_is_not_shown_is_still_looked_at(out: Reader, error: Reader) -> Non
 
 def test_what_no_file_takes_is_shown_rather_than_lost(tmp_path: Path, out: Reader) -> None:
     (tmp_path / "file").touch()
-    place = Place(b"[3] ", is_error=False, shown=False, log=tmp_path / "file" / "rank-3.out")
+    place = LineDestination(
+        b"[3] ", is_error=False, shown=False, log=tmp_path / "file" / "rank-3.out"
+    )
     LineWriter(Terminal(out, Reader()), place).write(b"a\n")
     assert out.data == b"[3] a\n"
 
@@ -103,7 +107,7 @@ def test_what_no_file_takes_is_shown_rather_than_lost(tmp_path: Path, out: Reade
 def test_what_a_full_disk_does_not_take_is_shown_and_said_once(out: Reader, error: Reader) -> None:
     terminal = Terminal(out, error)
     places = [
-        Place(b"[%d] " % rank, is_error=False, shown=False, log=Path("/dev/full"))
+        LineDestination(b"[%d] " % rank, is_error=False, shown=False, log=Path("/dev/full"))
         for rank in (0, 1)
     ]
     for writer in [LineWriter(terminal, place) for place in places]:
@@ -117,7 +121,7 @@ def test_what_a_full_disk_does_not_take_is_shown_and_said_once(out: Reader, erro
 
 
 def test_of_a_write_that_a_file_takes_in_part_nothing_is_lost(tmp_path: Path, out: Reader) -> None:
-    place = Place(b"", is_error=False, shown=False, log=tmp_path / "gen-1" / "rank-0.out")
+    place = LineDestination(b"", is_error=False, shown=False, log=tmp_path / "gen-1" / "rank-0.out")
     writer = LineWriter(Terminal(out, Reader()), place)
     writer.write(b"a\n")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

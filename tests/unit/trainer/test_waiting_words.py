@@ -20,7 +20,7 @@ def test_who_is_refused_has_not_joined() -> None:
     words.joined("joined on n1")
     words.heard(refused=True)
     terminal.now = 99.0
-    words.look()
+    words.say_due()
     assert terminal.said == []
 
 
@@ -41,7 +41,7 @@ def test_where_no_controller_answers_it_is_said_after_a_while() -> None:
     due_s = words.due_in_s()
     assert due_s is not None
     terminal.now = due_s
-    words.look()
+    words.say_due()
     words.heard()
     assert terminal.said == ["joined on n1"]
     assert words.due_in_s() is None
@@ -55,10 +55,10 @@ def test_a_reason_to_wait_is_said_again_rarely_until_ranks_start() -> None:
         due_s = words.due_in_s()
         assert due_s is not None
         terminal.now += due_s
-        words.look()
+        words.say_due()
     again = [f"still waiting, for {minutes} min: maintenance m-1" for minutes in (10, 30, 70, 130)]
     assert terminal.said == ["maintenance m-1", *again]
-    words.over()
+    words.end_wait()
     assert words.due_in_s() is None
 
 
@@ -69,5 +69,5 @@ def test_another_reason_counts_from_its_own_beginning() -> None:
     terminal.now = 500.0
     words.waits("two")
     terminal.now = 1100.0
-    words.look()
+    words.say_due()
     assert terminal.said == ["one", "two", "still waiting, for 10 min: two"]

@@ -67,13 +67,13 @@ class Work:
         """Let nobody begin another call; `wait` never returns then, for it is not all done."""
         self._left.clear()
 
-    def over(self) -> None:
+    def join(self) -> None:
         """Return when all is done, or will not be."""
         self._done.wait()
 
     def wait(self) -> None:
         """Return when all is done. Raises what anybody who took part has raised."""
-        self.over()
+        self.join()
         if self._error is not None:
             raise self._error
 

@@ -1,6 +1,6 @@
 """Callback for the Lightning Trainer: tells and saves every step, and restores after a failure.
 
-    callback = EverstepCallback()
+    callback = LightningCallback()
     Trainer(callbacks=[callback], ...).fit(module, loader)
 
 Lightning's own loops go on where they were, in the middle of an epoch too. ``loader`` either has
@@ -16,13 +16,13 @@ from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
     Trainer,
 )
 
-from everstep.integrations.restored_random import HeldRandom
+from everstep.integrations.restored_random import RestoredRandomState
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
 from everstep.state.objects import Stateful
 
 
-class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left out
+class LightningCallback(Callback):  # type: ignore[misc]  # its types are left out
     """Restores before the first step, and saves after each. Raises as `Run.snapshots` does.
 
     With ``report_losses`` it calls `Run.report` for each batch, which waits for the loss, and does
@@ -41,7 +41,7 @@ class EverstepCallback(Callback):  # type: ignore[misc]  # its types are left ou
         self._overlap, self._equal = overlap, equal
         self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
-        self._random = HeldRandom()
+        self._random = RestoredRandomState()
         self.next_step = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -3,7 +3,7 @@
 from everstep.state.random_state import RandomState
 
 
-class HeldRandom:
+class RestoredRandomState:
     """Random state that was restored, until it is given back."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 from transformers.trainer_utils import has_length  # pyright: ignore[reportMissingImports]
 
-from everstep.integrations.restored_random import HeldRandom
+from everstep.integrations.restored_random import RestoredRandomState
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
 from everstep.state.objects import Stateful
@@ -66,7 +66,7 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
         self._overlap, self._equal = overlap, equal
         self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
-        self._random = HeldRandom()
+        self._random = RestoredRandomState()
         self._replicas = _Replicas()
         self._restored = False
         self._steps_per_epoch = 1

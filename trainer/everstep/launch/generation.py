@@ -6,7 +6,12 @@ from collections.abc import Callable
 from everstep.launch.free_port import FreePort
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills
-from everstep.launch.processes.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
+from everstep.launch.processes.rank_failure import (
+    RankEnd,
+    RankFailure,
+    failed_by_itself,
+    first_failure,
+)
 from everstep.launch.rank_recipe import RankRecipe, teaching
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
@@ -55,7 +60,7 @@ class LocalGeneration:
         self._told_how = ""  # and how long they have, and by which signal; empty: they are killed
         self._started_ns = 0  # when the last rank was about to be started: it is quick to call in
         self._killed = False
-        self._failures: list[Failure] = []
+        self._failures: list[RankFailure] = []
         self.steps = SeenSteps(tell)
         self.number = 0
         self.stopped = True
@@ -66,7 +71,7 @@ class LocalGeneration:
         return self._port.number
 
     @property
-    def failure(self) -> Failure | None:
+    def failure(self) -> RankFailure | None:
         """The failure of a rank here that the others followed; None when none has failed."""
         return first_failure(self._failures)
 
@@ -97,7 +102,7 @@ class LocalGeneration:
     def _start(self, local_rank: int, plan: WorkerPlan) -> None:
         if self._standbys.usable:
             plan = teaching(plan, self._standbys.lesson(local_rank))
-        taken = self._standbys.take(local_rank, plan.environ)
+        taken = self._standbys.start_rank(local_rank, plan.environ)
         if taken is None:
             self._workers.start(plan)
             return
@@ -122,12 +127,12 @@ class LocalGeneration:
         """A rank ended."""
         if self._kill_at is not None:  # it was told to
             if failed_by_itself(end, self._told_ns):
-                self._failures.append(Failure.of(self.number, end))
+                self._failures.append(RankFailure.of(self.number, end))
             return
         if end.code == 0:
             self._maybe_finished()
             return
-        failure = self._memory_kills.explain(Failure.of(self.number, end))
+        failure = self._memory_kills.explain(RankFailure.of(self.number, end))
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
         self.steps.flush()

@@ -13,14 +13,14 @@ from pathlib import Path
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
 from everstep.launch.link import LaunchLink, nobody_answers, not_understood
-from everstep.launch.membership import Leaving, join_message
+from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.rank_failure import last_words
 from everstep.launch.rank_recipe import RankRecipe
 from everstep.launch.selector_loop import call_ready
 from everstep.launch.signals import PASSED_ON, SignalPipe, pass_on
 from everstep.launch.standby.pool import StandbyPool
-from everstep.launch.standby.schedules import Timing
+from everstep.launch.standby.schedules import StandbySchedule
 from everstep.launch.waiting_words import WaitingWords
 from everstep.launch.workers import Workers
 from everstep_common.trainer_messages import (
@@ -70,13 +70,13 @@ class Launcher:
             recipe, self._workers, self._standbys, terminal, self._link.send, monotonic
         )
         self._words = WaitingWords(terminal.say, monotonic)
-        self._timing = Timing()
+        self._timing = StandbySchedule()
         self._next: Start | None = None
         self._joined = self._alone = False
         self._exit_code: int | None = None  # once known, the launcher waits only for its ranks
         self._last_words: list[str] = []
         self._monotonic = monotonic
-        self._leaving = Leaving(options, self._link, terminal.say, monotonic)
+        self._leaving = Departure(options, self._link, terminal.say, monotonic)
 
     def run(self) -> int:
         """Return the exit code when the job is over or its user has had enough."""
@@ -105,13 +105,13 @@ class Launcher:
             call_ready(self._selector, self._wait_s())
             self._generation.steps.advance()
             if self._exit_code is None:
-                self._words.look()
+                self._words.say_due()
                 self._notice_loss()
                 self._link.retry(self._join())
             if self._generation.advance():
                 self._stopped()
             self._prepare()
-            self._standbys.look(self._monotonic())
+            self._standbys.check_memory(self._monotonic())
         return self._exit_code
 
     def _stopped(self) -> None:
@@ -125,7 +125,7 @@ class Launcher:
         if self._exit_code is not None:
             self._timing.never()
             self._standbys.pause()
-        elif self._timing.take(self._monotonic()):
+        elif self._timing.claim_due(self._monotonic()):
             self._generation.prepare(self._options.processes_per_node)
 
     def _notice_loss(self) -> None:
@@ -204,7 +204,7 @@ class Launcher:
 
     def _start(self, start: Start) -> None:
         self._next = None
-        self._words.over()
+        self._words.end_wait()
         self._terminal.say(
             f"{start.reason}; {start.processes} of {start.world_size} ranks run here"
         )

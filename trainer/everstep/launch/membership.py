@@ -14,7 +14,7 @@ from everstep_common.version import TRAINER_PROTOCOL, VERSION
 _STORAGE_WAIT_S = 330.0
 
 
-class Leaving:
+class Departure:
     """End of a launcher: tells the agent, and waits for the newest step to be in storage."""
 
     def __init__(
@@ -84,7 +84,6 @@ def join_message(
         # Said once: what has begun here is not left again because the agent was away.
         fresh=options.keep.fresh and not generation.number,
         job_id=job_id,
-        learns=True,
         replica_nodes=options.replica_nodes,
         program=options.program,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.command_line.rank_streams import ERROR, OUT, StreamPlan
 from everstep.launch.memcpy_tuning import memcpy_variables
-from everstep.launch.output.line_writer import LineWriter, Place
+from everstep.launch.output.line_writer import LineDestination, LineWriter
 from everstep.launch.output.progress_patterns import StepFinder
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.rank_environment import (
@@ -21,7 +21,7 @@ from everstep.launch.rank_environment import (
 )
 from everstep.launch.standby.pool import WaitingPlan
 from everstep.launch.workers import WorkerPlan
-from everstep.rank.import_profile import VARIABLE
+from everstep.rank.import_recorder import VARIABLE
 from everstep_common.trainer_messages import Start
 
 _ENDINGS = {OUT: "out", ERROR: "err"}
@@ -71,7 +71,7 @@ class RankRecipe:
         out, error = (
             LineWriter(
                 terminal,
-                Place(
+                LineDestination(
                     prefix,
                     is_error=stream == ERROR,
                     shown=self.streams.to_terminal(local_rank, stream),

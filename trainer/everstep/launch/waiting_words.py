@@ -39,7 +39,7 @@ class WaitingWords:
             self._reason, self._since, self._again_s = reason, self._monotonic(), _AGAIN_S
         self._again_at = self._monotonic() + self._again_s
 
-    def over(self) -> None:
+    def end_wait(self) -> None:
         """Nothing is waited for any more."""
         self._reason = ""
 
@@ -49,7 +49,7 @@ class WaitingWords:
         due += [self._again_at] if self._reason else []
         return max(0.0, min(due) - self._monotonic()) if due else None
 
-    def look(self) -> None:
+    def say_due(self) -> None:
         """Say what is due."""
         now = self._monotonic()
         if self._greeting and now >= self._greet_at:

@@ -12,7 +12,7 @@ import weakref
 
 from everstep.rank.clock import Clock
 from everstep.rank.environment import Membership
-from everstep.rank.log_rate_limit import Sparing
+from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Entry, Ready, Refused
@@ -46,7 +46,7 @@ class AgentLink:
         self._pid = os.getpid()
         self._not_before_s = 0.0
         self._ready = False
-        self._log = Sparing(logger)
+        self._log = RateLimitedLogger(logger)
         self._new_locks()
         self.reservations = 0  # how often slots were given; only the newest are the agent's
         self.session = 0  # grows with every Attached; what came from an older one is void
@@ -133,7 +133,7 @@ class AgentLink:
             self._lose(ConnectionError(f"an unexpected {type(answer).__name__}"))
             return None, []
 
-    def tell(self, message: object) -> bool:
+    def send_message(self, message: object) -> bool:
         """Send what is not answered; return whether it could be sent. Any thread, at any time."""
         channel = self._channel
         if not self.usable or channel is None or self._hung_up:
@@ -158,7 +158,7 @@ class AgentLink:
         """Tell the agent, once per attachment, that this process begins to train."""
         if not self._ready:
             self._ready = True
-            self.tell(Ready(boot_ns()))
+            self.send_message(Ready(boot_ns()))
 
     def drop(self) -> None:
         """Close the connection, without a word; only in one's turn."""
@@ -212,7 +212,7 @@ class AgentLink:
         if self.session > 1:
             self._log.warn("attached to the agent again")
         if self._ready:  # an agent that restarted may not know
-            self.tell(Ready(boot_ns()))
+            self.send_message(Ready(boot_ns()))
 
     def _lose(self, error: OSError) -> None:
         if self.attached:

@@ -11,7 +11,7 @@ _LINES = 5
 _WINDOW_NS = 5 * 60 * 1_000_000_000
 
 
-class Sparing:
+class RateLimitedLogger:
     """Logger of warnings that leaves out those that come too often."""
 
     def __init__(self, logger: logging.Logger, now_ns: Callable[[], int] = boot_ns) -> None:

@@ -59,7 +59,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class SaveExchange:
     """Agent as the saving of a step uses it; for one thread at a time."""
 
     link: AgentLink

@@ -115,7 +115,7 @@ class Restorer:
                     return None
                 if not isinstance(answer, RestoredCopies):
                     raise RestoreError(_reason(answer))
-                copies.take(answer, fds)
+                copies.map_copies(answer, fds)
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -152,7 +152,7 @@ class _Copies:
         self.step = self.count = 0
         self.left = True
 
-    def take(self, answer: RestoredCopies, fds: Sequence[int]) -> None:
+    def map_copies(self, answer: RestoredCopies, fds: Sequence[int]) -> None:
         """Map what came; the descriptors stay the caller's. Raises RestoreError."""
         if answer.begin != self.count:  # another agent process: it begins anew
             self._begin_anew()

@@ -12,9 +12,9 @@ from everstep.copy_engine.device_copies import Device
 from everstep.copy_engine.views import Capture, Growing, ShardView, StateError, offsets
 from everstep.rank.agent_link import AgentLink
 from everstep.rank.clock import Clock
-from everstep.rank.log_rate_limit import Sparing
+from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep.saving.background import Background
-from everstep.saving.exchange import Ending, Exchange, Outcome, failed
+from everstep.saving.exchange import Ending, Outcome, SaveExchange, failed
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Reservation
 from everstep.saving.restoring import Restorer
@@ -63,7 +63,7 @@ class Snapshots:
         self._busy = threading.Lock()
         self._unplanned = Outcome(Ending.UNPLANNED)
         self._complaint = ""
-        self._lines = Sparing(logger)
+        self._lines = RateLimitedLogger(logger)
         self._replaced = False
         self._saved_last = False
         self._stall_ns = 0
@@ -154,8 +154,8 @@ class Snapshots:
             size_bytes = max(size_bytes, ahead or 0)
         self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
 
-    def _exchange(self, link: AgentLink) -> Exchange:
-        return Exchange(link, self._reservation, self._policy, self._deadlines)
+    def _exchange(self, link: AgentLink) -> SaveExchange:
+        return SaveExchange(link, self._reservation, self._policy, self._deadlines)
 
     def _snapshot(self, link: AgentLink, step: int) -> bool:
         if self._replaced:

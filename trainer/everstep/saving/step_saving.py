@@ -10,7 +10,7 @@ from everstep.copy_engine.memory import Copier, Copy, Work
 from everstep.copy_engine.views import ShardView, entry_of, offsets
 from everstep.saving.digest import Digest, digests
 from everstep.saving.early import Early
-from everstep.saving.exchange import Exchange, Grant, Outcome, failed
+from everstep.saving.exchange import Grant, Outcome, SaveExchange, failed
 from everstep_common.trainer_messages import Entry
 
 
@@ -60,7 +60,7 @@ class Saving:
         self,
         step: int,
         shards: tuple[ShardView, ...],
-        exchange: Exchange,
+        exchange: SaveExchange,
         tools: Tools,
         device: Device | None,
     ) -> None:
@@ -97,7 +97,7 @@ class Saving:
         self._copying.wait()
         if self._work is not None:
             self._work.take_part()
-            self._work.over()
+            self._work.join()
         self._look_back()
         if self._devices is not None:
             self._devices.hold()

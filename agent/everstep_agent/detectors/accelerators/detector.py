@@ -68,11 +68,13 @@ class AcceleratorDetector:
     def _judge_corrected(self, device: AcceleratorReading, now: Moment) -> Iterator[Judgement]:
         if device.ecc_corrected is None:
             return
-        growth = self._counters.take(f"{device.component}/ecc_corrected", device.ecc_corrected, now)
+        growth = self._counters.add_reading(
+            f"{device.component}/ecc_corrected", device.ecc_corrected, now
+        )
         # Errors counted while no agent ran are spread over that time, not put into this window.
         share = min(1.0, _WINDOW_S / growth.seconds) if growth.seconds else 1.0
         window = self._rates.setdefault(device.component, RateWindow(_WINDOW_S * 10**9))
-        rate = window.take(round(growth.count * share), now.boot_ns) / _WINDOW_S
+        rate = window.add_growth(round(growth.count * share), now.boot_ns) / _WINDOW_S
         fault = Fault(
             message=f"{_title(device)} corrects memory errors all the time",
             rule="rate of corrected memory errors",

@@ -166,10 +166,12 @@ class EccRates:
                 RateWindow(_RATE_S * _SECOND_NS),
                 RateWindow(_STORM_S * _SECOND_NS),
             )
-        growth = self._counters.take(f"{gpu.component}/ecc_corrected", gpu.ecc_corrected, now)
+        growth = self._counters.add_reading(
+            f"{gpu.component}/ecc_corrected", gpu.ecc_corrected, now
+        )
         # What came while no agent looked counts at its mean rate, for the length of the window.
         rates = [
-            window.take(round(growth.per_second * min(growth.seconds, seconds)), now.boot_ns)
+            window.add_growth(round(growth.per_second * min(growth.seconds, seconds)), now.boot_ns)
             / seconds
             for window, seconds in zip(self._windows[gpu.pci], (_RATE_S, _STORM_S), strict=True)
         ]
@@ -220,8 +222,10 @@ class WornMemory:
         single, double = gpu.retired_single_bit, gpu.retired_double_bit
         if single is None or double is None:
             return judge_gpu(gpu, _RETIRED, None, "this GPU retires no pages")
-        growth = self._counters.take(f"{gpu.component}/retired_double_bit", double, now)
-        week = self._week.setdefault(gpu.pci, RateWindow(_WEEK_NS)).take(growth.count, now.boot_ns)
+        growth = self._counters.add_reading(f"{gpu.component}/retired_double_bit", double, now)
+        week = self._week.setdefault(gpu.pci, RateWindow(_WEEK_NS)).add_growth(
+            growth.count, now.boot_ns
+        )
         failing = double > self._limits.retired_double_bit and week > 1
         return judge_gpu(
             gpu,

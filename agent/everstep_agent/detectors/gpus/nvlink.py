@@ -122,7 +122,7 @@ class NvlinkDetector:
             flagged[link.link] = self._take_errors(gpu, link, known, now)
             if link.crc is not None:
                 grown = self._growth(gpu, link, known, ("crc",), now)
-                rates[link.link] = known.crc.take(grown, now.boot_ns) / 60
+                rates[link.link] = known.crc.add_growth(grown, now.boot_ns) / 60
             known.last = link
         bad = {
             link: count for link, count in flagged.items() if count > self._limits.nvlink_windows
@@ -153,7 +153,7 @@ class NvlinkDetector:
         for name in names:
             value: int | None = getattr(link, name)
             if value is not None:
-                grown += self._counters.take(
+                grown += self._counters.add_reading(
                     f"{gpu.component}/nvlink/{link.link}/{name}", value, now
                 ).count
         return grown
@@ -165,7 +165,7 @@ class NvlinkDetector:
         minute = now.boot_ns // MINUTE_NS
         if known.minute != minute:
             if known.minute >= 0:
-                known.flagged = known.windows.take(known.grown)
+                known.flagged = known.windows.add_look(known.grown)
             known.minute, known.grown = minute, False
         return known.flagged
 

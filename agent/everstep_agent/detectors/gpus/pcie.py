@@ -75,10 +75,10 @@ class PcieDetector:
         per_lane = _REPLAYS_PER_LANE.get(gpu.pcie_generation_max or 0)
         if gpu.pcie_replays is None or per_lane is None or not gpu.pcie_width_max:
             return judge_gpu(gpu, _REPLAYS, None, "the driver counts no replays")
-        growth = self._counters.take(f"{gpu.component}/pcie_replays", gpu.pcie_replays, now)
+        growth = self._counters.add_reading(f"{gpu.component}/pcie_replays", gpu.pcie_replays, now)
         recent = round(growth.per_second * min(growth.seconds, _MINUTE_S))
         window = self._minutes.setdefault(gpu.pci, RateWindow(_MINUTE_S * 10**9))
-        count = window.take(recent, now.boot_ns)
+        count = window.add_growth(recent, now.boot_ns)
         accepted = math.ceil(per_lane * gpu.pcie_width_max)
         evidence = f"{count} replays in the last minute, {accepted} are accepted"
         return judge_gpu(gpu, _REPLAYS, count > accepted, evidence)

@@ -68,7 +68,7 @@ class CpuDetector:
         return judged("host/cpu", "CpuGovernor", evidence, fault if others else None)
 
     def _judge_heat(self, throttled: int, now: Moment) -> Judgement:
-        grown = self._counters.take("host/cpu_throttled", throttled, now)
+        grown = self._counters.add_reading("host/cpu_throttled", throttled, now)
         count = 0 if grown.reset else grown.count
         fault = Fault(
             message="CPUs are slowed down by heat",

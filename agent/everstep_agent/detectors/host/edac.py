@@ -60,9 +60,9 @@ class EdacDetector:
         return found
 
     def _judge_corrected(self, module: DimmReading, now: Moment) -> Judgement:
-        grown = self._counters.take(f"memory/{module.name}/corrected", module.corrected, now)
+        grown = self._counters.add_reading(f"memory/{module.name}/corrected", module.corrected, now)
         day = self._days.setdefault(module.name, RateWindow(_DAY_NS))
-        count = day.take(grown.count, now.boot_ns)
+        count = day.add_growth(grown.count, now.boot_ns)
         fault = Fault(
             message=f"memory module {module.label} corrects errors",
             rule=f"{self._per_day} or more corrected errors in 24 h",

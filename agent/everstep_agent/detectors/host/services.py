@@ -76,7 +76,7 @@ class UnitReading:
     restarts: int | None = None
 
     @property
-    def told(self) -> str:
+    def state_text(self) -> str:
         """Return the state as systemctl prints it."""
         return f"{self.load}, {self.active} ({self.sub}){self.file_state and ', '}{self.file_state}"
 
@@ -119,26 +119,26 @@ class ServiceDetector:
         component = f"service/{_short(unit.name)}"
         required = unit.name in self._limits.units
         if unit.active in ("activating", "deactivating") and not unit.sub.startswith("auto-res"):
-            return Unknown(FindingKey(component, "ServiceDown"), unit.told)
+            return Unknown(FindingKey(component, "ServiceDown"), unit.state_text)
         rule = _broken_rule(unit, required=required, ran=unit.name in self._ran)
         if not rule:
-            return Healthy(FindingKey(component, "ServiceDown"), unit.told)
+            return Healthy(FindingKey(component, "ServiceDown"), unit.state_text)
         fatal = unit.name == FABRIC_MANAGER and nvswitches > 0
         fault = Fault(
             message=f"service {unit.name} does not run",
             rule=rule,
             severity=Severity.FATAL if fatal else Severity.DEGRADED,
         )
-        return judged(component, "ServiceDown", unit.told, fault)
+        return judged(component, "ServiceDown", unit.state_text, fault)
 
     def _judge_restarts(self, unit: UnitReading, restarts: int, now: Moment) -> Judgement:
         name = _short(unit.name)
         window_s = self._limits.restart_window_s
-        grown = self._counters.take(f"service/{name}/restarts", restarts, now)
+        grown = self._counters.add_reading(f"service/{name}/restarts", restarts, now)
         # After a longer gap (no agent ran) nobody can say when the restarts were.
         is_recent = 0 < grown.seconds <= window_s
         window = self._restarts.setdefault(name, RateWindow(int(window_s * _SECOND_NS)))
-        count = window.take(grown.count if is_recent else 0, now.boot_ns)
+        count = window.add_growth(grown.count if is_recent else 0, now.boot_ns)
         fault = Fault(
             message=f"service {unit.name} is restarted again and again",
             rule=f"{self._limits.restarts_max} or more restarts in {window_s:g} s",

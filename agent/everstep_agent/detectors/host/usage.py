@@ -188,10 +188,10 @@ class UsageDetector:
         return judged("memory", "SwapInUse", evidence, fault if swapping else None)
 
     def _judge_kills(self, kills: int, now: Moment) -> Judgement:
-        grown = self._counters.take("host/oom_kills", kills, now)
+        grown = self._counters.add_reading("host/oom_kills", kills, now)
         # After a longer gap (no agent ran) nobody can say when the kernel killed them.
         is_recent = 0 < grown.seconds <= _OOM_WINDOW_MIN * 60
-        killed = self._kills.take(grown.count if is_recent else 0, now.boot_ns)
+        killed = self._kills.add_growth(grown.count if is_recent else 0, now.boot_ns)
         evidence = f"{killed} processes killed in {_OOM_WINDOW_MIN} min"
         fault = Fault(
             message="memory ran out, and the kernel killed processes",

@@ -116,14 +116,14 @@ class LogReading:
         """Return whose lines were judged; the empty name where a line does not say."""
         return frozenset(self._nodes)
 
-    def take(self, lines: Sequence[NumberedLine]) -> None:
-        """Take the next lines; the same number again goes on with the line before."""
+    def read_lines(self, lines: Sequence[NumberedLine]) -> None:
+        """Read the next lines; the same number again goes on with the line before."""
         if lines:
             self.lines = lines[-1].number
         texts = [line.text for line in lines]
         worth = _WORTH_READING.sift(texts)
         if worth:
-            self._records.look("\n".join(texts[place] for place in worth))
+            self._records.note_records("\n".join(texts[place] for place in worth))
         whole: Iterable[NumberedLine] = (_unbroken(lines, place) for place in worth)
         if self._records.seen:
             whole = self._records.ordered(lines, frozenset(worth))

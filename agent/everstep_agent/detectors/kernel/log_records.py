@@ -33,7 +33,7 @@ class LogRecords:
     _fields: list[NumberedLine] = field(default_factory=list)
     _messages: list[NumberedLine] = field(default_factory=list)
 
-    def look(self, text: str) -> None:
+    def note_records(self, text: str) -> None:
         """Take note of whether a piece of a log has records of several lines."""
         self.seen = self.seen or any(needle in text for needle in FIELD_NEEDLES)
 

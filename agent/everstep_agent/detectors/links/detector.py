@@ -115,7 +115,7 @@ class LinkDetector:
         if link is None:
             yield self._vanished(key, known, now)
             return
-        yield from self.history.look(known.name, link.up, now)
+        yield from self.history.judge_state(known.name, link.up, now)
         if link.up is None:
             yield Unknown(key, link.detail)
         elif not link.up:

@@ -108,7 +108,7 @@ class ErrorCounters:
     def grow(self, reading: CountersReading, now: Moment) -> dict[str, Growth]:
         """Return how much each counter grew that a rule or a register names."""
         return {
-            name: self._counters.take(
+            name: self._counters.add_reading(
                 f"link/{reading.link}/{name}",
                 reading.values[name],
                 now,
@@ -166,7 +166,9 @@ class ErrorCounters:
         if at not in self._windows:
             self._windows[at] = (RateWindow(int(rule.window_s * SECOND_NS)), now.boot_ns)
         window, began_ns = self._windows[at]
-        amount = window.take(sum(_recent(growth, rule.window_s) for growth in growths), now.boot_ns)
+        amount = window.add_growth(
+            sum(_recent(growth, rule.window_s) for growth in growths), now.boot_ns
+        )
         return amount, now.boot_ns - began_ns >= rule.window_s * SECOND_NS
 
 

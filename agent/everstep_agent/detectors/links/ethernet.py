@@ -92,6 +92,6 @@ class EthernetDetector:
             yield from self._errors.judge(reading.link, self._errors.grow(reading, now), now)
             if (losses := reading.values.get("carrier_down_count")) is not None:
                 name = f"link/{reading.link}/carrier_down_count"
-                growth = self._counters.take(name, losses, now)
+                growth = self._counters.add_reading(name, losses, now)
                 if not growth.reset:
                     yield from self._history.lost(reading.link, growth.count, now)

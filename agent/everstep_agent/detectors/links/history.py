@@ -76,8 +76,8 @@ class LinkHistory:
         self._limits = limits
         self._links: dict[str, _Past] = {}
 
-    def look(self, name: str, up: bool | None, now: Moment) -> Iterable[Judgement]:
-        """Take a look at the state of a link that is judged."""
+    def judge_state(self, name: str, up: bool | None, now: Moment) -> Iterable[Judgement]:
+        """Judge the state of a link that was looked at."""
         past = self._past(name, now)
         if up is None:
             return
@@ -117,14 +117,14 @@ class LinkHistory:
             past.seen += 1
             self._count_losses(past, 1, now)
         elif self._for(past, self._limits.flap_down_s, now):
-            returns = past.returns.take(1, now.boot_ns)
+            returns = past.returns.add_growth(1, now.boot_ns)
             if returns >= self._limits.flap_returns:
                 hours = self._limits.flap_window_s / 3600
                 past.flapping = f"came back {returns} times in {hours:g} h"
         past.up, past.since_ns = up, now.boot_ns
 
     def _count_losses(self, past: _Past, losses: int, now: Moment) -> None:
-        in_hour = past.losses.take(losses, now.boot_ns)
+        in_hour = past.losses.add_growth(losses, now.boot_ns)
         if in_hour >= self._limits.losses_per_hour:
             past.flapping = f"was lost {in_hour} times in an hour"
 

@@ -100,7 +100,7 @@ class SpeedJudge:
             best = remembered.value if remembered and remembered.boot_id == now.boot_id else 0
         if link.name not in self._best or link.speed_bits_per_s > best:
             best = max(best, link.speed_bits_per_s)
-            self._counters.take(f"link/{link.name}{_BEST}", best, now)
+            self._counters.add_reading(f"link/{link.name}{_BEST}", best, now)
             self._best[link.name] = best
         return best
 

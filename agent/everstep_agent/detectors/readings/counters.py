@@ -65,8 +65,10 @@ class Counters:
     def __init__(self, remembered: Mapping[str, CounterState] | None = None) -> None:
         self._last = dict(remembered or {})
 
-    def take(self, name: str, value: int, now: Moment, register: Register = COUNTER_64) -> Growth:
-        """Take a reading and return what it means."""
+    def add_reading(
+        self, name: str, value: int, now: Moment, register: Register = COUNTER_64
+    ) -> Growth:
+        """Remember a reading and return how much the counter has grown."""
         last = self._last.get(name)
         self._last[name] = CounterState(value, now.boot_id, now.boot_ns, now.wall_ns)
         saturated = not register.wraps and register.bits < 64 and value >= register.largest
@@ -113,7 +115,7 @@ class RateWindow:
         self._grown: deque[tuple[int, int]] = deque()
         self._sum = 0
 
-    def take(self, count: int, boot_ns: int) -> int:
+    def add_growth(self, count: int, boot_ns: int) -> int:
         """Add growth that was seen now, and return the sum over the window."""
         if count:
             self._grown.append((boot_ns, count))
@@ -129,7 +131,7 @@ class FlaggedWindows:
     def __init__(self, looks: int, flagged: Iterable[bool] = ()) -> None:
         self._looks: deque[bool] = deque(flagged, maxlen=looks)
 
-    def take(self, flagged: bool) -> int:
+    def add_look(self, flagged: bool) -> int:
         """Add a look, and return how many of the newest were flagged."""
         self._looks.append(flagged)
         return sum(self._looks)

@@ -122,7 +122,7 @@ class NodeJob:
         self.spare.end()
         self.restorer.prefetch(restore_plan_of(plan))
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
-        for message in start_messages(plan, reason, self.link.request):
+        for message in start_messages(plan, reason):
             self.link.send(message)
         if Effect.STOP_PROCESSES in effects:
             self._stop_processes(facts.stop_due, "its stop was ordered before it came")

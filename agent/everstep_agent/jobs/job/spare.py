@@ -92,9 +92,8 @@ class LessonRelay:
             self.send_to_launcher()
 
     def send_to_launcher(self) -> None:
-        """Tell a launcher that waits, and understands it."""
-        request = self._link.request
-        if request is None or not request.learns or self._record.facts.active:
+        """Tell a launcher that waits."""
+        if self._link.request is None or self._record.facts.active:
             return
         if self._elsewhere is not None:
             self._link.send(self._elsewhere)

@@ -184,7 +184,7 @@ def _tell_missed(job: NodeJob, request: messages.Join, launcher: LauncherPeer) -
     if facts.stops.ordered > facts.stops.completed:
         launcher.send(messages.Stop(facts.stops.ordered, 0.0, "ordered while it was away"))
     elif plan.generation > max(request.running_generation, facts.stops.completed):
-        for message in start_messages(plan, "ordered while the launcher was away", request):
+        for message in start_messages(plan, "ordered while the launcher was away"):
             launcher.send(message)
     elif facts.stop_due:
         launcher.send(messages.Stop(facts.stop_due, 0.0, "stopped while it was away"))

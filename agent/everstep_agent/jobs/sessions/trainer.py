@@ -21,7 +21,7 @@ from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
 from everstep_common.reports import Phase, RankReport, RollbackAsked
-from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
+from everstep_common.trainer_messages import Restore, RestoredCopies, RestoredCopy
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -258,10 +258,7 @@ class RestoreTransfer:
         self._asked, self._step, self._parts = asked, step, parts
 
     async def give(self) -> None:
-        """Send what comes next. Raises OSError, RestoreError."""
-        if self._asked.begin is None:
-            await self._give_all()
-            return
+        """Send what comes next. Raises OSError."""
         begin, end = self._given, self._given + FDS_MAX
         copies, left = _copies(self._parts[begin:end]), max(0, len(self._parts) - end)
         message = RestoredCopies(self._step, copies, begin, left)
@@ -270,21 +267,7 @@ class RestoreTransfer:
         if not left:
             self.end()
 
-    async def _give_all(self) -> None:
-        """Do as those know who ask for everything at once."""
-        try:
-            if len(self._parts) > FDS_MAX:
-                raise RestoreError(
-                    f"the state is in {len(self._parts)} copies, more than {FDS_MAX} at once; "
-                    "upgrade everstep in the training image"
-                )
-            await self._send(Restored(self._step, _copies(self._parts)), self._parts)
-        finally:
-            self.end()
-
-    async def _send(
-        self, message: Restored | RestoredCopies, parts: Sequence[RestoredPart]
-    ) -> None:
+    async def _send(self, message: RestoredCopies, parts: Sequence[RestoredPart]) -> None:
         fds: list[int] = []
         try:
             for part in parts:

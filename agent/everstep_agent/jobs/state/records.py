@@ -53,9 +53,9 @@ def start_message(plan: Plan, reason: str) -> messages.Start:
     )
 
 
-def start_messages(plan: Plan, reason: str, request: messages.Join | None) -> Iterator[object]:
-    """Yield what a launcher is told so that it starts; one of an older version takes only Start."""
-    if plan.renew and request is not None and request.learns:
+def start_messages(plan: Plan, reason: str) -> Iterator[object]:
+    """Yield what a launcher is told so that it starts."""
+    if plan.renew:
         yield messages.Renew()
     yield start_message(plan, reason)
 

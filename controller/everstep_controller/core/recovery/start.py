@@ -108,7 +108,7 @@ def _own_restarts(state: State, job: JobRecord) -> int:
 def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     """Cut off the branch behind the restored step, and begin the new generation's."""
     last_good = -1 if event.step is None else event.step
-    origin = event.step_generation or (event.sources[0].generation if event.sources else 0)
+    origin = event.step_generation
     kept = [point for point in job.lineage.branch if point.generation < origin]
     kept += [
         replace(point, through_step=last_good)

@@ -47,7 +47,7 @@ class Answered:
     deaf: bool = False
 
 
-class Exchange:
+class RendezvousExchange:
     """Calls of torchrun's thread: each makes a request, and waits where there is an answer."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from everstep.launch.free_port import FreePort
-from everstep.launch.processes.rank_failure import Failure, RankEnd
+from everstep.launch.processes.rank_failure import RankEnd, RankFailure
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     GenerationFinished,
@@ -23,14 +23,14 @@ _OF_TORCHRUN = (-signal.SIGTERM, -signal.SIGKILL)
 _PASSED_ON = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGQUIT)
 
 
-class Workers(Protocol):
+class WatchedWorkers(Protocol):
     """The processes that torchrun has started for the generation."""
 
     def begin(self, generation: int) -> None:
         """Look for those of another generation."""
         ...
 
-    def look(self) -> None:
+    def find_started(self) -> None:
         """Find those that have been started meanwhile."""
         ...
 
@@ -51,7 +51,7 @@ class WatchedGeneration:
     """Generation whose ranks torchrun starts and stops: reports their ends to the agent."""
 
     def __init__(
-        self, workers: Workers, tell: Callable[[object], None], port: FreePort | None = None
+        self, workers: WatchedWorkers, tell: Callable[[object], None], port: FreePort | None = None
     ) -> None:
         """``port`` is one that is held already."""
         self._workers = workers
@@ -91,9 +91,9 @@ class WatchedGeneration:
         self._started, self._finished, self._abandoned = None, None, ()
         self._workers.begin(start.generation)
 
-    def look(self) -> None:
+    def report_started(self) -> None:
         """Tell that all ranks run, once they do."""
-        self._workers.look()
+        self._workers.find_started()
         running = self._workers.running()
         if self._started is None and len(running) == len(self._ranks):
             processes = tuple(RankProcess(rank, pid) for rank, pid in sorted(running.items()))
@@ -110,7 +110,7 @@ class WatchedGeneration:
         elif end.code in _PASSED_ON:
             self._unsure.append(end)
         else:
-            self._fail(Failure.of(self.number, end))
+            self._fail(RankFailure.of(self.number, end))
 
     def gone(self, *, told: bool, succeeded: bool) -> None:
         """Torchrun has come back from its ranks: none that it could end is left."""
@@ -120,7 +120,7 @@ class WatchedGeneration:
             self._ended = set(self._ranks)
             self._maybe_finished()
         elif not told and not self.failed:
-            self._fail(Failure.of(self.number, self._first_failure()))
+            self._fail(RankFailure.of(self.number, self._first_failure()))
         self._workers.kill()
         self._abandoned = tuple(sorted(self._workers.running().values()))
         self.stopped = True
@@ -141,7 +141,7 @@ class WatchedGeneration:
         """Tell that no process is left that could be waited for."""
         self._tell(GenerationStopped(self.number, self.port.number, boot_ns(), self._abandoned))
 
-    def _fail(self, failure: Failure) -> None:
+    def _fail(self, failure: RankFailure) -> None:
         end = failure.end
         exited = RankExited(
             generation=self.number,

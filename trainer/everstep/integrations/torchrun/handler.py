@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
-from everstep.integrations.torchrun.exchange import Exchange, JobOverError
+from everstep.integrations.torchrun.exchange import JobOverError, RendezvousExchange
 from everstep.integrations.torchrun.listener import AgentListener, say
 from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings, settings, torchrun_line
@@ -47,7 +47,7 @@ def joined(given: RendezvousParameters) -> RendezvousHandler:
         if told.succeeded:
             raise SystemExit(0)
         raise RendezvousClosedError(f"job {asked.job} failed: {told.reason}")
-    exchange = Exchange()
+    exchange = RendezvousExchange()
     again = Again.of(torchrun_line(), sys.orig_argv, os.environ)
     listener = AgentListener(asked, exchange, again, kept.held_port())
     try:
@@ -64,7 +64,7 @@ class EverstepRendezvous(RendezvousHandler):
     """Rendezvous handler: ranks of each node and the master come from the controller's plan."""
 
     def __init__(
-        self, asked: TorchrunSettings, exchange: Exchange, listen: Callable[[], int]
+        self, asked: TorchrunSettings, exchange: RendezvousExchange, listen: Callable[[], int]
     ) -> None:
         self._asked = asked
         self._exchange = exchange

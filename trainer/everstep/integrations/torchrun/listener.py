@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from everstep.integrations.torchrun.exchange import Exchange, JobOverError
+from everstep.integrations.torchrun.exchange import JobOverError, RendezvousExchange
 from everstep.integrations.torchrun.generation import WatchedGeneration
 from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings
@@ -38,7 +38,7 @@ class AgentListener:
     def __init__(
         self,
         settings: TorchrunSettings,
-        exchange: Exchange,
+        exchange: RendezvousExchange,
         again: Again | None = None,
         port: FreePort | None = None,
     ) -> None:
@@ -79,9 +79,9 @@ class AgentListener:
             while not exchange.answered.left:
                 call_ready(self._selector, self._wait_s())
                 self._link.retry(self._join())
-                self._words.look()
+                self._words.say_due()
                 if not self._generation.stopped:
-                    self._generation.look()
+                    self._generation.report_started()
                 with exchange.changed:
                     self._advance()
                     exchange.changed.notify_all()
@@ -133,7 +133,7 @@ class AgentListener:
 
     def _begin(self, start: Start) -> None:
         self._next = None
-        self._words.over()
+        self._words.end_wait()
         self._generation.begin(start)
         asked, answered = self._exchange.asked, self._exchange.answered
         asked.idle = asked.ends_ranks = answered.restart = False

@@ -22,7 +22,7 @@ _LINES_MAX = 50
 
 
 @dataclass(slots=True)
-class Worker:
+class TorchrunWorker:
     """Process that torchrun has started as a rank, until its end is known."""
 
     rank: int
@@ -43,7 +43,7 @@ class TorchrunWorkers:
     # Returns what torchrun remembers of a process that it has reaped.
     remembered: Callable[[int], int | None]
     proc: Path = Path("/proc")
-    found: dict[int, Worker] = field(default_factory=dict)
+    found: dict[int, TorchrunWorker] = field(default_factory=dict)
     generation: int = 0
 
     def begin(self, generation: int) -> None:
@@ -51,7 +51,7 @@ class TorchrunWorkers:
         self.close()
         self.generation = generation
 
-    def look(self) -> None:
+    def find_started(self) -> None:
         """Find those that have been started meanwhile."""
         known = {worker.pid for worker in self.found.values()}
         for pid in children(self.proc) - known:
@@ -88,11 +88,11 @@ class TorchrunWorkers:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return
-        worker = Worker(rank, pid, pidfd, error_file)
+        worker = TorchrunWorker(rank, pid, pidfd, error_file)
         self.found[rank] = worker
         self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._ended(worker))
 
-    def _ended(self, worker: Worker) -> None:
+    def _ended(self, worker: TorchrunWorker) -> None:
         end = _how(worker)
         if end is None:
             worker.missed_boot_ns = boot_ns()
@@ -103,14 +103,14 @@ class TorchrunWorkers:
         self._forget(worker)
         self.on_end(end)
 
-    def _forget(self, worker: Worker) -> None:
+    def _forget(self, worker: TorchrunWorker) -> None:
         if not worker.ended:
             worker.ended = True
             self.selector.unregister(worker.pidfd)
             os.close(worker.pidfd)
 
 
-def _how(worker: Worker) -> RankEnd | None:
+def _how(worker: TorchrunWorker) -> RankEnd | None:
     """Return how a worker ended, and leave it to torchrun; None when torchrun was faster."""
     try:
         told = os.waitid(os.P_PIDFD, worker.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -122,7 +122,9 @@ def _how(worker: Worker) -> RankEnd | None:
     return _end(worker, code, boot_ns(), core_dumped=told.si_code == os.CLD_DUMPED)
 
 
-def _end(worker: Worker, code: int, at_boot_ns: int, *, core_dumped: bool = False) -> RankEnd:
+def _end(
+    worker: TorchrunWorker, code: int, at_boot_ns: int, *, core_dumped: bool = False
+) -> RankEnd:
     return RankEnd(
         rank=worker.rank,
         code=code,

@@ -63,8 +63,8 @@ class LastTraceback:
         """Return when its head was written."""
         return self._began_ns if self._whole or not self._before else self._before_ns
 
-    def take(self, line: str, now_ns: int) -> None:
-        """Look at the next line."""
+    def add_line(self, line: str, now_ns: int) -> None:
+        """Add the next line of the output."""
         if not (self._lines or self._skips or _is_sign(line[:600]) or _is_sign(line[-100:])):
             return
         text = line[:_LINE_CHARACTERS_MAX].rstrip()

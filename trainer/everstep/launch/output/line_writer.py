@@ -25,7 +25,7 @@ _END = re.compile(rb"(\r\n|\n|\r(?!\Z))")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LineDestination:
     """Destination of a stream's lines; with no log file, and not shown, lines are only searched."""
 
     prefix: bytes
@@ -40,7 +40,7 @@ class LineWriter:
     def __init__(
         self,
         terminal: Terminal,
-        place: Place,
+        place: LineDestination,
         look: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         """``look`` is called with every line."""
@@ -115,7 +115,7 @@ class LineWriter:
         self._overwritten = end == b"\r"
         self.last_lines.append(_kept(line))
         if self._place.is_error and not self._overwritten:
-            self.traceback.take(self.last_lines[-1], boot_ns())
+            self.traceback.add_line(self.last_lines[-1], boot_ns())
         self._look(line)
         if self._shown:
             shown_end = b"\r" if self._overwritten else b"\n"

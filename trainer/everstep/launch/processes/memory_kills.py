@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.processes.rank_failure import Failure
+from everstep.launch.processes.rank_failure import RankFailure
 
 # cgroup-v2.rst: of this group alone since Linux 5.2, with all below it before that.
 _VERSION_2: tuple[str, ...] = ("memory.events.local", "memory.events")
@@ -32,7 +32,7 @@ class MemoryKills:
         self._place = next(_counters(self._proc), None)
         self._seen = self._count()
 
-    def explain(self, failure: Failure) -> Failure:
+    def explain(self, failure: RankFailure) -> RankFailure:
         """Return the failure, with what the kernel knows of it."""
         by_kernel = failure.end.code == -signal.SIGKILL and failure.kind == "killed"
         # Each kill explains one end: that of a killed rank, or of one whose exception tells of a

@@ -41,7 +41,7 @@ class RankEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RankFailure:
     """Failure of a rank: its end, and the kind as which that is classified."""
 
     generation: int
@@ -50,7 +50,7 @@ class Failure:
     exception: str
 
     @classmethod
-    def of(cls, generation: int, end: RankEnd) -> "Failure":
+    def of(cls, generation: int, end: RankEnd) -> "RankFailure":
         """Return the failure that an end with an error is."""
         told = classify(max(end.code, 0), max(-end.code, 0), end.last_lines, end.died_of)
         return cls(generation, end, told.kind, told.exception)
@@ -95,7 +95,7 @@ class Failure:
         return bool(self.exception and self.end.died_of)
 
 
-def first_failure(failures: Iterable[Failure]) -> Failure | None:
+def first_failure(failures: Iterable[RankFailure]) -> RankFailure | None:
     """Return the one that the others followed.
 
     A rank whose peer is gone may die before that peer: what lost a connection comes last.
@@ -124,7 +124,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def last_words(job: str, end: End, failure: Failure | None) -> list[str]:
+def last_words(job: str, end: End, failure: RankFailure | None) -> list[str]:
     """Return what a launcher says at the end; the very last is the error that others followed.
 
     Ranks whose peers a user has ended fail as well, with tracebacks that explain nothing.

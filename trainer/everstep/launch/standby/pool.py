@@ -9,7 +9,7 @@ from everstep.launch.output.terminal import Terminal
 from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
 from everstep.launch.standby.knowledge import Knowledge
 from everstep.launch.standby.python_command import python_command
-from everstep.launch.standby.schedules import MemoryWatch, is_news
+from everstep.launch.standby.schedules import MemorySchedule, is_news
 from everstep_common.trainer_messages import Lesson, Renew, Standbys
 
 _GIB = 1024**3
@@ -59,7 +59,7 @@ class StandbyPool:
         self._report = report
         self._reported = Standbys()
         self._taught: Lesson | None = None
-        self._watch = MemoryWatch()
+        self._watch = MemorySchedule()
         self._why_none = ""
         # Whether there may be any; it ends when one fails, for the others would as well.
         self.usable = options.enabled
@@ -95,7 +95,7 @@ class StandbyPool:
         self._due, self._plans = [], {}
         self._report_news()
 
-    def take(self, local_rank: int, environ: Mapping[str, str]) -> Taken | None:
+    def start_rank(self, local_rank: int, environ: Mapping[str, str]) -> Taken | None:
         """Make the one of this local rank a rank; None without one."""
         self._told = ""
         self._knowledge.files.begins(local_rank, environ)
@@ -108,10 +108,10 @@ class StandbyPool:
         """Return after how long `look` has to be called at the latest, if at all."""
         return self._watch.due_in_s(now_s)
 
-    def look(self, now_s: float) -> None:
+    def check_memory(self, now_s: float) -> None:
         """Look at their memory, if it is time; one that takes too much ends them."""
         making = any(not one.ready for one in self._candidates.values())
-        if self._watch.take(now_s, making=making):
+        if self._watch.claim_due(now_s, making=making):
             if not self._candidates:
                 self._watch.end()
             elif all(map(self._fits, tuple(self._candidates.values()))):

@@ -8,7 +8,7 @@ _IDLE_S = 1.0
 _UNHEARD_S = 60.0
 
 
-class Timing:
+class StandbySchedule:
     """Schedule for making standbys; times are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Timing:
         """Return after how long `take` says yes; None: not until something happens."""
         return None if self._at_s is None else max(0.0, self._at_s - now_s)
 
-    def take(self, now_s: float) -> bool:
+    def claim_due(self, now_s: float) -> bool:
         """Return once whether it is time."""
         if self._at_s is None or now_s < self._at_s:
             return False
@@ -50,7 +50,7 @@ _WAITING_S = 60.0
 _NEWS_SHARE = 0.1
 
 
-class MemoryWatch:
+class MemorySchedule:
     """Schedule of memory measurements; times are those of one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class MemoryWatch:
         """Return after how long `take` says yes; None: there is nothing to look at."""
         return None if self._at_s is None else max(0.0, self._at_s - now_s)
 
-    def take(self, now_s: float, *, making: bool) -> bool:
+    def claim_due(self, now_s: float, *, making: bool) -> bool:
         """Return whether it is time; the next time is chosen then."""
         if self._at_s is None or now_s < self._at_s:
             return False

@@ -1,4 +1,4 @@
-"""Lesson: the modules that this process has loaded, told so that standbys import them ahead.
+"""Import recorder: notes the modules that this process has loaded, for standbys to import ahead.
 
 Frameworks import much when it is first used: the constructor of torch's DistributedDataParallel
 alone loads 800 modules. Nothing of that can be read from the script.
@@ -18,14 +18,14 @@ NAME = "everstep-lesson"
 _BYTES_MAX = 4 * 1024 * 1024
 
 
-class Lesson:
+class ImportRecorder:
     """Record of this process's loaded modules, written once, when a step is complete."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         number = environ.get(VARIABLE, "")
         self._descriptor = int(number) if number.isdecimal() else -1
 
-    def teach(self, proc: Path = Path("/proc/self")) -> None:
+    def write(self, proc: Path = Path("/proc/self")) -> None:
         """Write it; what is wrong with it costs only time at the next restart."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
