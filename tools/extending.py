@@ -140,12 +140,12 @@ def run_tests(folder: Path, tests: Iterable[str]) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def open_checkout(patch: Patch, folder: Path) -> list[str]:
+def open_checkout(patch: Patch, folder: Path, root: Path = ROOT) -> list[str]:
     """Make a checkout of the newest commit with a patch in it; return the files in conflict.
 
     What the patch was made from must be among the repository's commits. Raises PatchError.
     """
-    _git(ROOT, "clone", "--quiet", "--shared", str(ROOT), str(folder))
+    _git(root, "clone", "--quiet", "--shared", str(root), str(folder))
     try:
         _git(folder, "apply", "--3way", "--index", str(patch.path))
     except PatchError as error:
