@@ -63,7 +63,7 @@ def test_what_goes_on_from_kept_memory_leaves_it_out_and_says_so() -> None:
     story.begun()
     job = story.chosen(1)
     assert _left_out(story) == [(DataRange(2, 3),)] * 2
-    assert "from memory of n0, n1 without data 2 to 3; --fresh would" in job.generation.start_reason
+    assert "from memory of n0, n1 without data 2 to 3; use --fresh" in job.generation.start_reason
 
 
 def test_what_begins_anew_leaves_nothing_out() -> None:
