@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.storage.backends.fence import list_steps
 from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.worker.messages import FillCopy, StorageLocation
 from everstep_agent.storage.worker.rank_files import fill_copy
+from everstep_agent.storage.worker.step_publication import list_steps
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,

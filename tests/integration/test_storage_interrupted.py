@@ -5,12 +5,11 @@ import os
 import signal
 from pathlib import Path
 
-from everstep_agent.storage.backends.fence import list_steps
 from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.worker.messages import FillCopy
 from everstep_agent.storage.worker.rank_files import describe_file, fill_copy, write_copy
-from everstep_agent.storage.worker.step_publication import find_whole_step, move_latest
+from everstep_agent.storage.worker.step_publication import find_whole_step, list_steps, move_latest
 from integration.storage_files import (
     content,
     ended,
