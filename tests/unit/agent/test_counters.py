@@ -186,4 +186,4 @@ def test_a_rate_window_is_the_sum_of_what_it_holds(events: list[tuple[int, int]]
 
 def test_flagged_windows_count_the_newest_looks_only() -> None:
     windows = FlaggedWindows(3, flagged=[True, True, True, True])
-    assert [windows.add_look(flag) for flag in (True, False, False, False, True)] == [3, 2, 1, 0, 1]
+    assert [windows.add_poll(flag) for flag in (True, False, False, False, True)] == [3, 2, 1, 0, 1]

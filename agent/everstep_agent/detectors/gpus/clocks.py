@@ -98,7 +98,7 @@ class SlowdownMinutes:
     def __init__(self) -> None:
         self._minutes: deque[int] = deque()
 
-    def add_look(self, slowed: bool, now: Moment) -> int:
+    def add_poll(self, slowed: bool, now: Moment) -> int:
         """Add a poll; return the number of minutes."""
         minute = now.boot_ns // MINUTE_NS
         if slowed and (not self._minutes or self._minutes[-1] != minute):
@@ -126,7 +126,7 @@ class ClockDetector:
 
     def _judge_slowdown(self, gpu: GpuReading, now: Moment) -> Judgement:
         slowed = gpu.throttled_by(_HARDWARE)
-        minutes = self._slowdowns.setdefault(gpu.pci, SlowdownMinutes()).add_look(bool(slowed), now)
+        minutes = self._slowdowns.setdefault(gpu.pci, SlowdownMinutes()).add_poll(bool(slowed), now)
         holds = None if slowed is None else minutes >= self._limits.slowdown_minutes
         return judge_gpu(gpu, _SLOWDOWN, holds, f"{minutes} of {_SLOWDOWN_MINUTES} minutes")
 

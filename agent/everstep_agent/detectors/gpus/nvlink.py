@@ -165,7 +165,7 @@ class NvlinkDetector:
         minute = now.boot_ns // MINUTE_NS
         if known.minute != minute:
             if known.minute >= 0:
-                known.flagged = known.windows.add_look(known.grown)
+                known.flagged = known.windows.add_poll(known.grown)
             known.minute, known.grown = minute, False
         return known.flagged
 

@@ -131,7 +131,7 @@ class FlaggedWindows:
     def __init__(self, looks: int, flagged: Iterable[bool] = ()) -> None:
         self._looks: deque[bool] = deque(flagged, maxlen=looks)
 
-    def add_look(self, flagged: bool) -> int:
+    def add_poll(self, flagged: bool) -> int:
         """Add a poll, and return how many of the newest were flagged."""
         self._looks.append(flagged)
         return sum(self._looks)
