@@ -89,11 +89,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-agent",
         description="Watches this node and its training jobs, and reports to the controller.",
-        epilog="everstep-agent check: is this node fit for work, for people and schedulers. "
-        "everstep-agent inventory: write down what it has, for later runs to compare with. "
-        "everstep-agent read-log FILE: what a saved kernel log says. "
-        "everstep-agent hold -- COMMAND …: keep the memory of snapshots over restarts of "
-        "COMMAND, as systemd does with FileDescriptorStoreMax=.",
+        epilog="everstep-agent check: is this node fit for work? For people and schedulers. "
+        "everstep-agent inventory: write down the hardware of this node, as what is expected from "
+        "now on. everstep-agent read-log FILE: find faults in a saved kernel log. "
+        "everstep-agent hold -- COMMAND …: keep snapshot memory over restarts of COMMAND, as "
+        "systemd does with FileDescriptorStoreMax=.",
     )
     parser.add_argument(
         "--config",

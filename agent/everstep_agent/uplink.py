@@ -33,7 +33,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.http2.bdp_probe", 0),
 )
-# After a stream that lasted this long the retry back-off begins anew.
+# After a stream that lasted this long the retry back-off starts from scratch.
 _STEADY_S = 5.0
 # How many messages that are true only for the moment (peer reports) wait; the oldest are dropped.
 _URGENT_MAX = 1000

@@ -149,7 +149,7 @@ def describe_type(kind: typing.Any) -> str:  # noqa: ANN401
     if dataclasses.is_dataclass(kind):
         return "a table"
     words = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
-    return words.get(kind, "a text")
+    return words.get(kind, "a string")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

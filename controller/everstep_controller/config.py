@@ -79,7 +79,7 @@ class ControllerConfig:
         7.0,
         unit="days",
         help="How long events and decisions are kept for 'everstep-controller replay': a week "
-        "covers the incident that is looked at on Monday.",
+        "covers an incident at the weekend.",
     )
     announcements_retention_days: float = setting(
         90.0, unit="days", help="How long the event list of 'everstep events' is kept."
@@ -87,7 +87,8 @@ class ControllerConfig:
     state_snapshot_interval_s: float = setting(
         300.0,
         unit="s",
-        help="How often the state is written down, so that a restart replays no more than that.",
+        help="How often a snapshot of the state is written; a restart replays only the events "
+        "after it.",
     )
     samples_window: int = setting(
         120,
@@ -97,7 +98,7 @@ class ControllerConfig:
     judge_interval_s: float = setting(
         5.0,
         unit="s",
-        help="How often nodes are compared with their peers: what they sample comes every 5 s.",
+        help="How often nodes are compared with their peers: samples arrive every 5 s.",
     )
     log_level: str = setting("info", help="debug, info, warning or error.")
     log_style: str = setting(

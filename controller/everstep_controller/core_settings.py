@@ -32,8 +32,8 @@ class CoreSettings:
     stream_silence_s: float = setting(
         15.0,
         unit="s",
-        help="A closed stream alone makes a node lost after this long; peers tell sooner. Long "
-        "enough for an agent's restart and a network's reconvergence.",
+        help="A closed stream alone makes a node lost after this long; peers notice sooner. "
+        "Long enough for an agent's restart and a network's reconvergence.",
     )
     confirm_timeout_s: float = setting(
         1.5,
@@ -53,10 +53,10 @@ class CoreSettings:
         "within 10 s, and one that is missed loses what it alone knew.",
     )
     fleet_silence_ratio: float = setting(
-        0.5, help="If more than this share of the fleet is silent, the fault is taken to be here."
+        0.5, help="If more than this share of the fleet is silent, the controller suspects itself."
     )
     fleet_silence_wait_s: float = setting(
-        60.0, unit="s", help="For how long, before the controller believes what it sees."
+        60.0, unit="s", help="How long it suspects itself before it judges the nodes."
     )
     last_call_timeout_s: float = setting(
         10.0,
@@ -67,8 +67,9 @@ class CoreSettings:
     stop_grace_s: float = setting(
         0.0,
         unit="s",
-        help="How long processes may take after SIGTERM when a generation is stopped. A rank that "
-        "waits in a collective for a dead peer ends by SIGKILL only, so by default at once.",
+        help="How long processes may take after SIGTERM when a generation is stopped. A rank "
+        "that waits in a collective for a dead peer ends only by SIGKILL, so by default "
+        "it comes at once.",
     )
     probation_s: float = setting(
         600.0, unit="s", help="How long a repaired or returned node is the last choice for ranks."
@@ -76,87 +77,86 @@ class CoreSettings:
     probation_steps: int = setting(
         10,
         unit="steps",
-        help="A job that crashes twice within this many steps of the state that it was restored "
-        "from goes on from an older state: a spoiled state shows within a few steps.",
+        help="A job that crashes twice within this many steps of the state that it was "
+        "restored from goes on from an older state: a bad state shows within a few steps.",
     )
     evidence_window_s: float = setting(
         60.0,
         unit="s",
-        help="Findings of a node's hardware this long before or after ranks died there are taken "
-        "for the cause: a driver that hangs is a finding after a minute.",
+        help="Hardware findings of a node this long before or after ranks died there count as "
+        "the cause: a driver that hangs is a finding only after a minute.",
     )
     strike_window_s: float = setting(
         86_400.0,
         unit="s",
-        help="A second death of a rank that nothing explains, on one node within this long, has "
-        "the node replaced and checked. By chance that is rare: Llama 3 saw one interruption in "
-        "about 260 node-days.",
+        help="After a second unexplained death of a rank on one node within this time the node"
+        " is replaced and checked. By chance that is rare: Llama 3 saw one interruption "
+        "in about 260 node-days.",
     )
     spare_check_interval_s: float = setting(
         600.0,
         unit="s",
-        help="How often a node is checked while it waits as a spare, besides when it becomes one. "
-        "One that fails takes no new ranks until it passes. A check reads every probe once, as "
-        "its agent does all the time; in ten minutes that is no cost. 0 checks no spare.",
+        help="How often a node is checked while it waits as a spare, besides when it becomes "
+        "one. One that fails takes no new ranks until it passes. A check reads every "
+        "probe once, which costs little. 0: spares are not checked.",
     )
     final_save_timeout_s: float = setting(
         120.0,
         unit="s",
-        help="How long the end of a job with storage waits for its last step to be there: 100 GB "
-        "a node at 1 GB/s, and slack.",
+        help="How long the end of a job with storage waits until its last step is stored: 100 "
+        "GB a node at 1 GB/s, and slack.",
     )
     memory_kept_s: float = setting(
         1800.0,
         unit="s",
-        help="How long agents keep what they hold of a job that failed (their jobs.memory_kept_s): "
-        "so long a new job of its name waits for a lost node that has some of it, and a job of "
-        "which no launcher is left for one to come back.",
+        help="Set it to the agents' jobs.memory_kept_s. So long a new job waits for a lost "
+        "node that has part of the state of the job before it, and a job without any "
+        "launcher waits for one to come back.",
     )
     snapshot_every_min: int = setting(
-        1, unit="steps", help="Jobs are snapshotted at every so many steps, at least."
+        1, unit="steps", help="Smallest interval between snapshots of a job, in steps."
     )
     snapshot_every_max: int = setting(
         0,
         unit="steps",
-        help="And at most; 0 leaves it to what a snapshot costs: every sqrt(2 w M) of training "
-        "(w: what a snapshot stalls it, M: mean time between the job's faults), but for the next "
-        "two.",
+        help="Largest interval between snapshots. 0: the one that costs least, sqrt(2 w M) of "
+        "training (w: stall of a snapshot, M: mean time between the job's faults), "
+        "limited by the next two keys.",
     )
     snapshot_cost_ignored_ratio: float = setting(
         0.005,
-        help="A snapshot that stalls a job for less than this share of its step is taken at every "
-        "step: half a per cent is what one step more or less to repeat may cost. 0 leaves it to "
-        "the formula alone.",
+        help="If a snapshot stalls a job for less than this share of its step, one is taken at"
+        " every step. 0: always use the formula.",
     )
     snapshot_interval_max_s: float = setting(
         60.0,
         unit="s",
-        help="No more training than this lies between two snapshots, whatever they cost: a fault "
-        "that repeats more is felt by people. 0 leaves it to the formula alone.",
+        help="Most training time between two snapshots, whatever they cost: it is what a fault"
+        " repeats. 0: always use the formula.",
     )
     autonomous_restarts_max: int = setting(
         3,
-        help="How often the agent of a node that runs a whole job alone may restart it in place "
-        "while the controller is away. More without anybody who sees the fleet would hide what is "
-        "wrong with the node; 0 has such a job wait, as those on several nodes do.",
+        help="How often the agent of a node that runs a whole job alone may restart it in "
+        "place while the controller is away. More restarts would hide a fault of the "
+        "node; 0: such a job waits, as jobs on several nodes do.",
     )
     planned_restart_timeout_s: float = setting(
         300.0,
         unit="s",
-        help="How long a planned restart (drain, update, growth) waits for the chosen step to be "
-        "recoverable, once the job is near it; then it is done at the newest one that is. A few "
-        "steps of a minute each, and slack.",
+        help="How long a planned restart (drain, update, growth) waits for the chosen step to "
+        "be recoverable, once the job is near it; then the newest recoverable step is "
+        "used. A few steps of a minute each, and slack.",
     )
     growth_delay_s: float = setting(
         60.0,
         unit="s",
-        help="A job on fewer nodes than it wants grows when others have waited for it this long: "
-        "nodes that come back one after the other cost one restart.",
+        help="A job on fewer nodes than it wants grows when other nodes have waited this long,"
+        " so that nodes that come back one after the other cost only one restart.",
     )
     growth_interval_min_s: float = setting(
         600.0,
         unit="s",
-        help="And no more often than this: each growth is a restart, of a minute at worst.",
+        help="Least time between two growths: each is a restart, of a minute at worst.",
     )
     maintenance_drain_lead_s: float = setting(
         600.0,
@@ -173,23 +173,24 @@ class CoreSettings:
     maintenance_duration_min_s: float = setting(
         60.0,
         unit="s",
-        help="Shorter windows are refused: jobs would leave and come back for nothing.",
+        help="Shorter windows are refused.",
     )
     stall_timeout_s: float = setting(
         120.0,
         unit="s",
-        help="A job that makes no step for this long, and for three times its longest of late, is "
-        "shown as stalled: a step of more than a minute is rare. 0 shows none.",
+        help="A job that makes no step for this long, and for three times its longest recent "
+        "step, is shown as stalled: a step of more than a minute is rare. 0: none is "
+        "shown.",
     )
     stall_restart_timeout_s: float = setting(
         0.0,
         unit="s",
-        help="A stalled job is stopped and recovered after this long without a step. By default "
-        "never: an evaluation makes no steps either. Set it above the longest one; torch itself "
-        "ends a collective that hangs after 600 s. 0 leaves it to people.",
+        help="A stalled job is stopped and recovered after this long without a step. By "
+        "default (0) never, because an evaluation makes no steps either: set it longer "
+        "than the longest one. torch itself ends a collective that hangs after 600 s.",
     )
     ended_job_retention_s: float = setting(
-        7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
+        7 * 86_400.0, unit="s", help="How long an ended job is listed."
     )
 
     def settings(self) -> Settings:

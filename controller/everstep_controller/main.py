@@ -57,9 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-controller",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
-        epilog="everstep-controller replay JOURNAL decides everything again and shows what "
-        "differs; everstep-controller recover [--config FILE] starts and rebuilds "
-        "from the agents what an old journal does not know.",
+        epilog="everstep-controller replay JOURNAL: replay its decisions, and show differences. "
+        "everstep-controller recover [--config FILE]: start from an old copy of the journal, "
+        "and rebuild from the agents what it does not have.",
     )
     parser.add_argument(
         "--config",
@@ -85,7 +85,7 @@ def _operator() -> str:
 def _replay(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="everstep-controller replay",
-        description="Fold a journal again and show what would be decided differently.",
+        description="Replay a journal and show what this version would decide differently.",
     )
     parser.add_argument("journal", type=Path)
     try:

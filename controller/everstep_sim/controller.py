@@ -34,7 +34,7 @@ class SimulatedController:
     # Chance to be killed after an event was journaled, before all of its actions were sent.
     crash_chance: float = 0.0
     crashed: Callable[[], None] = lambda: None
-    # What else begins anew with the process, and what looks at the state after each event.
+    # What else starts from scratch with the process, and what looks at the state after each event.
     started: Callable[[], None] = lambda: None
     followed: Callable[[], None] = lambda: None
     sent: dict[str, actions.Action] = field(default_factory=dict)

@@ -45,22 +45,22 @@ class TlsSettings:
 
     ca: Path | None = setting(
         None,
-        help="Certificates of the authority that signed the other side. Set all three or none: "
-        "without them only loopback addresses are used.",
+        help="Certificates of the authority that signed the peers' certificates. Set all three"
+        " or none: without them only loopback addresses are accepted.",
     )
     certificate: Path | None = setting(
         None,
-        help="Own certificate with its chain. Its common name is the name of the node or operator, "
-        "its organizational unit the role: agent, viewer or operator. Take EC keys: a fleet "
-        "reconnects twice as fast as with RSA.",
+        help="Own certificate with its chain. Its common name is the name of the node or "
+        "operator, its organizational unit the role: agent, viewer or operator. Use EC "
+        "keys: a fleet reconnects twice as fast as with RSA.",
     )
     key: Path | None = setting(
         None, help="Private key of the certificate; readable by its owner only."
     )
     server_name: str = setting(
         "",
-        help="Name to expect in the controller's certificate, where it differs from the address "
-        "that is connected to; empty expects the address.",
+        help="Name in the controller's certificate, if it differs from the address; empty: the"
+        " address.",
     )
 
     @property

@@ -5,7 +5,7 @@ from everstep_proto.generated import admin_pb2
 NOW_NS = 1_800_000_000_000_000_000
 _SECOND = 1_000_000_000
 _GIB = 1 << 30
-MISSING = "step 130 is not whole: rank 2 has no verified copy of it yet"
+MISSING = "step 130 is not complete: rank 2 has no verified copy of it yet"
 CRASHED = "restored, and not yet 10 steps further"
 NOT_SHARED = "the files of rank 3 are not there: /scratch/ckpt is not shared by node-1 and node-4"
 
@@ -71,7 +71,7 @@ SNAPSHOTS = admin_pb2.Snapshots(
     restore_step=129,
     has_restore=True,
     restore_generation=2,
-    restore_reason="step 129 is the newest that 4 nodes hold whole",
+    restore_reason="step 129 is the newest that is complete in the memory of 4 nodes",
     not_newer=MISSING,
     recoverable_step=128,
     has_recoverable=True,
@@ -81,8 +81,8 @@ SNAPSHOTS = admin_pb2.Snapshots(
     steps=[
         step(130, "partial", [tier("own memory", 3, ["node-1", "node-2", "node-4"])],
              reason=MISSING),
-        step(129, "whole", [tier("own memory", 4, NODES), tier("peer memory", 3, NODES[:3])]),
-        step(128, "whole", [tier("own memory", 4, NODES), tier("peer memory", 4, NODES)]),
+        step(129, "complete", [tier("own memory", 4, NODES), tier("peer memory", 3, NODES[:3])]),
+        step(128, "complete", [tier("own memory", 4, NODES), tier("peer memory", 4, NODES)]),
         step(120, "probation", [tier("local disk", 4, NODES), tier("shared storage", 4, [])],
              reason=CRASHED),
     ],
@@ -96,7 +96,7 @@ def large() -> admin_pb2.Snapshots:
     """Return the snapshots of a job of 16,384 ranks on 2,048 nodes, half of them with odd names."""
     nodes = [f"gpu-{n:05d}" for n in range(1, 4096, 2)]
     tiers = [tier("own memory", 16_384, nodes), tier("peer memory", 16_380, nodes)]
-    steps = [step(1_000_000_204 - n, "whole", tiers, parts=16_384) for n in range(4)]
+    steps = [step(1_000_000_204 - n, "complete", tiers, parts=16_384) for n in range(4)]
     return admin_pb2.Snapshots(
         job="llama-405b",
         state="running",
@@ -106,7 +106,7 @@ def large() -> admin_pb2.Snapshots:
         restore_step=1_000_000_204,
         has_restore=True,
         restore_generation=2,
-        restore_reason="step 1000000204 is the newest that 2048 nodes hold whole",
+        restore_reason="step 1000000204 is the newest that is complete in the memory of 2048 nodes",
         recoverable_step=1_000_000_203,
         has_recoverable=True,
         recoverable_age_ns=12 * _SECOND,

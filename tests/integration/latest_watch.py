@@ -96,7 +96,7 @@ class LatestWatch:
             for file in json.loads(manifest)["files"]:
                 data = folder / f"rank-{file['rank']}.safetensors"
                 if data.stat().st_size != file["file_bytes"]:
-                    return f"{data.name} is not whole"
+                    return f"{data.name} is not complete"
         except (OSError, ValueError) as error:
             return str(error)
         same = xxhash.xxh3_128_hexdigest(manifest) == said["manifest_hash"]

@@ -99,7 +99,7 @@ def test_what_a_fault_would_cost_is_a_metric(
     assert 'everstep_job_restore_step{job="train"} 8.0' in lines
     assert 'everstep_job_recoverable_steps_behind{job="train"} 1.0' in lines
     assert 'everstep_job_snapshot_interval_steps{job="train"} 1.0' in lines
-    assert 'everstep_job_snapshot_steps{job="train",state="whole"} 2.0' in lines
+    assert 'everstep_job_snapshot_steps{job="train",state="complete"} 2.0' in lines
     assert 'everstep_job_snapshots_skipped_total{job="train"} 0.0' in lines
     age = 'everstep_job_recoverable_step_age_seconds{job="train"}'
     assert any(line.startswith(age) for line in lines)

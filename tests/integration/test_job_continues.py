@@ -82,7 +82,7 @@ def test_it_goes_on_from_the_memory_of_other_nodes_with_another_size_after_a_res
         sentence = f"continues after step {first - 1} of the job that was cancelled"
         said = _said(fleet, "node-3")
         assert sentence in said
-        assert "from memory of node-1, node-2; --fresh would begin anew" in said
+        assert "from memory of node-1, node-2; use --fresh to start from scratch" in said
         sheet = fleet.everstep("job", JOB).stdout
         assert "of the job that was cancelled" in " ".join(sheet.split())
 

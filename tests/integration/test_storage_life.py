@@ -323,4 +323,6 @@ async def test_where_latest_points_to_a_step_that_lost_a_file_the_one_before_it_
         joined = node.outlet.bodies("launcher_joined")[0].launcher_joined
         assert (joined.latest.generation, joined.latest.step) == (1, 2)
         await node.outlet.until(lambda: node.outlet.bad)
-        assert "step 3 of generation 1, to which latest points, is not whole" in node.outlet.bad[0]
+        assert (
+            "step 3 of generation 1, to which latest points, is not complete" in node.outlet.bad[0]
+        )

@@ -33,8 +33,8 @@ SERIES = {
     'everstep_job_bad_copies_total{job="good"}': "3x120",
 }
 FIRING = {
-    "EverstepStepTooOld": "bad",
-    "EverstepNoSafeStep": "new",
+    "EverstepRecoverableStepTooOld": "bad",
+    "EverstepNoRecoverableStep": "new",
     "EverstepStorageFails": "bad",
     "EverstepSnapshotsSkipped": "bad",
     "EverstepBadCopies": "bad",
@@ -49,7 +49,7 @@ def test_promtool_takes_the_rules() -> None:
 def test_an_alert_fires_for_the_job_that_it_is_about(alert: str, tmp_path: Path) -> None:
     labels = {"job": FIRING[alert], "severity": "warning"}
     # The one that is about the state itself has its label.
-    labels |= {"state": "running"} if alert == "EverstepNoSafeStep" else {}
+    labels |= {"state": "running"} if alert == "EverstepNoRecoverableStep" else {}
     # promtool compares annotations too: they are the rules' own, so they are left out of these.
     rules = tmp_path / "rules.yml"
     rules.write_text(_without_annotations(RULES.read_text(encoding="utf-8")))

@@ -205,7 +205,7 @@ def test_ranks_that_had_ended_well_are_started_again_by_a_new_torchrun_in_its_pl
         assert job.expect(GenerationFinished).generation == 2
         code, errors = job.end(succeeded=True)
         assert code == 0, errors
-        assert "torchrun begins anew for generation 2" in errors
+        assert "torchrun starts again for generation 2" in errors
 
 
 def test_a_job_that_fails_when_ranks_here_had_ended_well_ends_torchrun_at_once(

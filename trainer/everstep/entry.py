@@ -16,39 +16,39 @@ _EXIT_INTERRUPTED = 130
 HELP = """\
 everstep keeps a training job stepping through the failures of a GPU cluster.
 
-see it on this machine (pip install 'everstep[all]'):
-  everstep demo             the whole loop, with three failures, in about a minute
+try it on this machine (pip install 'everstep[all]'):
+  everstep demo             a job that survives three failures, in about a minute
 
 on every node of a job:
   everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 train.py …
-                            start this node's ranks, as torchrun does, and replace what fails
+                            start this node's ranks, as torchrun does; replace those that fail
 
-what there is (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
-  everstep nodes            every node, its health and what it is claimed for
+inspect (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
+  everstep nodes            all nodes: health, claims, findings
   everstep node NAME        one node: hardware, findings, ranks
-  everstep why NAME         why a node or job is in its state, with the evidence
-  everstep findings         what is wrong now
-  everstep incidents        what has befallen the fleet, and its causes
-  everstep events --follow  what happens
-  everstep jobs             every job and the step it has reached
+  everstep why NAME         why a node or job is in its state
+  everstep findings         open findings, worst first
+  everstep incidents        faults with one cause, newest first
+  everstep events --follow  what happened and what was decided
+  everstep jobs             all jobs and the step they have reached
   everstep job NAME         one job: generations, ranks, what is planned
-  everstep snapshots JOB    every step that could be restored, and where it is
+  everstep snapshots JOB    its steps, their copies, and which would be restored
   everstep ettr JOB         where a job's time went
 
-what you order (most take --reason TEXT, which is kept):
+act (most take --reason TEXT, which is logged):
   everstep drain NODE       jobs leave it at a step boundary
   everstep maintenance add NODE --from "in 2h" --for 1h       also: list, cancel ID
   everstep isolate NODE     jobs leave it at once             everstep release NODE
   everstep pause            automation stops                  everstep resume
-  everstep inject NODE xid:79                                 a fault on purpose, for drills
-  everstep job NAME restart --at-step N   with the script as it is now; --cancel takes it back
-  everstep job NAME forget  give back the memory that is kept of a job that has ended
+  everstep inject NODE xid:79                                 inject a fault, for drills
+  everstep job NAME restart --at-step N   restart with the script on disk; --cancel
+  everstep job NAME forget  free the snapshots of a job that has ended
 
   everstep version          the versions of this command and of the controller
-  everstep completion bash  the script that completes commands and names in your shell
+  everstep completion bash  shell completion
 
 daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller')
-'everstep help' lists every command, 'everstep COMMAND --help' tells more about one."""
+'everstep help' lists every command, 'everstep COMMAND --help' has details of one."""
 
 
 def main() -> int:

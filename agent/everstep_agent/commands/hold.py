@@ -26,7 +26,7 @@ _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _ANCILLARY_BYTES = socket.CMSG_SPACE(253 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 _RESTART_FIRST_S = 0.2
 _RESTART_LONGEST_S = 5.0
-# A command that ran this long was healthy: the delay before its restart begins anew.
+# A command that ran this long was healthy: the delay before its restart starts from scratch.
 _WELL_S = 10.0
 _STOP_S = 20.0
 
@@ -204,12 +204,12 @@ def main(arguments: Sequence[str]) -> int:
     """Hold a command's descriptors until told to stop; return its exit code."""
     parser = argparse.ArgumentParser(
         prog="everstep-agent hold",
-        description="Keeps the memory of snapshots over restarts of COMMAND, and restarts it.",
+        description="Keeps snapshot memory over restarts of COMMAND, and restarts it when it dies.",
     )
     parser.add_argument(
         "--die-with-parent",
         action="store_true",
-        help="end, together with COMMAND, when the process that started this one ends",
+        help="end, with COMMAND, when the parent process ends",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
     options = parser.parse_args(list(arguments))

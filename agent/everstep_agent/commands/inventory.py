@@ -26,7 +26,7 @@ _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 _NEEDED = frozenset({"gpu", "ib", "net", "host", "disk", "accelerators"})
 
 _EPILOG = """\
-Nothing in the file is of this one node, so that one file can serve all nodes of a type.
+The file has nothing that belongs to one node only: it can serve all nodes of a type.
 
 examples:
   everstep-agent inventory                                           look at it
@@ -85,11 +85,13 @@ def _refuse(sentence: str, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-agent inventory",
-        description="Writes what this node has as the inventory that is expected from now on.",
+        description="Writes what hardware this node has, as the inventory expected from now on.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="else standard output")
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="where to write it (default: standard output)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.add_argument("--config", type=Path, metavar="FILE", help="as for the agent itself")
     return parser

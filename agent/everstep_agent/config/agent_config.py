@@ -56,8 +56,8 @@ class AgentConfig:
     )
     kernel_log: Path = setting(
         Path("/dev/kmsg"),
-        help="Where kernel messages come from. A plain file is followed like tail -F, for relayed "
-        "logs and for fault injection.",
+        help="Where kernel messages come from. A plain file is followed like tail -F: for "
+        "forwarded logs and for fault injection.",
     )
     sysfs: Path = setting(
         Path("/sys"), help="Root of sysfs; another one for tests and for an agent in a container."
@@ -66,8 +66,8 @@ class AgentConfig:
     health_check_socket: str | None = setting(
         None,
         shown="nvhcd.sock in jobs.runtime_folder",
-        help="Unix socket on which ft_launcher of NVIDIA's resiliency extension asks about this "
-        "node (its --ft-node-health-check-endpoint); empty serves none.",
+        help="Unix socket on which ft_launcher of NVIDIA's resiliency extension checks this "
+        "node (its --ft-node-health-check-endpoint); empty: none.",
     )
     fault_injection: bool = setting(
         False,
@@ -76,30 +76,31 @@ class AgentConfig:
     )
     gpus_expected: int = setting(
         0,
-        help="How many GPUs must answer; 0 takes what is there: only you know what was bought.",
+        help="How many GPUs must answer; 0: those that are found.",
     )
     inventory: Path | None = setting(
         None,
         shown=f"{_INVENTORY} if it exists",
-        help="What this node should have, as `everstep-agent inventory` writes it down; one file "
-        "serves all nodes of a type. A missing GPU, link, disk or memory module is a finding.",
+        help="Expected hardware of this node, as `everstep-agent inventory` writes it; one "
+        "file serves all nodes of a type. A missing GPU, link, disk or memory module is a"
+        " finding.",
     )
     links_required: tuple[str, ...] = setting(
         (),
-        help='Interfaces ("eth0") and InfiniBand ports ("mlx5_0/1") that must be up. Others are '
-        "watched from the moment they were up, because an unused port is no fault.",
+        help='Interfaces ("eth0") and InfiniBand ports ("mlx5_0/1") that must be up. Others '
+        "are judged only once they have been up, because an unused port is no fault.",
     )
     kernel_log_interval_s: float = setting(
         1.0,
         unit="s",
-        help="The longest time between two reads of the kernel log. A new line leads to one at "
-        "once; only a file on a file system without inotify waits for this.",
+        help="Longest time between two reads of the kernel log. A new line triggers a read at "
+        "once, except in a file on a file system without inotify.",
     )
     probe_deadline_s: float = setting(
         5.0,
         unit="s",
-        help="How long a read of the host, disks, links or kernel log may take before it is a "
-        "finding and is not waited for. Healthy ones take milliseconds.",
+        help="Deadline of a read of the host, disks, links or kernel log; a read that misses "
+        "it is a finding. Healthy ones take milliseconds.",
     )
     gpu_deadline_s: float = setting(
         5.0,
@@ -116,7 +117,7 @@ class AgentConfig:
     check_deadline_s: float = setting(
         60.0,
         unit="s",
-        help="How long a check may take: more than the first answer of a GPU driver.",
+        help="How long a check of the node may take: longer than the first answer of a GPU driver.",
     )
     connect_timeout_s: float = setting(
         10.0,
@@ -127,8 +128,8 @@ class AgentConfig:
     controller_silence_s: float = setting(
         35.0,
         unit="s",
-        help="After so long without a word from the controller the stream is opened anew. It asks "
-        "for the time every 10 s, so three are missed.",
+        help="After so long without a message of the controller the agent reconnects. The "
+        "controller asks for the time every 10 s, so three are missed.",
     )
     reconnect_max_s: float = setting(
         5.0,
@@ -138,8 +139,8 @@ class AgentConfig:
     )
     outbox_records_max: int = setting(
         50_000,
-        help="Records that wait for a controller that is away; then progress is dropped first. "
-        "50,000 are three hours of one running job, in about 50 MB.",
+        help="Most records that wait while the controller is away; beyond it, progress is "
+        "dropped first. 50,000 are three hours of one running job, about 50 MB.",
     )
     disk_deadline_s: float = setting(
         5.0,

@@ -23,15 +23,16 @@ class SignalsSettings:
 
     modes: Mapping[str, Mode] = setting(
         factory=dict,
-        help='How far automation may go about a condition: "observe", "advise" or "enforce", as in '
-        '`LinkSlow = "enforce"`. Those not named keep the default that docs/signals.md shows.',
+        help='How far automation may go for a condition: "observe", "advise" or "enforce", as '
+        'in `LinkSlow = "enforce"`. Those not named keep the default that docs/signals.md'
+        " shows.",
     )
 
     xid: Mapping[str, XidOverride] = setting(
         factory=dict,
-        help='What to do about an Xid, whatever the driver and the table say: "ignore", "watch", '
-        '"restart_job", "reset_device", "reboot_node" or "repair_hardware", as in `94 = "ignore"`. '
-        "The last three make it a fault with which the node cannot train.",
+        help='What to do about an Xid, overriding the driver and the table: "ignore", "watch",'
+        ' "restart_job", "reset_device", "reboot_node" or "repair_hardware", as in `94 = '
+        '"ignore"`. The last three make it a fault with which the node cannot train.',
     )
 
     gpu: GpuLimits = field(default_factory=GpuLimits)

@@ -55,7 +55,7 @@ CONDITIONS = (
         component="outbox",
         meaning="the controller was away for so long that progress records were dropped",
         source="outbox_records_max",
-        clears_when="nothing was dropped in ten looks",
+        clears_when="nothing was dropped in ten polls",
         clear_after=10,
         mode=Mode.ADVISE,
     ),
@@ -98,7 +98,7 @@ def judge_store(folder: str, trouble: str) -> Judgement:
 
 
 def judge_backlog(dropped: int) -> Judgement:
-    """Judge whether records were dropped since the last look."""
+    """Judge whether records were dropped since the last poll."""
     return _degraded(
         "outbox",
         "OutboxOverflow",

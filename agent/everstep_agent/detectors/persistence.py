@@ -11,9 +11,9 @@ CONDITIONS = (
     Condition(
         name=FAILING,
         component="job/NAME/storage",
-        meaning="the job's steps cannot be brought to the folder or bucket that its user named",
-        source="ours: the last attempt failed, for ten looks; one that fails is made again sooner",
-        clears_when="a step was brought there, or the job is over",
+        meaning="the job's steps cannot be stored in its folder or bucket (--persist)",
+        source="ours: the last attempt failed, for ten polls; one that fails is made again sooner",
+        clears_when="a step was stored, or the job is over",
         raise_after=10,
         mode=Mode.ADVISE,
     ),

@@ -22,7 +22,7 @@ CONDITIONS = (
         meaning="no copy goes to this peer or comes from it: jobs.bulk_tls is not the same on both "
         "nodes, or one of them does not take the other's certificate",
         source="ours: one refusal, which does not pass by itself",
-        clears_when="a connection to the peer succeeded, or none was refused for 60 looks",
+        clears_when="a connection to the peer succeeded, or none was refused for 60 polls",
         mode=Mode.ADVISE,
     ),
 )
@@ -30,7 +30,7 @@ CONDITIONS = (
 
 @dataclass(slots=True)
 class _Refusal:
-    """The newest word of one node, and how many looks it counts for."""
+    """The newest word of one node, and how many polls it counts for."""
 
     sentence: str
     looks: int = _LOOKS

@@ -30,14 +30,14 @@ _EPILOG = f"""\
 groups: {", ".join(GROUPS)}
 
 exit code:
-  0  OK        nothing is wrong, or only what --fail-on passes over
-  1  WARNING   degraded, or a condition that is only observed
+  0  OK        nothing is wrong, or only warnings with --fail-on critical
+  1  WARNING   a degraded finding, or one whose mode is observe
   2  CRITICAL  a fatal finding: ranks must not run here
   3  UNKNOWN   a probe failed or hangs, the deadline passed, or the command line is wrong
 
-The agent that runs here is asked first: it has watched for longer than one look. Without one the
-command looks by itself, as often as the conditions ask for. Root is not needed; what cannot be
-read with your rights is told as blind and does not change the status.
+The command asks the agent that runs here, which knows rates and history. Without one it reads the
+probes itself, as often as the conditions need. Root is not needed; a source that cannot be read
+with your rights is listed as blind and does not change the status.
 
 examples:
   everstep-agent check                                   everything, for people
@@ -183,24 +183,30 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--only", type=_groups, default="", metavar="GROUP[,…]", help="a part of it; see groups"
+        "--only", type=_groups, default="", metavar="GROUP[,…]", help="check only these groups"
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the whole report; fields are only added")
+    form.add_argument(
+        "--json", action="store_true", help="the full report; later versions only add fields"
+    )
     form.add_argument("--nagios", action="store_true", help="one line with performance data")
     parser.add_argument(
         "--deadline",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="answer within so long whatever hangs (default 30)",
+        help="answer within SECONDS, whatever hangs (default 30)",
     )
     parser.add_argument(
         "--fail-on",
         choices=("warning", "critical"),
         default="warning",
-        help="with critical a WARNING ends with 0: for prologs, where failing drains the node",
+        help="critical: a WARNING exits with 0; for prologs, whose failure drains the node",
     )
-    parser.add_argument("--own-probes", action="store_true", help="do not ask the running agent")
+    parser.add_argument(
+        "--own-probes",
+        action="store_true",
+        help="read the probes here instead of asking the running agent",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="as for the agent itself")
     return parser

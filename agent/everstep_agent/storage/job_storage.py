@@ -162,7 +162,7 @@ class JobStorage:
         lost = found.lost_latest
         if lost is not None and (before is None or before.lost_latest != lost):
             self._vault.report_bad_copy(
-                f"shared storage: {lost}, to which latest points, is not whole"
+                f"shared storage: {lost}, to which latest points, is not complete"
             )
         self.persist_state.stored = found.steps
         self._vault.notify_change()

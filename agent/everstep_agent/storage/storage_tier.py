@@ -34,7 +34,7 @@ class StorageTier:
         seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)
         whole = {key_of(stored): stored.manifest_hash for stored in seen.steps}
         if seen.manifest is None:
-            raise BadFileError(f"{key} is not whole in {self._target.location.path}")
+            raise BadFileError(f"{key} is not complete in {self._target.location.path}")
         # The manifest must still be the one that was reported. A file that is lost since then may
         # have an equal copy of its part of the state in another file.
         found = whole.get(key) or record_hash(encode_record(seen.manifest)).hex()

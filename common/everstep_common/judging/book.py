@@ -28,7 +28,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class BookChanges:
-    """News after a look, and whether an event that is open was seen again."""
+    """News after a poll, and whether an event that is open was seen again."""
 
     raised: tuple[BookEntry, ...] = ()
     cleared: tuple[Cleared, ...] = ()
@@ -41,8 +41,8 @@ class BookChanges:
 class FindingBook:
     """Book of open findings, which debounces judgements.
 
-    A condition is raised after its number of consecutive faulty looks and cleared after its number
-    of consecutive healthy ones. A look that could not be read counts as neither. ``conditions`` are
+    A condition is raised after its number of consecutive faulty polls and cleared after its number
+    of consecutive healthy ones. A poll that could not be read counts as neither. ``conditions`` are
     all that may be judged, by name; ``modes`` are the operator's, where they differ from what a
     condition was shipped with.
     """
@@ -79,7 +79,7 @@ class FindingBook:
         return tuple(finding for finding in found if finding.severity is Severity.FATAL)
 
     def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> BookChanges:
-        """Enter one look's judgements; return what changed."""
+        """Enter one poll's judgements; return what changed."""
         raised: list[BookEntry] = []
         cleared: list[Cleared] = []
         again = False

@@ -17,14 +17,14 @@ BOOT_GRACE_NS = 2 * MINUTE_NS
 class Condition:
     """One lasting condition of one kind of component, as docs/signals.md shows it.
 
-    ``raise_after`` and ``clear_after`` count consecutive looks. An event (a kernel line) has no
-    healthy look: it ends after ``quiet_ns`` without another one, while its source was read.
+    ``raise_after`` and ``clear_after`` count consecutive polls. An event (a kernel line) has no
+    healthy poll: it ends after ``quiet_ns`` without another one, while its source was read.
     """
 
     name: str
     # What it is about: "gpu/PCI".
     component: str
-    # What holds while it is open, and when one look counts as faulty.
+    # What holds while it is open, and when one poll counts as faulty.
     meaning: str
     # Where the threshold comes from.
     source: str

@@ -1,4 +1,4 @@
-"""Moment: the time of a look, on the clocks of whoever looked."""
+"""Moment: the time of a poll, on the clocks of whoever looked."""
 
 from typing import Protocol
 

@@ -38,16 +38,16 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, text: str) -> float:
     callback=_seconds,
     default="60s",
     show_default=True,
-    help="When it ends by itself; at most 1h.",
+    help="How long it lasts; at most 1h.",
 )
 @click.option("--reason", default="", help="Kept in the audit log.")
-@click.option("--list", "listed", is_flag=True, help="Show what is and lately was injected.")
+@click.option("--list", "listed", is_flag=True, help="List current and recent injections.")
 @click.option(
     "--clear",
     metavar="[ID]",
     is_flag=False,
     flag_value="all",
-    help="End one injection, or all of the node.",
+    help="End one injection, or all on NODE.",
 )
 @asks_controller
 def inject(
@@ -59,10 +59,10 @@ def inject(
     listed: bool,
     clear: str | None,
 ) -> None:
-    r"""Make a fault on NODE on purpose, through the path that a real one takes.
+    r"""Inject a fault on NODE, where a real one would appear.
 
     For drills and tests. The agent of NODE must allow it (fault_injection = true in its
-    configuration), and everything that follows is shown as injected. It ends by itself.
+    configuration). Everything that it causes is marked as injected. It ends by itself.
 
     \b
     SPEC is one of:
@@ -78,7 +78,7 @@ def inject(
       link-errors:mlx5_0/1=symbol_error:200 errors on a port, each second
       hang:nvml                             a driver that does not answer; found after 65 s, so
                                             give --for 3m
-      slow:20%                              training processes that stand still a fifth of the time
+      slow:20%                              training processes that are stopped a fifth of the time
 
     \b
     Examples:

@@ -41,20 +41,19 @@ def jobs(ask: Ask) -> None:
 @click.argument("name", metavar="NAME", shell_complete=job_names)
 @click.argument("action", metavar="[forget|restart]", default="", shell_complete=_actions)
 @click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before the restart.")
-@click.option("--cancel", is_flag=True, help="Take a restart back that is planned.")
-@click.option("--reason", default="", help="Of a restart: kept in the audit log.")
+@click.option("--cancel", is_flag=True, help="Cancel a planned restart.")
+@click.option("--reason", default="", help="Of a restart; kept in the audit log.")
 @asks_controller
 def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, reason: str) -> None:
-    r"""Show everything known of one job, with its incidents; or do something about it.
+    r"""Show one job with its incidents, restart it, or free its memory.
 
-    Nodes keep the snapshots of a job that did not end well in their memory, for half an hour unless
-    their configuration says otherwise (memory_kept_s). "forget" drops them at once, on every node;
-    'everstep snapshots NAME' shows what there is. Files stay where they are. A job that has not
-    ended forgets nothing: it needs its snapshots to recover.
+    Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
+    by default). "forget" frees them now, on every node; 'everstep snapshots NAME' lists them. Files
+    in storage stay. It is refused for a job that has not ended.
 
-    "restart" starts the ranks of a running job again from the script on disk, after a step that can
-    be restored, so that nothing is computed twice: for new code or another configuration. Until it
-    comes 'everstep job NAME' shows what it waits for, and "restart --cancel" takes it back.
+    "restart" restarts the ranks of a running job with the script on disk, for new code or another
+    configuration. It stops them after a step that can be restored, so no step is repeated. Until
+    then 'everstep job NAME' shows what it waits for, and "restart --cancel" cancels it.
 
     \b
     Examples:
@@ -91,7 +90,7 @@ def _restart(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
 
 def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
     if at_step is not None:
-        raise click.UsageError("--cancel takes back whichever restart is planned: leave --at-step")
+        raise click.UsageError("--cancel cancels whichever restart is planned: leave out --at-step")
     reply = ask.admin.cancel_restart(name, reason)
     ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
@@ -116,7 +115,7 @@ def ettr(ask: Ask, name: str) -> None:
 
 @click.command()
 @click.argument("name", metavar="JOB", shell_complete=job_names)
-@click.option("--copies", is_flag=True, help="List single copies instead, each on a line.")
+@click.option("--copies", is_flag=True, help="List single copies instead, one on a line.")
 @click.option("--step", type=click.IntRange(0, 2**63 - 1), help="With --copies: only of this step.")
 @click.option(
     "--node", default="", help="With --copies: only on this node.", shell_complete=node_names
@@ -125,17 +124,17 @@ def ettr(ask: Ask, name: str) -> None:
 def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) -> None:
     r"""Show the snapshots of JOB: every step, where its copies are, and which would be restored.
 
-    The step with the arrow is what the job would go back to if it stopped now; above it stands why
-    not to a newer one. Copies are counted in parts of the state, equal copies once, in the order
-    in which a restore takes them: own memory, peer memory, local disk, shared storage.
+    The arrow marks the step that the job would go back to if it stopped now; "not newer" says why
+    it is not a newer one. Each place shows how many parts of the state it has, in the order in
+    which a restore prefers them: own memory, peer memory, local disk, shared storage.
 
     \b
     A step is
-      whole        every part has a verified copy that can be reached
+      complete     every part has a verified copy that can be reached
       partial      some part has none (yet)
-      probation    the job was restored from it, and has not got far since
-      blacklisted  the job crashed twice soon after that: an older step is taken
-      abandoned    the job went back to an older step: not its past any more
+      probation    the job was restored from it, and has made few steps since
+      blacklisted  the job crashed twice soon after a restore: an older step is used
+      abandoned    the job went back to an older step: it is never restored
 
     \b
     Examples:
@@ -146,7 +145,7 @@ def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) ->
     """
     if not copies:
         if step is not None or node:
-            raise click.UsageError("--step and --node choose among single copies: give --copies")
+            raise click.UsageError("--step and --node select single copies: add --copies")
         reply = ask.admin.snapshots(name)
         ask.answer(reply, *snapshot_sheet(reply, ask.now_ns))
         return

@@ -25,14 +25,14 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> int:
 
 @click.group()
 def maintenance() -> None:
-    r"""Plan a time in which nodes are worked on.
+    r"""Plan maintenance windows: times in which nodes are worked on.
 
-    Ten minutes before it (maintenance_drain_lead_s) jobs begin to leave the nodes: each stops
+    Ten minutes before a window (maintenance_drain_lead_s) jobs begin to leave its nodes: each stops
     after a step that can be restored and goes on with a spare, or with fewer nodes if it may. A job
     that can do neither trains on until shortly before the beginning (maintenance_stop_lead_s) and
-    then waits for the end; 'list' names it beforehand. No step is computed twice. Within the window
-    nothing is judged: the nodes may be silent, reboot, or come with other hardware. At its end they
-    are checked, and take ranks again. All of it is planned time in the ledger.
+    then waits for the end; 'list' names such jobs in advance. No step is repeated. Within the
+    window nothing is judged: the nodes may be silent, reboot, or get other hardware. At its end
+    they are checked, and then take ranks again. The ledger counts all of it as planned time.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def maintenance() -> None:
     metavar="WHEN",
     required=True,
     callback=_when,
-    help="now, 'in 2h', or 2026-12-24T08:00; UTC, unless it says +01:00.",
+    help="now, 'in 2h', or 2026-12-24T08:00; UTC without an offset such as +01:00.",
 )
 @click.option(
     "--for",
@@ -63,7 +63,7 @@ def maintenance() -> None:
 @click.option("--reason", default="", help="Kept in the audit log, and shown.")
 @asks_controller
 def add(ask: Ask, nodes: tuple[str, ...], begin: RequestedTime, lasts_ns: int, reason: str) -> None:
-    r"""Plan a window for NODES, and say what it will do to jobs.
+    r"""Plan a window for NODES, and show its effect on jobs.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def add(ask: Ask, nodes: tuple[str, ...], begin: RequestedTime, lasts_ns: int, r
 
 
 @maintenance.command("list")
-@click.option("--all", "every", is_flag=True, help="Those, too, that are over or were cancelled.")
+@click.option("--all", "every", is_flag=True, help="Also those that are over or were cancelled.")
 @asks_controller
 def list_windows(ask: Ask, every: bool) -> None:
     r"""List the windows that are planned or have begun, and the jobs that they interrupt.
@@ -96,7 +96,7 @@ def list_windows(ask: Ask, every: bool) -> None:
 @click.argument("window", metavar="ID", shell_complete=window_names)
 @asks_controller
 def cancel(ask: Ask, window: str) -> None:
-    r"""Give a window up; one that has begun ends now, and its nodes are checked.
+    r"""Cancel a window; one that has begun ends now, and its nodes are checked.
 
     \b
     Example:

@@ -35,7 +35,7 @@ def nodes(ask: Ask) -> None:
 @click.argument("name", metavar="NAME", shell_complete=node_names)
 @asks_controller
 def node(ask: Ask, name: str) -> None:
-    r"""Show everything known of one node.
+    r"""Show one node: hardware, findings, claims, ranks.
 
     \b
     Examples:
@@ -64,12 +64,14 @@ def why(ask: Ask, name: str) -> None:
 
 
 @click.command()
-@click.option("--node", "name", default="", help="Only of this node.", shell_complete=node_names)
+@click.option(
+    "--node", "name", default="", help="Only those of this node.", shell_complete=node_names
+)
 @asks_controller
 def findings(ask: Ask, name: str) -> None:
     r"""List open findings, worst first.
 
-    A finding stays until its healthy counterpart is seen; it is not a log.
+    A finding stays open until its component is seen healthy again.
 
     \b
     Examples:
@@ -81,12 +83,12 @@ def findings(ask: Ask, name: str) -> None:
 
 
 @click.command()
-@click.option("--open", "open_only", is_flag=True, help="Only those that are not over.")
+@click.option("--open", "open_only", is_flag=True, help="Only open ones.")
 @asks_controller
 def incidents(ask: Ask, open_only: bool) -> None:
-    r"""List what has befallen the fleet, newest first: one line for each cause.
+    r"""List incidents, newest first: faults with one cause.
 
-    An incident is made of the findings, deaths and silences that have one cause.
+    An incident has the findings, deaths and silences that one cause explains.
 
     \b
     Examples:
@@ -98,14 +100,14 @@ def incidents(ask: Ask, open_only: bool) -> None:
 
 
 @click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they happen.")
-@click.option("--subject", default="", metavar="NAME", help="Only about this node or job.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for new events and print them.")
+@click.option("--subject", default="", metavar="NAME", help="Only events of this node or job.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),
     default=100,
     show_default=True,
-    help="How many old ones.",
+    help="Number of past events to print first.",
 )
 @asks_controller
 def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:

@@ -18,7 +18,8 @@ from everstep_proto.generated import admin_pb2
 def isolate(ask: Ask, node: str, reason: str) -> None:
     r"""Keep NODE from taking ranks until you release it.
 
-    Jobs on it go on elsewhere, from their newest snapshot. Automation never undoes your claim.
+    Jobs on it stop at once and go on elsewhere, from their newest snapshot. Automation never
+    removes your claim.
 
     \b
     Example:
@@ -30,14 +31,14 @@ def isolate(ask: Ask, node: str, reason: str) -> None:
 
 @click.command()
 @click.argument("node", metavar="NODE", shell_complete=node_names)
-@click.option("--reason", default="", help="Why it is good again; kept in the audit log.")
+@click.option("--reason", default="", help="What was repaired; kept in the audit log.")
 @asks_controller
 def release(ask: Ask, node: str, reason: str) -> None:
-    r"""Give NODE back, and say that it was repaired.
+    r"""Remove the operator's claim from NODE, and say that it was repaired.
 
-    Removes your own claim and no other owner's; the node is checked before it takes ranks. A
-    maintenance window keeps its node until it ends or 'everstep maintenance cancel ID', and what
-    others withhold at a scheduler is freed there.
+    The node is checked before it takes ranks. Claims of other owners stay: that of a maintenance
+    window until its end or 'everstep maintenance cancel ID', that of a scheduler until the node
+    is freed there.
 
     \b
     Example:
@@ -54,7 +55,7 @@ def release(ask: Ask, node: str, reason: str) -> None:
 def pause(ask: Ask, subject: str, reason: str) -> None:
     r"""Stop automation for a node, a job, or everything.
 
-    Nothing that runs is stopped; findings and events go on, decisions wait.
+    Nothing that runs is stopped. Findings and events are still listed; decisions wait.
 
     \b
     Examples:
@@ -69,7 +70,7 @@ def pause(ask: Ask, subject: str, reason: str) -> None:
 @click.argument("subject", metavar="[NODE|JOB]", default="", shell_complete=any_names)
 @asks_controller
 def resume(ask: Ask, subject: str) -> None:
-    r"""Let automation go on for a node, a job, or everything.
+    r"""Start automation again for a node, a job, or everything.
 
     \b
     Examples:
@@ -92,8 +93,7 @@ def _kept_by_others(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:
     for claim in node.summary.claims:
         if claim.owner == "scheduler":
             yield Text(
-                f"It is withheld there by others ({claim.reason}); to end that, free it at that "
-                "scheduler.",
+                f"Others withhold it at a scheduler ({claim.reason}); to end that, free it there.",
                 style="yellow",
             )
     yield from _maintained(ask, node)
@@ -124,12 +124,12 @@ def _paused(reply: admin_pb2.AutomationReply) -> Text:
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def drain(ask: Ask, node: str, reason: str) -> None:
-    r"""Have jobs leave NODE at a step boundary, and let no new ranks go there.
+    r"""Drain NODE: jobs leave it at a step boundary, and it takes no new ranks.
 
-    Nothing is computed twice: a job stops after a step that can be restored, and goes on with a
-    spare, or with fewer nodes if it may. If it can do neither it stays until a node joins. The
-    answer says what will happen; 'everstep why NODE' and 'everstep events' say how far it is, and
-    'everstep release NODE' undoes it. To have a node left at once, use 'everstep isolate'.
+    No step is repeated: a job stops after a step that can be restored, and goes on with a spare, or
+    with fewer nodes if it may. If it can do neither, it stays until a node joins. The answer says
+    what will happen; 'everstep why NODE' and 'everstep events' show the progress, and 'everstep
+    release NODE' cancels it. To have jobs leave at once, use 'everstep isolate'.
 
     \b
     Example:

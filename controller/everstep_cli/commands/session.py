@@ -64,28 +64,32 @@ _OPTIONS = (
         help="The controller to ask.",
     ),
     click.option(
-        "--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for it."
+        "--timeout",
+        type=float,
+        default=10.0,
+        show_default=True,
+        help="Seconds to wait for its answer.",
     ),
     click.option(
         "--tls-ca",
         type=click.Path(path_type=Path),
         envvar="EVERSTEP_TLS_CA",
         show_envvar=True,
-        help="Authority that signed the controller's certificate.",
+        help="File with the authority that signed the controller's certificate.",
     ),
     click.option(
         "--tls-certificate",
         type=click.Path(path_type=Path),
         envvar="EVERSTEP_TLS_CERTIFICATE",
         show_envvar=True,
-        help="Your certificate.",
+        help="File with your certificate.",
     ),
     click.option(
         "--tls-key",
         type=click.Path(path_type=Path),
         envvar="EVERSTEP_TLS_KEY",
         show_envvar=True,
-        help="Its private key.",
+        help="File with its private key.",
     ),
     click.option(
         "--tls-server-name",

@@ -18,7 +18,7 @@ from everstep_proto.generated import admin_pb2
 def version(ask: Ask) -> None:
     r"""Show the version of this command and of the controller.
 
-    A controller that cannot be asked is told, but is not an error of this command.
+    A controller that does not answer is reported, but the exit code stays 0.
 
     \b
     Example:

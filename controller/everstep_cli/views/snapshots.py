@@ -13,7 +13,7 @@ from everstep_proto.generated import admin_pb2
 _NODES_WIDTH_MAX = 30
 
 _STEPS_SHOWN = 4
-_STYLES = {"whole": "green", "partial": "dim", "probation": "yellow", "blacklisted": "red"}
+_STYLES = {"complete": "green", "partial": "dim", "probation": "yellow", "blacklisted": "red"}
 
 
 def snapshot_sheet(table: admin_pb2.Snapshots, now_ns: int) -> Iterator[RenderableType]:
@@ -31,16 +31,16 @@ def snapshot_sheet(table: admin_pb2.Snapshots, now_ns: int) -> Iterator[Renderab
 
 def storage_facts(storage: admin_pb2.StorageLine, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
     """Yield where the state is brought to, how often, how far that is, and what went wrong."""
-    yield "storage", f"{storage.path} {_how_often(storage)}, keeps {storage.keep} whole steps"
+    yield "storage", f"{storage.path} {_how_often(storage)}, keeps {storage.keep} complete steps"
     if storage.has_step:
         age = f", {words.duration(now_ns - storage.stored_ns)} ago" if storage.stored_ns else ""
         newest = f"step {storage.step} of generation {storage.generation}{age}"
         yield "stored", newest + (f", {words.size(storage.size_bytes)}" * bool(storage.size_bytes))
     else:
-        yield "stored", "no whole step yet"
+        yield "stored", "no complete step yet"
     if storage.pending:
         steps = ", ".join(str(step) for step in storage.pending)
-        yield "on its way", f"{'step' if len(storage.pending) == 1 else 'steps'} {steps}"
+        yield "storing", f"{'step' if len(storage.pending) == 1 else 'steps'} {steps}"
     if storage.failure:
         yield "not stored", Text(f"step {storage.failed_step}: {storage.failure}", style="red")
 
@@ -103,10 +103,10 @@ def _facts(table: admin_pb2.Snapshots, now_ns: int) -> Iterator[tuple[str, table
         (table.job, "bold"), ", ", words.state(table.state),
         f", generation {table.generation}{step}",
     )  # fmt: skip
-    yield "restores now", _restores(table)
+    yield "restore step", _restores(table)
     yield "not newer", table.not_newer
     if table.has_recoverable:
-        yield "safe", _safe(table)
+        yield "recoverable", _recoverable(table)
     yield "snapshots", cadence_line(table.cadence)
     yield "a state", _size(table)
     if table.HasField("storage"):
@@ -126,7 +126,7 @@ def _restores(table: admin_pb2.Snapshots) -> Text:
     return Text.assemble((step, "bold"), " " if reason != table.restore_reason else ": ", reason)
 
 
-def _safe(table: admin_pb2.Snapshots) -> str:
+def _recoverable(table: admin_pb2.Snapshots) -> str:
     behind = table.steps_behind
     steps = f", {words.count(behind, 'step')} behind" if behind else ""
     age = words.duration(table.recoverable_age_ns)

@@ -14,10 +14,10 @@ from everstep_controller.core.turn import TimerKind, Turn
 EVENT_REJECTED = Condition(
     name="EventRejected",
     component="controller/core",
-    meaning="an event made the core fail; it is left out for good, and automation pauses for the "
-    "node and the job that it concerned",
+    meaning="an event made the core fail; it is skipped for good, and automation pauses for the "
+    "node and the job of the event",
     source="any error in the core",
-    clears_when="the controller is started again, with a version that is mended perhaps",
+    clears_when="the controller is restarted, possibly with a fixed version",
     mode=Mode.ADVISE,
 )
 

@@ -84,7 +84,7 @@ class Turn:
         return nodes
 
     def take_marks(self) -> Marks:
-        """Return what is marked, and begin anew."""
+        """Return what is marked, and start from scratch."""
         marks, self.marks = self.marks, Marks()
         return marks
 

@@ -66,8 +66,8 @@ class CommandDriverConfig:
 
     argv: tuple[str, ...] = setting(
         (),
-        help="The program, by its absolute path, and its arguments; no shell reads them. What it "
-        "is told and answers is JSON, as docs/operations.md says. Empty: there is none.",
+        help="The program, by its absolute path, and its arguments; there is no shell. It "
+        "reads and writes JSON, see docs/operations.md. Empty: no driver.",
     )
 
     def problems(self) -> list[str]:
@@ -156,14 +156,14 @@ class DriversConfig:
     call_timeout_s: float = setting(
         30.0,
         unit="s",
-        help="A call of a driver that takes longer has failed, and is tried again: a busy "
+        help="Deadline of a driver's call; then it has failed and is tried again. A busy "
         "scheduler answers in seconds.",
     )
     read_interval_s: float = setting(
         60.0,
         unit="s",
-        help="How often each scheduler is read for what others withhold or free: so long a node "
-        "that somebody drained there may still get ranks here.",
+        help="How often each scheduler is read for nodes that others withhold or free: a node "
+        "that somebody drained there may get ranks here for as long.",
     )
     command: CommandDriverConfig = setting(
         factory=CommandDriverConfig, help="A program of the site."

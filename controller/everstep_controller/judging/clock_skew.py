@@ -15,12 +15,12 @@ CLOCK_SKEWED = Condition(
     name="ClockSkewed",
     component="clock",
     meaning="the node's wall clock is certainly 50 ms, and 6 robust standard deviations, from the "
-    "median of all nodes, in 3 looks; at least 4 nodes are compared, and at most a fifth of them "
+    "median of all nodes, in 3 polls; at least 4 nodes are compared, and at most a fifth of them "
     "differ",
     source="50 ms: node-exporter's alert NodeClockSkewDetected, Ceph's mon_clock_drift_allowed; 6: "
     "ours. Everstep orders nothing by a node's wall clock; certificates, logs and what the job "
     "writes suffer",
-    clears_when="it is certainly within half of that in 3 looks",
+    clears_when="it is certainly within half of that in 3 polls",
     raise_after=3,
     clear_after=3,
 )

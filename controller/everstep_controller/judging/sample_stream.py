@@ -17,11 +17,11 @@ SAMPLES_MISSING = Condition(
     name="SamplesMissing",
     component="agent/samples",
     meaning="the agent's stream is open, and its newest sample is certainly 15 s, and 6 robust "
-    "standard deviations, older than the median of all nodes, in 2 looks; at least 4 nodes are "
+    "standard deviations, older than the median of all nodes, in 2 polls; at least 4 nodes are "
     "compared, at most a fifth of them are late, and the samples of most are not late",
     source="ours: samples come every 5 s, so that three messages are missing; the fleet as a whole "
     "is late when the median is 10 s, which is the controller's fault or the network's",
-    clears_when="samples come again, certainly less than half as late, in 3 looks",
+    clears_when="samples come again, certainly less than half as late, in 3 polls",
     raise_after=2,
     clear_after=3,
     mode=Mode.ADVISE,

@@ -52,12 +52,12 @@ def _stored(now_ns: int) -> tuple[tuple[str, str, Value], ...]:
     return (
         (
             "stored_step",
-            "Newest whole step in the job's storage folder; -1 without one.",
+            "Newest complete step in the job's storage folder; -1 without one.",
             lambda job: _or(job.storage.step) if job.storage else None,
         ),
         (
             "stored_step_age_seconds",
-            "Seconds since the newest whole step in the storage folder was whole there.",
+            "Seconds since the newest complete step in the storage folder was complete there.",
             lambda job: (
                 (now_ns - job.storage.stored_ns) / 1e9
                 if job.storage and job.storage.stored_ns

@@ -36,14 +36,15 @@ _PAUSED = Condition(
     name="AutomationPaused",
     component="controller/automation",
     meaning="automation takes no decision for a node, a job or the fleet",
-    source="an operator's word, or an event that made the core fail (EventRejected)",
+    source="an operator's order, or an event that made the core fail (EventRejected)",
     clears_when="an operator says so: 'everstep resume'",
     mode=Mode.ADVISE,
 )
 _JUDGE_FAILED = Condition(
     name="JudgeFailed",
     component="controller/judge/NAME",
-    meaning="a judge of the controller fails; what it found is held, and the others judge",
+    meaning="a judge of the controller fails; its findings stay as they are, and the other judges"
+    " go on",
     source="any error in it",
     clears_when="it judges without an error",
     mode=Mode.ADVISE,

@@ -1249,7 +1249,7 @@ class StepLine(_message.Message):
     ended_ns: _builtins.int
     """When all ranks had completed it; 0 when unknown."""
     state: _builtins.str
-    """"whole", "partial", "probation", "blacklisted" or "abandoned"."""
+    """"complete", "partial", "probation", "blacklisted" or "abandoned"."""
     reason: _builtins.str
     """One sentence for a step that is not simply whole."""
     parts: _builtins.int

@@ -210,7 +210,7 @@ def test_every_mistake_in_a_file_is_told_at_once(tmp_path: Path) -> None:
     assert all(problem.startswith(f"{file}: ") for problem in caught.value.problems)
     assert "host.cpu: unknown key; did you mean host.cpus?" in told
     assert "host.memory_bytes: expected a whole number, got 'much'" in told
-    assert "disks[0].mount: missing; expected a text" in told
+    assert "disks[0].mount: missing; expected a string" in told
 
 
 def test_values_are_judged_as_well(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_release_of_what_others_withhold_says_who_can_end_that() -> None:
     admin.withheld_by_others = True
     code, drawn = call("release", "node-1", admin=admin)
     assert code == 0
-    assert "withheld there by others (command: ann: cables)" in " ".join(drawn.split())
+    assert "Others withhold it at a scheduler (command: ann: cables)" in " ".join(drawn.split())
 
 
 def test_isolating_needs_a_reason_and_passes_it_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def test_a_filter_without_copies_says_what_is_missing(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("snapshots", "demo", *options)[0] == 2
-    assert "give --copies" in capsys.readouterr().err
+    assert "add --copies" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_help_of_snapshots_explains_every_state_of_a_step(
     assert "snapshots" in everstep.commands
     call("snapshots", "--help")
     told = capsys.readouterr().out
-    for state in ("whole", "partial", "probation", "blacklisted", "abandoned"):
+    for state in ("complete", "partial", "probation", "blacklisted", "abandoned"):
         assert f"\n    {state}  " in told
 
 

@@ -44,7 +44,7 @@ def changed(**fields: object) -> admin_pb2.Snapshots:
 
 def test_the_sheet_says_where_the_job_would_go_back_to_and_why_not_further() -> None:
     told = sheet(cli_snapshots.SNAPSHOTS)
-    assert "restores now  step 129 is the newest that 4 nodes hold whole" in told
+    assert "restore step  step 129 is the newest that is complete in the memory of 4 nodes" in told
     assert f"not newer     {cli_snapshots.MISSING}" in told
     assert "step 128 survives the loss of any one node, 3 s old, 2 steps behind" in told
     assert "snapshots     one step in 2 is snapshotted: a snapshot stalls 800.0 ms" in told
@@ -53,7 +53,7 @@ def test_the_sheet_says_where_the_job_would_go_back_to_and_why_not_further() -> 
     assert "'everstep events --subject demo'" in told
 
 
-def test_a_job_on_one_node_is_not_called_safe_from_its_loss() -> None:
+def test_a_job_on_one_node_is_not_called_recoverable_from_its_loss() -> None:
     told = sheet(changed(members=1))
     assert "step 128 lasts while its node does, 3 s old" in told
     assert "any one node" not in told
@@ -90,9 +90,9 @@ def test_a_step_that_is_not_simply_whole_has_a_sentence_that_is_told_once() -> N
 
 def test_what_could_not_be_stored_is_told_with_what_could() -> None:
     told = sheet(cli_snapshots.SNAPSHOTS)
-    assert "/scratch/ckpt every 20 steps or every 10 m 0 s, keeps 2 whole steps" in told
+    assert "/scratch/ckpt every 20 steps or every 10 m 0 s, keeps 2 complete steps" in told
     assert "stored        step 120 of generation 2, 8 s ago, 4.0 GiB" in told
-    assert "on its way    step 140" in told
+    assert "storing       step 140" in told
     assert f"not stored    step 100: {cli_snapshots.NOT_SHARED}" in told
 
 
@@ -101,8 +101,8 @@ def test_what_could_not_be_stored_is_told_with_what_could() -> None:
     [
         (admin_pb2.StorageLine(path="/c", every_steps=1, keep=2), "/c every step, keeps"),
         (admin_pb2.StorageLine(path="/c", every_ns=10**9, keep=2), "/c every 1 s, keeps"),
-        (admin_pb2.StorageLine(path="/c", keep=3), "/c when the job stops, keeps 3 whole steps"),
-        (admin_pb2.StorageLine(path="/c", keep=2), "no whole step yet"),
+        (admin_pb2.StorageLine(path="/c", keep=3), "/c when the job stops, keeps 3 complete steps"),
+        (admin_pb2.StorageLine(path="/c", keep=2), "no complete step yet"),
         (admin_pb2.StorageLine(path="/c", keep=2, pending=[5, 6]), "steps 5, 6"),
         (None, "a state"),
     ],
@@ -119,7 +119,7 @@ def test_a_job_without_a_snapshot_says_what_a_fault_would_cost() -> None:
     table = admin_pb2.Snapshots(
         job="demo", state="starting", generation=1, restore_reason="no snapshot was committed yet"
     )
-    assert "restores now  nothing: no snapshot was committed yet" in sheet(table)
+    assert "restore step  nothing: no snapshot was committed yet" in sheet(table)
     assert "step  generation" not in sheet(table)
 
 
@@ -135,7 +135,7 @@ def test_sixteen_thousand_ranks_fit_a_terminal() -> None:
     told = draw(*snapshot_sheet(cli_snapshots.large(), NOW_NS))
     assert len(told.splitlines()) < 30
     assert all(len(line) <= 80 for line in told.splitlines())
-    assert "peer memory: 16380 of 16384 on 2048 nodes" in told
+    assert "peer memory: 16380 of 16384 on 2048 nodes" in " ".join(told.split())
     assert "16 TiB in 16384 parts" in told
 
 
@@ -143,8 +143,10 @@ def test_a_job_shows_where_its_state_is_brought_to() -> None:
     told = draw(*job_sheet(JOB, NOW_NS), width=200)
     assert "storage     /scratch/ckpt every 20 steps" in told
     assert "stored      step 120 of generation 2" in told
-    without = admin_pb2.JobDetail(summary=JOB.summary, begun="begins anew, as --fresh asks")
-    assert "begun       it begins anew, as --fresh asks" in draw(*job_sheet(without, NOW_NS))
+    without = admin_pb2.JobDetail(summary=JOB.summary, begun="starts from scratch, as --fresh asks")
+    assert "begun       it starts from scratch, as --fresh asks" in draw(
+        *job_sheet(without, NOW_NS)
+    )
     assert "storage" not in draw(*job_sheet(without, NOW_NS), width=200)
 
 

@@ -86,11 +86,11 @@ def test_every_mistake_is_reported_at_once_with_the_nearest_key(tmp_path: Path) 
         "probe_intervall_s: unknown key; did you mean probe_interval_s?",
         "probe_timeout_s: expected a number, got 'soon'",
         "mode: expected one of 'observe', 'enforce', got 'auto'",
-        "peers[0]: expected a text, got 1",
+        "peers[0]: expected a string, got 1",
         "quiet: expected true or false, got 1",
         "limits.slot: unknown key; did you mean limits.slots?",
         "limits.wait_s: expected a number, got True",
-        "controller: missing; expected a text",
+        "controller: missing; expected a string",
     ]
 
 
@@ -140,15 +140,15 @@ def test_without_a_file_the_defaults_hold_and_what_is_required_is_named() -> Non
 def test_the_reference_shows_every_key_with_unit_and_default() -> None:
     shown = {doc.key: (doc.type, doc.default, doc.unit) for doc in document(Settings)}
     assert shown == {
-        "controller": ("a text", "required", "host:port"),
+        "controller": ("a string", "required", "host:port"),
         "probe_interval_s": ("a number", "10.0", "seconds"),
         "probe_timeout_s": ("a number", "5.0", "seconds"),
         "mode": ("one of 'observe', 'enforce'", '"observe"', ""),
         "folder": ("a path", '"/var/lib/x"', ""),
-        "peers": ("a list, each item a text", "[]", ""),
+        "peers": ("a list, each item a string", "[]", ""),
         "modes": ("a list, each item one of 'observe', 'enforce'", "[]", ""),
-        "name": ("a text", "the host name", ""),
-        "domain": ("a text", "not set", ""),
+        "name": ("a string", "the host name", ""),
+        "domain": ("a string", "not set", ""),
         "quiet": ("true or false", "false", ""),
         "limits.slots": ("a whole number", "3", ""),
         "limits.wait_s": ("a number", "5.0", "seconds"),

@@ -20,7 +20,7 @@ _TABLE = SnapshotNumbers(
     recoverable_step=19,
     recoverable_age_ns=2_500_000_000,
     steps_behind=3,
-    states={StepState.PARTIAL: 1, StepState.WHOLE: 2, StepState.BLACKLISTED: 1},
+    states={StepState.PARTIAL: 1, StepState.COMPLETE: 2, StepState.BLACKLISTED: 1},
     snapshot_every=2,
     storage=_STORAGE,
     bad_copies=4,
@@ -60,7 +60,7 @@ def test_steps_are_counted_by_what_may_become_of_them() -> None:
     told = _told(_TABLE)
     numbers = {key[2]: value for key, value in told.items() if key[0] == "snapshot_steps"}
     assert numbers == {
-        "whole": 2, "partial": 1, "probation": 0, "blacklisted": 1, "abandoned": 0,
+        "complete": 2, "partial": 1, "probation": 0, "blacklisted": 1, "abandoned": 0,
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from everstep_controller.core.vault.snapshot_table import (
 )
 
 _STORED = SnapshotStep(
-    generation=3, step=40, ended_ns=7, state=StepState.WHOLE, reason="", parts=2, parts_held=2,
+    generation=3, step=40, ended_ns=7, state=StepState.COMPLETE, reason="", parts=2, parts_held=2,
     size_bytes=64, tiers=(TierCopies("shared storage", 1, 2, (), 64),),
 )  # fmt: skip
 _HELD = replace(
@@ -29,7 +29,7 @@ _STORAGE = StorageTable(
 )  # fmt: skip
 _NUMBERS = SnapshotNumbers(
     job="train", restore_step=42, recoverable_step=42, recoverable_age_ns=5, steps_behind=1,
-    states={StepState.WHOLE: 2}, snapshot_every=2, storage=_STORAGE, bad_copies=6,
+    states={StepState.COMPLETE: 2}, snapshot_every=2, storage=_STORAGE, bad_copies=6,
 )  # fmt: skip
 _TABLE = SnapshotTable(
     numbers=_NUMBERS,

@@ -103,7 +103,7 @@ def test_a_job_waits_when_its_restarts_are_used_up_or_a_rank_called_its_state_ba
 def test_a_job_waits_when_only_others_could_give_back_its_state() -> None:
     decision = _decided(KILLED, restorable=False)
     assert decision.remedy is Remedy.HOLD
-    assert "no step is whole" in decision.sentence
+    assert "no step is complete" in decision.sentence
 
 
 def test_the_programs_own_error_at_the_same_step_twice_stops_it() -> None:

@@ -111,7 +111,7 @@ def test_how_long_ranks_may_take_to_end(script: str) -> None:
 
 def test_what_has_no_effect_is_said_with_the_reason(script: str) -> None:
     notes = parsed("--event-log-handler console --monitor-interval 1 train.py").notes
-    assert notes[0] == "--monitor-interval has no effect: the end of a rank is seen at once"
+    assert notes[0] == "--monitor-interval has no effect: the end of a rank is noticed at once"
     assert "--event-log-handler has no effect: 'everstep events'" in notes[1]
 
 

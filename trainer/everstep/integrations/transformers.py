@@ -4,7 +4,7 @@
     Trainer(model, args, train_dataset=batches, callbacks=[callback]).train()
 
 ``batches`` is a torch IterableDataset whose first sample is the first of ``callback.next_step``:
-the Trainer's own samplers begin anew in every process, and no callback can move them.
+the Trainer's own samplers start from scratch in every process, and no callback can move them.
 """
 
 from collections.abc import Collection, Mapping

@@ -154,7 +154,7 @@ class _Copies:
 
     def take(self, answer: RestoredCopies, fds: Sequence[int]) -> None:
         """Map what came; the descriptors stay the caller's. Raises RestoreError."""
-        if answer.begin != self.count:  # another agent process: it begins anew
+        if answer.begin != self.count:  # another agent process: it starts from scratch
             self._begin_anew()
         whole = len(fds) == len(answer.copies) and (answer.copies or not answer.left)
         if answer.begin != self.count or not whole:

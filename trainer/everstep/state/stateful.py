@@ -72,7 +72,9 @@ class StatefulCapture:
             rank = holdings.source_rank(paths.tree(thing.path), own_only=thing.own_only)
             if rank is None:
                 logger.warning(
-                    "%s begins anew: rank %d has none in the step", thing.path, self._place.rank
+                    "%s starts from scratch: rank %d has none in the step",
+                    thing.path,
+                    self._place.rank,
                 )
             else:
                 sources[thing.path] = rank

@@ -99,9 +99,9 @@ CONDITIONS = (
     Condition(
         name="AcceleratorLost",
         component="accelerator/VENDOR-ID",
-        meaning="a device that was there is not listed any more, or does not answer, in 3 looks",
+        meaning="a device that was there is no longer listed, or does not answer, in 3 polls",
         source=f"three: a driver that is reloaded lists no device for a moment; {_UNPROVEN}",
-        clears_when="the device is listed and answers in 3 looks",
+        clears_when="the device is listed and answers in 3 polls",
         raise_after=3,
         clear_after=3,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -109,10 +109,10 @@ CONDITIONS = (
     Condition(
         name="AcceleratorUnhealthy",
         component="accelerator/VENDOR-ID",
-        meaning="the vendor's tool calls the device by another word than healthy, in 2 looks",
+        meaning="the vendor's tool reports the device as not healthy, in 2 polls",
         source="the tool's own word: npu-smi (Health), Intel xpu-smi (health); amdgpu, hy-smi and "
         f"Kunlunxin's xpu-smi have none; {_UNPROVEN}",
-        clears_when="the tool calls the device healthy in 3 looks",
+        clears_when="the tool calls the device healthy in 3 polls",
         raise_after=2,
         clear_after=3,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -131,25 +131,25 @@ CONDITIONS = (
         "as the mean over 5 minutes",
         source="ours, to be calibrated: DCGM issue 313 is the only published case (17,657 per "
         "second, not an alarm anywhere)",
-        clears_when="the mean over 5 minutes is below the limit in 3 looks",
+        clears_when="the mean over 5 minutes is below the limit in 3 polls",
         clear_after=3,
     ),
     Condition(
         name="AcceleratorTooHot",
         component="accelerator/VENDOR-ID",
-        meaning="a sensor is at or above the device's own threshold in 3 looks",
+        meaning="a sensor is at or above the device's own threshold in 3 polls",
         source="the device: hwmon tempN_crit of amdgpu, throttle threshold of Intel's xpu-smi; "
         "tools that give no threshold are not judged",
-        clears_when="the sensor is below the threshold in 3 looks",
+        clears_when="the sensor is below the threshold in 3 polls",
         raise_after=3,
         clear_after=3,
     ),
     Condition(
         name="AcceleratorPcieNarrow",
         component="accelerator/VENDOR-ID",
-        meaning="the PCIe link has fewer lanes than device and slot could have, in 10 looks",
+        meaning="the PCIe link has fewer lanes than device and slot could have, in 10 polls",
         source="current_link_width and max_link_width of sysfs; only amdgpu is read there",
-        clears_when="the link has all its lanes in 10 looks",
+        clears_when="the link has all its lanes in 10 polls",
         raise_after=10,
         clear_after=10,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -158,10 +158,10 @@ CONDITIONS = (
         name="AcceleratorMemoryKept",
         component="accelerator/VENDOR-ID",
         meaning=f"more than {_LIMITS.memory_kept_ratio:.0%} of the memory is in use and the tool "
-        "lists no process, in 10 looks",
+        "lists no process, in 10 polls",
         source="ours: memory of a process that died without giving it back; a tool may not see "
         "the processes of containers",
-        clears_when="a process is listed or the memory is free, in 2 looks",
+        clears_when="a process is listed or the memory is free, in 2 polls",
         raise_after=10,
         clear_after=2,
     ),

@@ -36,7 +36,7 @@ CONDITIONS = (
     Condition(
         name="GpuPowerBrake",
         component="gpu/PCI",
-        meaning="the power supply's brake holds the clocks down in three consecutive looks",
+        meaning="the power supply's brake holds the clocks down in three consecutive polls",
         source="NVSentinel issue 1666: two GPUs a node held down for 36 hours, found by hand",
         clears_when="the brake is off for a minute",
         raise_after=3,
@@ -46,7 +46,7 @@ CONDITIONS = (
     Condition(
         name="GpuThermalSlowdown",
         component="gpu/PCI",
-        meaning="heat holds the clocks down (hardware or software) in 60 consecutive looks",
+        meaning="heat holds the clocks down (hardware or software) in 60 consecutive polls",
         source="ours; DCGM warns of any, which its users report as noise (DCGM issue 270)",
         clears_when="no heat holds them down for a minute",
         raise_after=60,
@@ -57,7 +57,7 @@ CONDITIONS = (
         name="GpuTemperatureHigh",
         component="gpu/PCI",
         meaning="the GPU or its memory is at the highest temperature at which it may work, or has "
-        f"{DEFAULTS.thermal_margin_c} °C or less left to it, in ten looks",
+        f"{DEFAULTS.thermal_margin_c} °C or less left to it, in ten polls",
         source="the GPU's own limits (nvmlDeviceGetTemperatureThreshold, field 196)",
         clears_when="it is below for a minute",
         raise_after=10,
@@ -67,9 +67,9 @@ CONDITIONS = (
         name="GpuClocksLow",
         component="gpu/PCI",
         meaning=f"a busy GPU's clock is below {DEFAULTS.clock_ratio:.0%} of the median of the "
-        "node's other busy GPUs, and the GPU gives no reason, in 60 looks",
+        "node's other busy GPUs, and the GPU gives no reason, in 60 polls",
         source="ours: comparison with its peers",
-        clears_when="its clock is above again in 60 looks while it is busy",
+        clears_when="its clock is above again in 60 polls while it is busy",
         raise_after=60,
         clear_after=60,
     ),
@@ -99,7 +99,7 @@ class SlowdownMinutes:
         self._minutes: deque[int] = deque()
 
     def take(self, slowed: bool, now: Moment) -> int:
-        """Add a look; return the number of minutes."""
+        """Add a poll; return the number of minutes."""
         minute = now.boot_ns // MINUTE_NS
         if slowed and (not self._minutes or self._minutes[-1] != minute):
             self._minutes.append(minute)
@@ -109,7 +109,7 @@ class SlowdownMinutes:
 
 
 class ClockDetector:
-    """Detector of clocks and temperatures of the node's GPUs, look after look."""
+    """Detector of clocks and temperatures of the node's GPUs, poll after poll."""
 
     def __init__(self, limits: GpuLimits) -> None:
         self._limits = limits

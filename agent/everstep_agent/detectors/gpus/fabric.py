@@ -14,11 +14,11 @@ CONDITIONS = (
     Condition(
         name="GpuFabricNotJoined",
         component="gpu/PCI",
-        meaning="the GPU belongs to an NVSwitch fabric and has not joined it, in three looks "
+        meaning="the GPU belongs to an NVSwitch fabric and has not joined it, in three polls "
         "(30 s), or joined it with an error: no program can use it",
         source="nvmlGpuFabricState_t; a fabric manager was down for 20 days unseen (NVSentinel "
         "issue 883)",
-        clears_when="the GPU has joined its fabric in three looks",
+        clears_when="the GPU has joined its fabric in three polls",
         raise_after=3,
         clear_after=3,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -29,10 +29,10 @@ CONDITIONS = (
         component="gpu/PCI",
         meaning="the fabric's health mask says: degraded bandwidth, a route that is unhealthy or "
         "being recovered, access timeouts, or an incorrect configuration; or its summary says so, "
-        "in three looks (30 s)",
+        "in three polls (30 s)",
         source="nvml.h: the mask has fields of two bits, 1 is a fault, 2 is none and 0 is not "
         "supported",
-        clears_when="no field of the mask tells of a fault in three looks",
+        clears_when="no field of the mask tells of a fault in three polls",
         raise_after=3,
         clear_after=3,
         mode=Mode.ADVISE,

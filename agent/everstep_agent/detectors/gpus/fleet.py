@@ -32,9 +32,9 @@ CONDITIONS = (
         name="GpuPowerUnreadable",
         component="gpu/PCI",
         meaning="the driver cannot read a GPU's power, but can read that of another of the same "
-        "model, in six looks (a minute)",
+        "model, in six polls (a minute)",
         source="DCGM: DCGM_FR_POWER_UNREADABLE",
-        clears_when="its power is readable in three looks",
+        clears_when="its power is readable in three polls",
         raise_after=6,
         clear_after=3,
     ),

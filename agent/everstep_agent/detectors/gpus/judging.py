@@ -19,7 +19,7 @@ class GpuFault:
     action: SuggestedAction = SuggestedAction.WATCH
 
 
-# A healthy node says the same at every look: 100 judgements a second that need not be made anew.
+# A healthy node says the same at every poll: 100 judgements a second that need not be made anew.
 @lru_cache(maxsize=1024)
 def judge(component: str, fault: GpuFault, holds: bool | None, evidence: str) -> Judgement:
     """Judge one condition; None: nobody says."""

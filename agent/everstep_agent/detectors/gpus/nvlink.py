@@ -20,10 +20,10 @@ CONDITIONS = (
         name="NvlinkDown",
         component="gpu/PCI",
         meaning="an NVLink is inactive that was active before, or that is active on most GPUs of "
-        "this node, in three looks (30 s)",
-        source="NVRx and gpud; three looks, because 214 of 288 nodes once raised this alarm at a "
+        "this node, in three polls (30 s)",
+        source="NVRx and gpud; three polls, because 214 of 288 nodes once raised this alarm at a "
         "planned reboot (NVSentinel issue 1701)",
-        clears_when="all of them are active in three looks",
+        clears_when="all of them are active in three polls",
         raise_after=3,
         clear_after=3,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -81,7 +81,7 @@ class _Link:
 
 
 class NvlinkDetector:
-    """Detector of the NVLinks of the node's GPUs, look after look."""
+    """Detector of the NVLinks of the node's GPUs, poll after poll."""
 
     def __init__(self, limits: GpuLimits, counters: Counters) -> None:
         self._limits = limits

@@ -28,9 +28,9 @@ CONDITIONS = (
     Condition(
         name="GpuPcieWidth",
         component="gpu/PCI",
-        meaning="the GPU has fewer lanes than it and its slot could have, in three looks (30 s)",
+        meaning="the GPU has fewer lanes than it and its slot could have, in three polls (30 s)",
         source="the device's own maximum",
-        clears_when="it has all of them in three looks",
+        clears_when="it has all of them in three polls",
         raise_after=3,
         clear_after=3,
         mode=Mode.ADVISE,
@@ -38,10 +38,10 @@ CONDITIONS = (
     Condition(
         name="GpuPcieGeneration",
         component="gpu/PCI",
-        meaning="the GPU works, and its link is slower than it and its slot could be, in six looks "
+        meaning="the GPU works, and its link is slower than it and its slot could be, in six polls "
         "(a minute)",
         source="the device's own maximum; an idle GPU slows its link down by design",
-        clears_when="the link is at its full speed in one look",
+        clears_when="the link is at its full speed in one poll",
         raise_after=6,
         mode=Mode.ADVISE,
     ),

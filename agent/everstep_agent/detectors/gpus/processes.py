@@ -13,7 +13,7 @@ CONDITIONS = (
         component="gpu/PCI",
         meaning="device memory belongs to a process that does not exist any more; or "
         f"{DEFAULTS.unowned_memory_bytes >> 30} GiB or more are in use without any process, in six "
-        "looks (a minute)",
+        "polls (a minute)",
         source="ours; the next job runs out of memory on such a GPU",
         clears_when="what is in use has an owner, or nothing is in use",
         raise_after=6,

@@ -118,7 +118,7 @@ class GpuReading:
     remap_pending: bool | None = None
     remap_failed: bool | None = None
 
-    # Read every tenth look: they change in minutes, and the driver takes longer over them.
+    # Read every tenth poll: they change in minutes, and the driver takes longer over them.
     ecc_enabled: bool | None = None
     ecc_corrected_aggregate: int | None = None
     ecc_uncorrected_aggregate: int | None = None
@@ -156,7 +156,7 @@ class GpuReading:
 class GpusReading:
     """One answer of the driver. ``absent`` says why there is none: a fact, no error.
 
-    ``complete``: what is read every tenth look is new in it. ``dead_pids``: which of the processes
+    ``complete``: what is read every tenth poll is new in it. ``dead_pids``: which of the processes
     do not exist any more; None where the agent cannot see the node's processes.
     """
 

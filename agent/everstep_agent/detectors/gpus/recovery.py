@@ -9,9 +9,9 @@ CONDITIONS = (
     Condition(
         name="GpuRecoveryAction",
         component="gpu/PCI",
-        meaning="the driver asks for an action (NVML field 230, Xid 154)",
-        source="the driver's own word, R565 and later",
-        clears_when="the driver asks for no action",
+        meaning="the driver suggests a recovery action (NVML field 230, Xid 154)",
+        source="reported by the driver, R565 and later",
+        clears_when="the driver suggests no action",
         mode=Mode.ENFORCE,
     ),
 )

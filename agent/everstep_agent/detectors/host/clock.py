@@ -18,11 +18,11 @@ CONDITIONS = (
     Condition(
         name="ClockUnsynchronized",
         component="host/clock",
-        meaning=f"the kernel says that nobody keeps its clock (STA_UNSYNC) in {_LOOKS} looks, five "
+        meaning=f"the kernel reports an unsynchronized clock (STA_UNSYNC) in {_LOOKS} polls, five "
         "minutes",
         source="AWS's node monitoring agent takes STA_UNSYNC; node-exporter's alert "
         "NodeClockNotSynchronising waits five minutes",
-        clears_when="the kernel says that its clock is kept in two looks",
+        clears_when="the kernel reports a synchronized clock in two polls",
         raise_after=_LOOKS,
         clear_after=2,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -31,9 +31,9 @@ CONDITIONS = (
         name="ClockOffset",
         component="host/clock",
         meaning=f"the kernel is correcting an offset above {_D.clock_offset_max_s * 1000:g} ms in "
-        f"{_LOOKS} looks, five minutes",
+        f"{_LOOKS} polls, five minutes",
         source="node-exporter's alert NodeClockSkewDetected: 50 ms",
-        clears_when="the offset is below the limit in two looks",
+        clears_when="the offset is below the limit in two polls",
         raise_after=_LOOKS,
         clear_after=2,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -45,7 +45,7 @@ CONDITIONS = (
         meaning=f"the kernel reads the time from one of {', '.join(_SLOW_SOURCES)}",
         source="Meta's gcm checks the clock source: the kernel left the CPU's counter because it "
         "found it unstable, and each reading now costs a microsecond and more",
-        clears_when="the kernel uses another source in two looks",
+        clears_when="the kernel uses another source in two polls",
         raise_after=2,
         clear_after=2,
         mode=Mode.ADVISE,

@@ -23,9 +23,9 @@ CONDITIONS = (
     Condition(
         name="CpuThermalThrottle",
         component="host/cpu",
-        meaning="the CPUs' counters of thermal throttling grew in three looks, three minutes",
+        meaning="the CPUs' counters of thermal throttling grew in three polls, three minutes",
         source="ours: one event is a fan that speeds up; three minutes are heat that stays",
-        clears_when="they did not grow in five looks",
+        clears_when="they did not grow in five polls",
         raise_after=3,
         clear_after=5,
     ),

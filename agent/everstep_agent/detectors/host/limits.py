@@ -11,14 +11,14 @@ class HostLimits:
 
     mounts: tuple[str, ...] = setting(
         (),
-        help='Mount points that must be there: ["/data", "/scratch"]. Only you know what a job '
-        "needs; without its data it cannot train, so a missing one is fatal.",
+        help='Mount points that must be mounted: ["/data", "/scratch"]. Without its data a job'
+        " cannot train, so a missing one is fatal.",
     )
     mount_deadline_s: float = setting(
         5.0,
         unit="s",
-        help="How long a network or user-space file system may take to say how full it is and to "
-        "list one name. A healthy one needs milliseconds.",
+        help="Deadline for a network or user-space file system to answer statfs and to list "
+        "one name. A healthy one needs milliseconds.",
     )
     disk_free_min_ratio: float = setting(
         0.02, help="Share of a disk that must be free: below it logs and checkpoints soon fail."
@@ -37,7 +37,7 @@ class HostLimits:
     swap_used_bytes_max: int = setting(
         256 << 20,
         unit="bytes",
-        help="Swapped memory that is no news: idle daemons are swapped out once. A training "
+        help="Swapped memory that is normal: idle daemons are swapped out once. A training "
         "process that swaps waits for a disk in every step.",
     )
     usage_warning_ratio: float = setting(
@@ -72,7 +72,7 @@ class HostLimits:
         "gcm uses 300 s.",
     )
     zombies_max: int = setting(
-        20, help="Ended processes that nobody collects; AWS's node monitoring agent uses 20."
+        20, help="Number of zombie processes; AWS's node monitoring agent uses 20."
     )
     zombies_many: int = setting(
         1000, help="So many that the table of processes fills up; gpud uses 1,000."

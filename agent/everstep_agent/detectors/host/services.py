@@ -22,11 +22,11 @@ CONDITIONS = (
         name="ServiceDown",
         component="service/NAME",
         meaning="a service failed, waits for its next restart, or is inactive though it is enabled "
-        "or signals.services.units names it, in two looks",
+        "or signals.services.units names it, in two polls",
         source="the service manager's own state. Fatal only for NVIDIA's fabric manager on a node "
         "with NVSwitches on its PCI bus: without it no job of several GPUs starts there; a node "
         "ran 20 days like that (NVSentinel issue 883)",
-        clears_when="it is active, or not meant to run any more, in two looks",
+        clears_when="it is active, or not meant to run any more, in two polls",
         raise_after=2,
         clear_after=2,
         boot_grace_ns=BOOT_GRACE_NS,
@@ -45,7 +45,7 @@ CONDITIONS = (
         name="KernelModuleMissing",
         component="module/NAME",
         meaning="a kernel module is not loaded that signals.services.modules names, or "
-        "nvidia_peermem after it was loaded, in two looks",
+        "nvidia_peermem after it was loaded, in two polls",
         source="the operator's list, or its own past: without peermem, RDMA to GPU memory fails on "
         "kernels without DMA-BUF",
         clears_when="the module is loaded",

@@ -32,7 +32,7 @@ CONDITIONS = (
         name="DriverTasksStuck",
         component="driver/nvidia",
         meaning='one and the same process whose name begins with "nvidia" waits in the '
-        f"kernel (state D) in {_DRIVER_LOOKS} looks, a minute apart",
+        f"kernel (state D) in {_DRIVER_LOOKS} polls, a minute apart",
         source="gpud: five checks, a minute apart; the driver holds it, and a reset may not help",
         clears_when="none of them waits for so long any more",
         mode=Mode.ENFORCE,
@@ -40,10 +40,10 @@ CONDITIONS = (
     Condition(
         name="ZombieProcesses",
         component="host/tasks",
-        meaning=f"{_D.zombies_max} or more ended processes are not collected in five looks, a "
+        meaning=f"{_D.zombies_max} or more ended processes are not collected in five polls, a "
         f"minute apart; from {_D.zombies_many} on a reboot is suggested",
         source="AWS's node monitoring agent: 20, five times; gpud: 1,000",
-        clears_when="there are fewer in two looks",
+        clears_when="there are fewer in two polls",
         raise_after=5,
         clear_after=2,
         mode=Mode.ADVISE,
@@ -102,7 +102,7 @@ class TaskDetector:
         ]
         fault = Fault(
             message="the NVIDIA driver does not let go of its own processes",
-            rule=f"a process named nvidia* in state D in {_DRIVER_LOOKS} looks",
+            rule=f"a process named nvidia* in state D in {_DRIVER_LOOKS} polls",
             severity=Severity.FATAL,
             action=SuggestedAction.REBOOT_NODE,
         )
@@ -154,6 +154,6 @@ class TaskDetector:
 
 
 def _seen_again(before: tuple[int, int] | None, now: Moment) -> tuple[int, int]:
-    """Return since when a process waits, and in how many looks in a row it was seen waiting."""
+    """Return since when a process waits, and in how many polls in a row it was seen waiting."""
     since, looks = before or (now.boot_ns, 0)
     return since, looks + 1

@@ -19,9 +19,9 @@ def _condition(name: str, component: str, meaning: str, mode: Mode) -> Condition
     return Condition(
         name=name,
         component=component,
-        meaning=f"{meaning}, in {_LOOKS} looks",
+        meaning=f"{meaning}, in {_LOOKS} polls",
         source="the expected inventory (key `inventory` of the agent)",
-        clears_when=f"the node has what is expected in {_LOOKS} looks, or it is not expected now",
+        clears_when=f"the node has what is expected in {_LOOKS} polls, or it is not expected now",
         raise_after=_LOOKS,
         clear_after=_LOOKS,
         boot_grace_ns=BOOT_GRACE_NS,

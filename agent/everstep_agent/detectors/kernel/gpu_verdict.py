@@ -56,7 +56,7 @@ _DRIVER_ACTIONS = {
     RecoveryAction.NONE: (
         Severity.DEGRADED,
         SuggestedAction.WATCH,
-        "the driver asks for no action",
+        "the driver suggests no action",
     ),
     RecoveryAction.GPU_RESET: (
         Severity.FATAL,

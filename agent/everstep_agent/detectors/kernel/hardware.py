@@ -8,7 +8,7 @@ from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 _QUIET_NS = HOUR_NS
-_OVER = "silence"
+_OVER = "no further message"
 _MACHINE = "host/hardware"
 _MEMORY = "host/memory"
 _INFO, _FATAL = Severity.INFO, Severity.FATAL
@@ -19,7 +19,7 @@ CONDITIONS = (
         name="MachineCheckFatal",
         component=_MACHINE,
         meaning="the processor reported an error that was not corrected (machine check, CPER)",
-        source="the kernel's own words",
+        source="kernel message",
         clears_when="the node was rebooted",
         mode=Mode.ADVISE,
     ),
@@ -27,7 +27,7 @@ CONDITIONS = (
         name="MachineCheckCorrected",
         component=_MACHINE,
         meaning="the processor or firmware corrected an error",
-        source="any; node health checks ask for more than nine before they worry",
+        source="any; other node health checks need more than nine",
         clears_when=_OVER,
         quiet_ns=_QUIET_NS,
     ),
@@ -35,7 +35,7 @@ CONDITIONS = (
         name="MemoryErrorUncorrected",
         component=_MEMORY,
         meaning="a memory module had an error that was not corrected (EDAC UE, poisoned page)",
-        source="the kernel's own words",
+        source="kernel message",
         clears_when="the node was rebooted",
         mode=Mode.ADVISE,
     ),
@@ -51,7 +51,7 @@ CONDITIONS = (
         name="PcieErrorFatal",
         component="pcie/PCI",
         meaning="a device reported an uncorrected fatal PCIe error (AER)",
-        source="the kernel's own words; the link is reset by it",
+        source="kernel message; the link is reset by it",
         clears_when="the node was rebooted",
         mode=Mode.ADVISE,
     ),
@@ -59,7 +59,7 @@ CONDITIONS = (
         name="PcieErrorUncorrected",
         component="pcie/PCI",
         meaning="a device reported an uncorrected, not fatal PCIe error (AER)",
-        source="the kernel's own words; a transfer was lost",
+        source="kernel message; a transfer was lost",
         clears_when=_OVER,
         quiet_ns=_QUIET_NS,
         mode=Mode.ADVISE,

@@ -26,7 +26,7 @@ class KernelLine:
 
 
 def is_the_kernels(match: re.Match[str]) -> bool:
-    """Return whether a match begins in the kernel's own words, not in those of a process."""
+    """Return whether a match begins in kernel message, not in those of a process."""
     return _CHOSEN.search(match.string, 0, match.start()) is None
 
 

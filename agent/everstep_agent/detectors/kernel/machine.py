@@ -8,8 +8,8 @@ from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 KERNEL = "host/kernel"
 _QUIET_NS = HOUR_NS
-_OVER = "silence"
-_OWN_WORDS = "the kernel's own words"
+_OVER = "no further message"
+_OWN_WORDS = "kernel message"
 
 CONDITIONS = (
     Condition(
@@ -24,7 +24,7 @@ CONDITIONS = (
         name="KernelOops",
         component=KERNEL,
         meaning="the kernel hit a bug (Oops, BUG, general protection fault) and went on",
-        source="what it did not finish holds its locks until the next boot",
+        source="the interrupted code keeps its locks until the next boot",
         clears_when="the node was rebooted",
         mode=Mode.ADVISE,
     ),
@@ -41,7 +41,7 @@ CONDITIONS = (
         name="HungTask",
         component=KERNEL,
         meaning="a task has waited in the kernel for longer than hung_task_timeout_secs",
-        source="120 s by default; the kernel tells it at most ten times in a boot",
+        source="120 s by default; the kernel reports it at most ten times per boot",
         clears_when=_OVER,
         quiet_ns=_QUIET_NS,
         mode=Mode.ADVISE,

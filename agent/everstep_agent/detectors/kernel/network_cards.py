@@ -9,7 +9,7 @@ from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 # gpud reports each of these once a day; here an hour without another line clears the finding.
 _QUIET_NS = HOUR_NS
-_OVER = "silence"
+_OVER = "no further message"
 
 
 def _condition(name: str, meaning: str, mode: Mode = Mode.ADVISE) -> Condition:
@@ -17,7 +17,7 @@ def _condition(name: str, meaning: str, mode: Mode = Mode.ADVISE) -> Condition:
         name=name,
         component="link/PCI",
         meaning=meaning,
-        source="the words of the mlx5 driver",
+        source="message of the mlx5 driver",
         clears_when=_OVER,
         quiet_ns=_QUIET_NS,
         mode=mode,
@@ -29,7 +29,7 @@ CONDITIONS = (
         name="NicUnrecoverable",
         component="link/PCI",
         meaning="the firmware of a network card has failed, or did not recover",
-        source="the words of the mlx5 driver",
+        source="message of the mlx5 driver",
         clears_when="the node was rebooted",
         mode=Mode.ADVISE,
     ),

@@ -7,7 +7,7 @@ from everstep_agent.detectors.kernel.rule import LineRule
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
-_WORDS = "the driver's own words"
+_WORDS = "reported by the driver"
 _QUIET_NS = HOUR_NS
 
 CONDITIONS = (
@@ -40,7 +40,7 @@ CONDITIONS = (
         component="driver/nvidia_peermem",
         meaning="nvidia-peermem lost the context of a transfer between GPU and network card",
         source=_WORDS,
-        clears_when="silence",
+        clears_when="no further message",
         quiet_ns=_QUIET_NS,
         mode=Mode.ADVISE,
     ),

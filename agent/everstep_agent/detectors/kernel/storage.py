@@ -7,8 +7,8 @@ from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 _QUIET_NS = HOUR_NS
-_OVER = "silence"
-_OWN_WORDS = "the kernel's own words"
+_OVER = "no further message"
+_OWN_WORDS = "kernel message"
 _REPAIR = SuggestedAction.REPAIR_HARDWARE
 
 
@@ -30,7 +30,7 @@ CONDITIONS = (
         component="disk/DEVICE",
         meaning="the kernel made a file system read-only",
         source=_OWN_WORDS,
-        clears_when="the file system is mounted writable in two looks, or the node was rebooted",
+        clears_when="the file system is mounted writable in two polls, or the node was rebooted",
         clear_after=2,
         mode=Mode.ADVISE,
     ),
@@ -53,7 +53,7 @@ CONDITIONS = (
     Condition(
         name="NfsServerSilent",
         component="disk/nfs:SERVER",
-        meaning="an NFS server does not respond; who reads from it waits",
+        meaning="an NFS server does not respond; its readers wait",
         source="the client asks for a minute before it says so",
         clears_when="the kernel says that the server is back, or the node was rebooted",
         mode=Mode.ADVISE,

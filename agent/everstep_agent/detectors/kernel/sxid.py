@@ -36,7 +36,7 @@ CONDITIONS = (
         component="nvswitch/PCI",
         meaning="an NVSwitch logged an SXid that is notable, or in no table",
         source=_GUIDE,
-        clears_when="silence",
+        clears_when="no further message",
         quiet_ns=_QUIET_NS,
     ),
 )

@@ -18,8 +18,8 @@ NEEDLE = "NVRM: "
 
 _CATALOGUE = "operator, then NVML field 230, then Xid 154, then tables/xid.csv (NVIDIA's catalogue)"
 _CLEARS = (
-    "the driver asks for nothing in ten looks (field 230, where it speaks about this Xid), or "
-    "the node was rebooted and the GPU answers in ten looks"
+    "the driver suggests no action in ten polls (field 230, where it covers this Xid), or"
+    " the node was rebooted and the GPU answers in ten polls"
 )
 _QUIET_NS = HOUR_NS
 
@@ -49,7 +49,7 @@ CONDITIONS = (
         component="gpu/PCI",
         meaning="the driver logged an Xid that is in no table, or of which NVIDIA says no action",
         source="what is not known is shown and not acted on",
-        clears_when="silence",
+        clears_when="no further message",
         quiet_ns=_QUIET_NS,
     ),
     Condition(
@@ -58,14 +58,14 @@ CONDITIONS = (
         meaning=f"a program's Xid came {BURSTS} times in {WINDOW_NS // HOUR_NS} h, at least "
         f"{BURST_GAP_NS // 10**9} s apart, on this GPU and no other: 31, or 13 on the same TPC",
         source="NVIDIA's workflows for Xid 13 and 31; numbers of NVSentinel",
-        clears_when="silence",
+        clears_when="no further message",
         quiet_ns=WINDOW_NS,
     ),
     Condition(
         name="PowerSmoothingOff",
         component="gpu/PCI",
         meaning="the circuit that smooths the power of a GPU has switched itself off (Xid 163)",
-        source="the driver's own words",
+        source="reported by the driver",
         clears_when="the driver says that it is back (Xid 162), or the node was rebooted",
     ),
 )

@@ -20,7 +20,7 @@ CONDITIONS = (
         name="LinkDown",
         component="link/NAME",
         meaning="a link that was up, or that the operator named, is down: degraded at the first "
-        f"look, fatal for a port that carries RDMA once it stayed down for {_LIMITS.down_s:g} s; "
+        f"poll, fatal for a port that carries RDMA once it stayed down for {_LIMITS.down_s:g} s; "
         "not fatal for a port that is nearest to no accelerator, unless the operator named it; "
         f"one that vanished counts as down after {_LIMITS.vanished_s:g} s",
         source="a port that carries RDMA is one rail of the job, which stops without it; links "

@@ -32,7 +32,7 @@ CONDITIONS = (
         component="link/NAME",
         meaning=f"a link came back {_LIMITS.flap_returns} times in "
         f"{_LIMITS.flap_window_s / 3600:g} h after it was down for {_LIMITS.flap_down_s:g} s or "
-        f"longer, or was lost {_LIMITS.losses_per_hour} times in an hour, as looks or the port's "
+        f"longer, or was lost {_LIMITS.losses_per_hour} times in an hour, as polls or the port's "
         "own counter of losses tell",
         source="gpud (returns), NVSentinel (losses in an hour)",
         clears_when=f"the link was not lost for {_LIMITS.flap_quiet_s / 60:g} min",
@@ -42,7 +42,7 @@ CONDITIONS = (
     Condition(
         name="LinkBounced",
         component="link/NAME",
-        meaning="the port's own counter says that the link was lost, and no look saw it down",
+        meaning="the port's own counter says that the link was lost, and no poll saw it down",
         source="link_downed of InfiniBand, carrier_down_count of Ethernet: any growth",
         clears_when=f"no such loss for {_LIMITS.bounce_quiet_s / 60:g} min",
         boot_grace_ns=BOOT_GRACE_NS,
@@ -70,7 +70,7 @@ class _Past:
 
 
 class LinkHistory:
-    """History of every link; the counters of losses come in more rarely than looks."""
+    """History of every link; the counters of losses come in more rarely than polls."""
 
     def __init__(self, limits: LinkLimits = _LIMITS) -> None:
         self._limits = limits
@@ -157,8 +157,8 @@ class LinkHistory:
             return Healthy(key, f"no loss for {quiet / 60:g} min")
         if not past.bounced:
             return Unknown(key, "not watched for long enough")
-        message = f"link {name} was lost and came back between two looks"
-        return _degraded(key, message, f"{past.bounced} losses that no look saw")
+        message = f"link {name} was lost and came back between two polls"
+        return _degraded(key, message, f"{past.bounced} losses that no poll saw")
 
 
 def _degraded(key: FindingKey, message: str, evidence: str) -> Faulty:

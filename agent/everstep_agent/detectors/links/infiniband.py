@@ -29,7 +29,7 @@ CONDITIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFile:
-    """A device file that an HCA should have. ``there`` is None when nobody could look."""
+    """A device file that an HCA should have. ``there`` is None when it could not be read."""
 
     device: str
     path: str
@@ -62,7 +62,7 @@ class InfinibandDetector:
                 self._had_file.add(file.device)
                 yield Healthy(key, file.path)
             elif file.there is None:
-                yield Unknown(key, "nobody could look")
+                yield Unknown(key, "it could not be read")
             elif file.device in self._had_file:
                 yield _missing_file(key, file)
 

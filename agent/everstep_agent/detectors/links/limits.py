@@ -29,8 +29,7 @@ class LinkLimits:
     drop_kept_s: float = setting(
         600.0,
         unit="s",
-        help="How long a drop stays visible after the link is back; gpud keeps it for 10 min so "
-        "that somebody sees it.",
+        help="How long a drop stays visible after the link is back; gpud also keeps it for 10 min.",
     )
     flap_down_s: float = setting(
         25.0, unit="s", help="A return after at least so long counts as a flap (gpud)."
@@ -54,7 +53,7 @@ class LinkLimits:
     bounce_quiet_s: float = setting(
         600.0,
         unit="s",
-        help="How long a loss stays visible that was over before anybody could look.",
+        help="How long a loss stays visible that was over before the link was polled.",
     )
     peers_min: int = setting(
         3, help="How many peers of the same build it takes to compare a link with them."

@@ -130,6 +130,6 @@ class FlaggedWindows:
         self._looks: deque[bool] = deque(flagged, maxlen=looks)
 
     def take(self, flagged: bool) -> int:
-        """Add a look, and return how many of the newest were flagged."""
+        """Add a poll, and return how many of the newest were flagged."""
         self._looks.append(flagged)
         return sum(self._looks)

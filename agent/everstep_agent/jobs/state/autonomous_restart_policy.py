@@ -84,8 +84,8 @@ def decide_restart(plan: Plan, autonomy: Autonomy, *, restorable: bool) -> Resta
     if not restorable:
         return RestartDecision(
             Remedy.HOLD,
-            f"{sentence_of(cause)}; the controller is away: the job waits for it, for no step is "
-            "whole in this node's memory",
+            f"{sentence_of(cause)}; the controller is away: the job waits for it, because "
+            "no step is complete in this node's memory",
         )
     return RestartDecision(
         Remedy.RESTART,

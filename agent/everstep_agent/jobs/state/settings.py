@@ -28,8 +28,8 @@ class JobsSettings:
     runtime_folder: Path = setting(
         factory=default_runtime_folder,
         shown="/run/everstep-agent for root, else $XDG_RUNTIME_DIR/everstep-agent",
-        help="Folder of the socket and of what is known of running jobs; should be a tmpfs, "
-        "because nothing in it is of use after a boot.",
+        help="Folder of the socket and of the state of running jobs; should be a tmpfs, "
+        "because nothing in it is useful after a boot.",
     )
     socket: Path | None = setting(
         None,
@@ -38,14 +38,15 @@ class JobsSettings:
     )
     bulk_host: str = setting(
         "127.0.0.1",
-        help="Address for replicas from other nodes. Loopback by default because without bulk_tls "
-        "the bytes travel unencrypted: choose the network that may see them.",
+        help="Address that receives replicas from other nodes. Loopback by default, because "
+        "without bulk_tls they travel unencrypted: choose a network that you trust.",
     )
     bulk_tls: bool = setting(
         False,
-        help="Whether replicas travel inside TLS 1.3, with the certificates in [tls]; the same on "
-        "every node, for one with it and one without exchange nothing. Off, because it costs CPU "
-        "(docs/benchmarks.md) and changes are found without it: it is against listening.",
+        help="Whether replicas travel inside TLS 1.3, with the certificates in [tls]; it must "
+        "be the same on every node, because one with it and one without exchange nothing."
+        " Off by default: it costs CPU (docs/benchmarks.md), and only prevents reading; "
+        "changed bytes are detected without it.",
     )
     bulk_port: int = setting(7436, help="Port for replicas; 0 picks a free one.")
     bulk_advertise_host: str = setting(
@@ -60,9 +61,9 @@ class JobsSettings:
     report_delay_s: float = setting(
         0.02,
         unit="s",
-        help="How long news of copies wait for more, so that all ranks of the node are one report: "
-        "they commit together and are verified a few milliseconds apart. Jobs of more than 1,300 "
-        "ranks wait longer, up to 0.25 s, as the controller does.",
+        help="How long a report of new copies waits for more, so that all ranks of the node "
+        "share one: they commit together and are verified a few milliseconds apart. Jobs "
+        "of more than 1,300 ranks wait longer, up to 0.25 s, as the controller does.",
     )
     slot_wait_s: float = setting(
         5.0,
@@ -72,8 +73,8 @@ class JobsSettings:
     slot_wait_max_s: float = setting(
         60.0,
         unit="s",
-        help="The longest that a training process may have its snapshots wait for a free slot: "
-        "what stands still for longer looks hung.",
+        help="Longest wait for a free slot that a training process may ask for (wait_s): a "
+        "longer one would look like a hang.",
     )
     huge_pages: HugePages = setting(
         HugePages.TRANSPARENT,
@@ -83,42 +84,45 @@ class JobsSettings:
         "ones.",
     )
     memory_bytes_max: int = setting(
-        0, unit="bytes", help="Most memory for snapshots and replicas; 0 leaves it to the next key."
+        0,
+        unit="bytes",
+        help="Most memory for snapshots and replicas; 0: only memory_reserve_bytes limits it.",
     )
     memory_reserve_bytes: int = setting(
         512 * 1024 * 1024,
         unit="bytes",
-        help="Memory that snapshots leave to everything else, so that an agent never brings the "
-        "out-of-memory killer upon a job.",
+        help="Memory that snapshots leave free, so that an agent never causes an out-of-memory"
+        " kill of a job.",
     )
     memory_per_user_bytes_max: int = setting(
-        0, unit="bytes", help="Most snapshot memory for the jobs of one user; 0 is no own limit."
+        0, unit="bytes", help="Most snapshot memory for the jobs of one user; 0: no limit per user."
     )
     connections_per_user_max: int = setting(
-        256, help="Connections of one user at once: eight ranks and a launcher each for many jobs."
+        256,
+        help="Most connections of one user at once: enough for many jobs of eight ranks and a "
+        "launcher.",
     )
     message_memory_bytes: int = setting(
         MESSAGE_MEMORY_BYTES_MIN,
         unit="bytes",
-        help="Memory for messages above 256 KiB, which are lists of very many shards: for those "
-        "that come, and as much for those that go. What a message is read into takes about three "
-        "times as much again. A rank whose message finds no room waits; no job gets more than "
-        "half.",
+        help="Memory for messages above 256 KiB (lists of very many shards): this much for "
+        "incoming and as much for outgoing ones. Decoding takes about three times as much"
+        " again. A rank whose message finds no room waits; no job gets more than half.",
     )
     message_timeout_s: float = setting(
         20.0,
         unit="s",
-        help="How long such a message may take to come, or to be taken, when it has room; 64 MiB "
-        "take 0.1 s. Then the connection ends.",
+        help="How long such a message may take to be received or sent, once it has room; 64 "
+        "MiB take 0.1 s. Then the connection is closed.",
     )
     worker_threads: int = setting(
         2,
-        help="Threads that hash and copy. Two hash 24 GB/s, faster than any network brings bytes.",
+        help="Threads that hash and copy. Two hash 24 GB/s, faster than any network.",
     )
     transfers_max: int = setting(
         64,
-        help="Connections over which bytes of copies travel at once, each way. Each has a thread "
-        "for as long, so that a slow node holds up no other.",
+        help="Most connections that transfer copies at once, in each direction. Each has a "
+        "thread, so that a slow node does not delay others.",
     )
     transfer_streams: int = setting(
         0,
@@ -129,57 +133,61 @@ class JobsSettings:
     partial_transfer_kept_s: float = setting(
         30.0,
         unit="s",
-        help="How long what a cut transfer has brought is kept, for the next attempt to go on "
-        "there, and memory that a replica has left, for the next replica.",
+        help="How long the bytes of an interrupted transfer are kept, so that the next attempt"
+        " resumes there, and how long memory of a dropped replica is kept for the next "
+        "one.",
     )
     replication_bytes_per_s_max: int = setting(
         0,
         unit="bytes/s",
-        help="Limit for all copies together that this node sends; 0 is as fast as the network.",
+        help="Limit for all copies together that this node sends; 0: no limit.",
     )
     transfer_timeout_s: float = setting(
-        5.0, unit="s", help="How long a transfer may bring no byte before it is given up."
+        5.0, unit="s", help="How long a transfer may receive no byte before it is aborted."
     )
     restore_bytes_per_s_min: int = setting(
         1024 * 1024,
         unit="bytes/s",
-        help="A peer that brings a recovery less than this, for transfer_timeout_s, is asked again "
-        "only when nobody else has what is missing; 1 GiB would take a quarter of an hour. 0 waits "
-        "for every peer.",
+        help="In a recovery, a peer slower than this for transfer_timeout_s is used again only"
+        " if no other has the copy; at this rate 1 GiB would take a quarter of an hour. "
+        "0: wait for every peer.",
     )
     settle_timeout_s: float = setting(
         3.0,
         unit="s",
-        help="How long a stopped generation waits for transfers that had begun; a recovery waits "
-        "for it, so it is short.",
+        help="How long stopping a generation waits for transfers that had begun; a recovery "
+        "waits for it, so it is short.",
     )
     stop_patience_s: float = setting(
         5.0,
         unit="s",
         help="How long a launcher may take, besides the grace for its processes, to stop a "
-        "generation; then the agent kills the processes, for all other nodes wait for this one.",
+        "generation; then the agent kills the processes, because all other nodes wait for"
+        " this one.",
     )
     reconnect_grace_s: float = setting(
-        2.0, unit="s", help="How long a living launcher may be away before it counts as gone."
+        2.0,
+        unit="s",
+        help="How long a launcher that still runs may be disconnected before it counts as gone.",
     )
     memory_kept_s: float = setting(
         1800.0,
         unit="s",
-        help="How long the memory of a job that failed is kept; another job that needs it takes it "
-        "before.",
+        help="How long snapshots of a failed or cancelled job are kept in memory, unless "
+        "another job needs the room.",
     )
 
     storage_stall_timeout_s: float = setting(
         60.0,
         unit="s",
-        help="How long a write to a job's storage may move no byte before its process is given up: "
-        "a shared file system whose server restarts is back within it.",
+        help="How long a write to a job's storage may move no byte before its process is "
+        "killed: a shared file system whose server restarts is back within it.",
     )
     storage_list_timeout_s: float = setting(
         10.0,
         unit="s",
-        help="How long storage may take to say what a job has there, before it is asked again. The "
-        "job waits for it: begun without knowing, it would begin from the beginning.",
+        help="Deadline for listing a job's steps in storage; then it is tried again. The job "
+        "waits for it, because without the list it would start from scratch.",
     )
     storage_drain_timeout_s: float = setting(
         300.0,
@@ -190,13 +198,14 @@ class JobsSettings:
     controller_grace_s: float = setting(
         3.0,
         unit="s",
-        help="How long the controller must have been away before a job whose ranks are all here is "
-        "restarted without it. One that is itself restarted is back within 2 s, and then decides.",
+        help="How long the controller must have been away before a job whose ranks are all "
+        "here is restarted without it. A controller that restarts is back within 2 s, and"
+        " then decides.",
     )
     storage_workers: int = setting(
         2,
-        help="Files that are written or read at once for a job. Two fill a disk or a network link; "
-        "more would only take memory bandwidth from training.",
+        help="Files written or read in parallel for a job. Two saturate a disk or a network "
+        "link; more would only take memory bandwidth from training.",
     )
 
     @property

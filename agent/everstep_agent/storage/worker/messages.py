@@ -136,7 +136,7 @@ class StepListing:
     newest_generation: int
     steps: tuple[StoredStep, ...]
     manifest: StepManifest | None = None
-    # The step that ``latest`` points to, when it is not whole any more and another one is given.
+    # The step that ``latest`` points to, when it is not complete any more and another one is given.
     lost_latest: StepKey | None = None
 
 

@@ -51,7 +51,7 @@ def move_latest(backend: StorageBackend, wanted: MoveLatest) -> LatestMoved:
 
 
 def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepListing:
-    """Return what is whole, newest last; what cannot be read is not whole."""
+    """Return what is whole, newest last; what cannot be read is not complete."""
     found = [
         stored
         for key in backend.list_steps()[-_STEPS_SEEN_MAX:]
@@ -141,7 +141,7 @@ def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> S
         backend.write_small(key, _MANIFEST, encode_record(manifest))
         found = find_whole_step(backend, key)
     if found is None:
-        raise BackendError(f"{key} is not whole here")
+        raise BackendError(f"{key} is not complete here")
     if target.manifest_hash and found.manifest_hash != target.manifest_hash:
         raise BackendError(f"the manifest of {key} is not the one that was written")
     return found
@@ -162,7 +162,7 @@ def _record(backend: StorageBackend, key: StepKey, file: StoredFile) -> FileReco
     if found.root_hash.hex() != file.root_hash or (found.key, found.rank) != (key, file.rank):
         raise BackendError(f"the file of rank {file.rank}, {key}, is of another copy")
     if backend.file_size(key, data_name(file.rank)) != found.file_bytes:
-        raise BackendError(f"the file of rank {file.rank}, {key}, is not whole")
+        raise BackendError(f"the file of rank {file.rank}, {key}, is not complete")
     return FileRecord(
         rank=file.rank,
         size_bytes=found.size_bytes,

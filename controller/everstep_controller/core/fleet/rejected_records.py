@@ -21,8 +21,8 @@ _KEPT_MAX = 1000
 RECORD_REJECTED = Condition(
     name="RecordRejected",
     component="controller/records/NODE/KIND",
-    meaning="an agent sent a record that cannot be used; it is acknowledged and left out, and the "
-    "other records of the node are taken",
+    meaning="an agent sent a record that cannot be used; it is acknowledged and skipped; other "
+    "records of the node are accepted",
     source="the first such record: agent and controller do not understand each other",
     clears_when="no other one came for an hour",
     quiet_ns=QUIET_NS,

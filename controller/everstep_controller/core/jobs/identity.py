@@ -163,7 +163,8 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     when = ago(turn.now_ns - past.ended_ns)
     job.lineage.past = past
     job.lineage.begun = (
-        f"goes on from what is left of the job that {past.how} {when}; --fresh would begin anew"
+        f"goes on from what is left of the job that {past.how} {when}; "
+        "use --fresh to start from scratch"
     )
     turn.announce(job.name, "JobContinues", f"{job.name} {job.lineage.begun}")
     turn.actions.extend(orders.keep(job, node) for node in job.lineage.holders)
@@ -181,7 +182,9 @@ def begin_anew(turn: Turn, job: JobRecord) -> None:
     )
     past = job.lineage.past
     whose = f"the job that {past.how} {ago(turn.now_ns - past.ended_ns)}" if past else "storage"
-    job.lineage.begun = f"begins anew, as --fresh asks, and leaves the state of {whose}{left}"
+    job.lineage.begun = (
+        f"starts from scratch, as --fresh asks, and leaves the state of {whose}{left}"
+    )
     turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, job)
 
@@ -225,7 +228,7 @@ def choice_or_anew(
         return event
     job.lineage.recoverable_step, job.lineage.skipped = None, []
     reason = f"nothing is left of the job that {past.how} ({event.lost})"
-    job.lineage.begun = f"begins anew: {reason}"
+    job.lineage.begun = f"starts from scratch: {reason}"
     return replace(event, lost="", step=None, reason=reason)
 
 
@@ -235,7 +238,7 @@ def continues_sentence(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -
     when = ago(now_ns - job.lineage.past.ended_ns)
     return (
         f"continues after step {event.step} of the job that {job.lineage.past.how} {when}, "
-        f"from {_place_of(event)}{without_data(job)}; --fresh would begin anew"
+        f"from {_place_of(event)}{without_data(job)}; use --fresh to start from scratch"
     )
 
 
@@ -266,7 +269,9 @@ def _owner(job: JobRecord) -> tuple[int, str]:
 def _leave_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     if ended.lineage.branch and ended.ending.leaves_state:
         whose = "another token" if job.spec.uid == ended.spec.uid else "another user"
-        job.lineage.begun = f"begins anew: the job of this name before it was of {whose}"
+        job.lineage.begun = (
+            f"starts from scratch: the job of this name before it belonged to {whose}"
+        )
         turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, ended)
 

@@ -220,7 +220,7 @@ class Lineage:
     # The earlier job of this name whose state this one continues, and a sentence about that.
     past: Past | None = None
     begun: str = ""
-    # Its user wants it to begin anew.
+    # Its user wants it to start from scratch.
     fresh: bool = False
     # Copies of this generation and older ones belong to another job, which had the name before.
     foreign_generation: int = 0

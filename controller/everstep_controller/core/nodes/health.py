@@ -35,10 +35,10 @@ from everstep_controller.core.turn import TimerKind, Turn
 CHECK_FAILED = Condition(
     name="CheckFailed",
     component="node",
-    meaning="the node failed the check that it is asked for when it joins, comes back or was "
-    "repaired: it takes no ranks",
+    meaning="the node failed the check that is made when it joins, comes back or was repaired: it"
+    " takes no ranks",
     source="the check's own limits",
-    clears_when="it passes a check; it is asked again every 30 s",
+    clears_when="it passes a check; it is checked again every 30 s",
     mode=Mode.ENFORCE,
 )
 
@@ -46,8 +46,8 @@ CHECK_FAILED = Condition(
 RANKS_DIE = Condition(
     name="RanksDie",
     component="node",
-    meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
-    "and is checked",
+    meaning="ranks died on the node in a way that only the node explains: its ranks move to other"
+    " nodes and it is checked",
     source="how the ranks of a generation died, what its nodes found within evidence_window_s, and "
     "deaths that nothing explained within strike_window_s",
     clears_when="the node passes its check",

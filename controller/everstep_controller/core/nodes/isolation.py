@@ -7,7 +7,7 @@ withhold gets a claim of the owner ``scheduler`` and is never freed by us, and o
 in spite of our claims is not withheld again for the same claims.
 
 A call that failed is tried again by a timer of the core, ever more seldom: the count is part of the
-state, so that a restart neither forgets it nor begins anew, and it needs no jitter, because one
+state, so that a restart does not reset it, and it needs no jitter, because one
 controller makes one call at a time to each scheduler.
 """
 
@@ -44,7 +44,7 @@ DRIVER_FAILED = Condition(
     meaning="calls of an isolation driver fail again and again: a scheduler may place work on a "
     "node that Everstep keeps out, or goes on withholding one that is free",
     source="any error of the driver, and a call without an answer within `drivers.call_timeout_s`",
-    clears_when="all is done that was asked of it; it is tried at least every minute",
+    clears_when="all requested changes are done; they are retried at least every minute",
     raise_after=FAILURES_MAX,
     mode=Mode.ADVISE,
 )

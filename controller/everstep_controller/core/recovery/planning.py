@@ -303,7 +303,7 @@ def _next_step(state: State, job: JobRecord) -> str:
     anew = (
         "start it" if job.lineage.past and not job.lineage.started else "end it and start it again"
     )
-    fresh = f"to begin anew, {anew} with --fresh"
+    fresh = f"to start from scratch, {anew} with --fresh"
     away = [name for name in job.lineage.holders if not state.nodes[name].connected]
     if not away:
         return f"no node that had some of it is away; {fresh}"

@@ -131,8 +131,10 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
 def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
     first = not job.lineage.started
     if event.step is None:
-        why = job.lineage.begun if first and job.lineage.begun else event.reason
-        return f"generation {job.generation.number} starts from the beginning: {why}"
+        anew = job.lineage.begun if first else ""
+        return (
+            f"generation {job.generation.number} {anew or f'starts from scratch: {event.reason}'}"
+        )
     if first and job.lineage.past is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"

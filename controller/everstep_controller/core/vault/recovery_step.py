@@ -1,4 +1,4 @@
-"""Recovery step of a job: the newest whole step of its branch, and the copies of it."""
+"""Recovery step of a job: the newest complete step of its branch, and the copies of it."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
@@ -56,7 +56,7 @@ class RestorableStep:
     generation: int
     step: int
     stored: StoredStep | None
-    # Its tier: the best one that has it as a whole.
+    # Its tier: the best one that has it completely.
     tier: str
     # Ranks that lost what was only theirs, and take what others have.
     replaced: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ def reachable_nodes(state: State) -> dict[str, str]:
 
 
 def choose_step(catalogue: Catalogue, question: Question) -> Choice:
-    """Return the newest step of the branch that can be reached as a whole, and where it is."""
+    """Return the newest step of the branch that can be reached completely, and where it is."""
     picked = pick_step(catalogue, question)
     found = picked.candidate
     if found is None:
@@ -122,13 +122,13 @@ def pick_step(catalogue: Catalogue, question: Question) -> PickedStep:
         return PickedStep(found, sentence)
     if not question.expected:
         return PickedStep(None, "no snapshot was committed yet")
-    return PickedStep(None, "no step is whole", _what_is_missing(catalogue, question))
+    return PickedStep(None, "no step is complete", _what_is_missing(catalogue, question))
 
 
 def find_newest(
     catalogue: Catalogue, question: Question
 ) -> tuple[RestorableStep, RestorableStep | None] | tuple[None, None]:
-    """Return the newest step of the branch that can be reached as a whole, and one passed over.
+    """Return the newest step of the branch that can be reached completely, and one passed over.
 
     The newest step wins over every tier; of the same step, memory is taken before disk, and disk
     before storage. A state in which ranks take what others have gives way to one that agents hold
@@ -169,7 +169,7 @@ def restorable_steps(catalogue: Catalogue, question: Question) -> Iterator[Resto
 def readable_steps(catalogue: Catalogue, question: Question) -> dict[StepKey, StoredStep]:
     """Return the steps in storage that some node can read.
 
-    That one can is enough: a folder that others do not have gets no manifest, so no whole step.
+    That one can is enough: a folder that others do not have gets no manifest, so no complete step.
     """
     found = {step.key: step for step in question.stored}
     for key, readers in catalogue.stored().items():
@@ -190,7 +190,7 @@ def is_whole(point: BranchPoint, parts: Parts) -> bool:
 
 
 def missing_parts(point: BranchPoint, parts: Parts) -> list[str]:
-    """Name what these parts lack of a whole step."""
+    """Name what these parts lack of a complete step."""
     if is_whole(point, parts):
         return []
     absent = [f"rank {rank}" for rank in range(point.world_size) if rank not in parts.ranks]
@@ -203,7 +203,7 @@ def missing_parts(point: BranchPoint, parts: Parts) -> list[str]:
 
 
 def _tier(point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]) -> str:
-    """Return the best tier that has the whole step, together with those before it, or ''."""
+    """Return the best tier that has the complete step, together with those before it, or ''."""
     if key[1] not in catalogue.steps(key[0]):
         return ""
     if is_whole(point, catalogue.parts(key, away, files=False)):
@@ -230,9 +230,10 @@ def _why(
     held = catalogue.steps(candidate.generation).get(candidate.step, StepCopies())
     nodes = len(held.nodes() & question.reachable.keys())
     where = {
-        "memory": "that one node holds whole" if nodes == 1 else f"that {nodes} nodes hold whole",
-        "local disk": f"that is whole with the files on local disks of {_nodes(nodes)}",
-        "shared storage": "that is whole, in shared storage",
+        "memory": "that is complete in the memory of "
+        + ("one node" if nodes == 1 else f"{nodes} nodes"),
+        "local disk": f"that is complete with the files on local disks of {_nodes(nodes)}",
+        "shared storage": "that is complete in shared storage",
     }[candidate.tier]
     sentence = f"step {candidate.step} is the newest {where}"
     if candidate.replaced:

@@ -33,7 +33,7 @@ from everstep_controller.core.vault.recovery_step import (
 class StepState(Enum):
     """State of a snapshotted step: what may become of it."""
 
-    WHOLE = "whole"
+    COMPLETE = "complete"
     PARTIAL = "partial"
     # The job was restored from it and has not made enough new steps since.
     PROBATION = "probation"
@@ -51,7 +51,7 @@ class StorageTable:
     every_steps: int
     every_ns: int
     keep: int
-    # Newest whole step there; None when there is none.
+    # newest complete step there; None when there is none.
     step: int | None
     generation: int
     size_bytes: int
@@ -158,7 +158,7 @@ def judge_step(view: SnapshotView, key: StepKey, *, whole: bool) -> StepState:
         view.job, view.probation_steps
     ):
         return StepState.PROBATION
-    return StepState.WHOLE
+    return StepState.COMPLETE
 
 
 def ended_ns(job: JobRecord, step: int) -> int:
@@ -203,7 +203,7 @@ def _storage(view: SnapshotView) -> StorageTable | None:
 
 
 def _newest_stored(view: SnapshotView) -> StoredStep | None:
-    """Return the newest whole step in storage; nobody counts them for a job that has ended."""
+    """Return the newest complete step in storage; nobody counts them for a job that has ended."""
     if view.job.state is not JobState.ENDED:
         return view.persisting.newest or view.job.lineage.latest
     found = readable_steps(view.catalogue, view.question)
@@ -237,7 +237,7 @@ class SnapshotStep:
     # When all ranks had completed it, on the controller's timeline; 0 when unknown.
     ended_ns: int
     state: StepState
-    # One sentence for a step that is not simply whole.
+    # One sentence for a step that is not simply complete.
     reason: str
     parts: int
     parts_held: int
@@ -338,7 +338,7 @@ def _step(
 
 
 def _reason(view: SnapshotView, state: StepState, lacking: Sequence[str]) -> str:
-    """Return why a step is not simply whole."""
+    """Return why a step is not simply complete."""
     if state is StepState.ABANDONED:
         return "of a branch that a recovery has left behind: never restored"
     if state is StepState.BLACKLISTED:

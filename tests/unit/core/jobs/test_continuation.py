@@ -1,4 +1,4 @@
-"""A new job of a name that was used before: it goes on from all that is left, or begins anew."""
+"""A new job of a name that was used before: it goes on from what is left, or from scratch."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -117,7 +117,7 @@ def test_it_says_in_one_sentence_what_it_goes_on_from() -> None:
     job = story.chosen(2)
     sentence = (
         "continues after step 2 of the job that was cancelled 3 min ago, from memory of n0, n1; "
-        "--fresh would begin anew"
+        "use --fresh to start from scratch"
     )
     assert job.lineage.begun == sentence
     assert job.generation.start_reason == f"generation 2 {sentence}"
@@ -189,7 +189,7 @@ def test_another_user_and_another_token_get_nothing_of_it(uid: int, token: str) 
     question = _question(story)
     assert (question.branch, question.generation) == ((), 2)
     assert (question.expected, question.foreign_generation) == (False, 1)
-    assert "begins anew" in story.chosen(None).generation.start_reason
+    assert "starts from scratch" in story.chosen(None).generation.start_reason
 
 
 def test_what_another_user_holds_is_not_chosen_even_where_the_numbers_are_the_same() -> None:
@@ -212,7 +212,7 @@ def test_fresh_begins_anew_and_says_what_it_leaves() -> None:
     question = _question(story)
     assert (question.branch, question.expected, question.foreign_generation) == ((), False, 1)
     assert story.chosen(None).generation.start_reason == (
-        "generation 2 starts from the beginning: begins anew, as --fresh asks, and leaves the state"
+        "generation 2 starts from scratch, as --fresh asks, and leaves the state"
         " of the job that was cancelled 40 s ago, after step 2"
     )
     story.train(0, 1)
@@ -324,7 +324,8 @@ def test_what_is_gone_for_good_is_not_waited_for() -> None:
     job = story.chosen(None, lost="no copy of rank 0 can be reached")
     assert job.state is JobState.STARTING
     assert (
-        "begins anew: nothing is left of the job that was cancelled" in job.generation.start_reason
+        "starts from scratch: nothing is left of the job that was cancelled"
+        in job.generation.start_reason
     )
     assert (job.lineage.recoverable_step, job.lineage.branch) == (None, [BranchPoint(2, None, 2)])
 

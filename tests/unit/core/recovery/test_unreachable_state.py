@@ -44,7 +44,7 @@ def test_it_keeps_its_cause_and_says_what_is_to_be_done() -> None:
     assert (story.job.incident.cause, story.job.incident.node) == ("node", "n0")
     assert story.job.reason == (
         f"its state cannot be restored: {LOST}; it goes on when what n0 had can be reached: bring "
-        "back the node, or to begin anew, end it and start it again with --fresh"
+        "back the node, or to start from scratch, end it and start it again with --fresh"
     )
 
 
@@ -52,7 +52,7 @@ def test_it_says_when_no_node_that_is_away_could_help() -> None:
     story = _without_its_state()
     story.connect("n0")
     story.choose(None, lost=LOST)
-    assert "no node that had some of it is away; to begin anew, end it" in story.job.reason
+    assert "no node that had some of it is away; to start from scratch, end it" in story.job.reason
 
 
 def test_it_goes_on_with_the_generation_that_was_planned() -> None:

@@ -21,7 +21,7 @@ def test_of_one_step_memory_is_taken_before_disk_and_disk_before_storage() -> No
     choice = choose_step(catalogue, _question())
     assert (choice.step, choice.generation, choice.stored) == (5, 1, stored(5))
     assert [source.on_disk for source in choice.sources] == [False] * 6 + [True] * 3
-    assert choice.reason == "step 5 is the newest that 3 nodes hold whole"
+    assert choice.reason == "step 5 is the newest that is complete in the memory of 3 nodes"
 
 
 def test_a_newer_step_in_a_slower_tier_wins() -> None:
@@ -51,7 +51,7 @@ def test_a_job_on_one_node_is_told_so() -> None:
     catalogue.replace("a", [copy("a", rank, 5) for rank in range(3)], 1)
     assert (
         choose_step(catalogue, _question()).reason
-        == "step 5 is the newest that one node holds whole"
+        == "step 5 is the newest that is complete in the memory of one node"
     )
 
 
@@ -130,7 +130,7 @@ def test_what_is_only_a_lost_ranks_own_does_not_make_a_step_unusable() -> None:
     point = BranchPoint(1, None, 3, learned)
     choice = choose_step(catalogue, Question([point], {"b": "b:1", "c": "c:1"}, expected=True))
     assert choice.step == 5
-    assert choice.reason.endswith("whole, but 1 of the ranks lost what was theirs alone")
+    assert choice.reason.endswith(", but 1 of the ranks lost what was theirs alone")
 
 
 def test_a_step_before_in_which_no_rank_lost_anything_is_taken_first() -> None:

@@ -121,7 +121,7 @@ def test_copies_that_come_while_the_lines_are_made_make_no_line_deny_what_is_sai
     table = snapshot_table(view, lines)
     assert (table.numbers.restore_step, table.not_newer) == (10, "")
     assert list(_states(table)) == [(1, 10), (1, 9), (1, 8)]
-    assert set(_states(table).values()) == {StepState.WHOLE}
+    assert set(_states(table).values()) == {StepState.COMPLETE}
 
 
 def test_what_cannot_be_reached_is_not_counted() -> None:

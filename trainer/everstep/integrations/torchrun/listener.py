@@ -42,7 +42,7 @@ class AgentListener:
         again: Again | None = None,
         port: FreePort | None = None,
     ) -> None:
-        """``again`` is how torchrun can begin anew (None: it cannot), ``port`` one held already."""
+        """``again`` restarts torchrun from scratch (None: it cannot), ``port`` is held already."""
         self._settings = settings
         self._again = again
         self._exchange = exchange
@@ -148,11 +148,11 @@ class AgentListener:
         if self._again is None:
             return
         self._next = None
-        say(f"its ranks had ended well: torchrun begins anew for generation {start.generation}")
+        say(f"its ranks had ended well: torchrun starts again for generation {start.generation}")
         try:
             self._again.begin(Kept(self._link.descriptor, self._generation.port.descriptor))
         except OSError as error:
-            sentence = f"torchrun cannot begin anew: {error}; start it again on this node"
+            sentence = f"torchrun cannot start itself again: {error}; start it on this node"
             self._end(JobOverError(sentence, succeeded=False))
 
     def _join(self) -> Join:

@@ -10,8 +10,8 @@ from everstep.launch.command_line.torchrun_options import OPTIONS, add_torchrun_
 
 _DESCRIPTION = """\
 Start this node's part of a distributed training job, and keep the job stepping: processes that
-fail are replaced and go on from the last step that every shard can be restored from.
-It takes the place of torchrun: the same options, the same environment for the script.
+fail are replaced, and training goes on from the newest step that can be restored.
+It replaces torchrun: the same options, the same environment for the script.
 Run the same command on every node of the job; nodes beyond the maximum wait as spares."""
 _EXAMPLES = """\
 examples:
@@ -20,14 +20,14 @@ examples:
   srun --ntasks-per-node=1 everstep run --nproc-per-node 8 -m my.train   each node of a Slurm job
   everstep run --job llama --persist /shared/ckpt -- python3.12 train.py another interpreter
 
-three depths, each keeps what the one before it gives:
-  1. the script as it is: restarts, and its progress is read from its output
+three levels of use, each includes the one before:
+  1. an unchanged script: it is restarted, and its steps are read from its output
      ("step 12", "Iteration 12/1000", progress bars; or --progress-pattern)
   2. everstep.step(n) after each step: exact times of every rank
   3. snapshots = everstep.snapshots({"model": model}); snapshots.restore() at the start and
-     snapshots.snapshot(n) after each step: a failure costs the step it happens in
+     snapshots.snapshot(n) after each step: a failure costs only the step in flight
 
-exit code: 0 the job succeeded, 1 it failed or was refused, 2 the command line cannot be used,
+exit code: 0 the job succeeded, 1 it failed or was refused, 2 invalid command line,
 128 + N ended by signal N. The first error of the rank that failed first is the last thing shown."""
 
 
@@ -55,28 +55,28 @@ def _add_job_options(parser: OptionParser) -> None:
     add(
         "--job",
         metavar="NAME",
-        help="the job's name, equal on all of its nodes (default: --rdzv-id, Slurm's name and"
+        help="the job's name, the same on all of its nodes (default: --rdzv-id, Slurm's name and"
         " number, or the script's name)",
     )
     add(
         "--nnodes",
         metavar="MIN:MAX",
-        help="how many nodes train (default 1; under srun all that it starts on)",
+        help="number of nodes that train (default 1; under srun, all nodes of the step)",
     )
     add(
         "--nodes-per-replica",
         type=int,
         default=1,
         metavar="K",
-        help="so many nodes hold one copy of the model together (tensor, pipeline or sharded"
-        " parallel): the job runs on multiples of them (default 1)",
+        help="K nodes hold one copy of the model together (tensor, pipeline or sharded"
+        " parallelism): the job runs on multiples of K (default 1)",
     )
     add(
         "--nproc-per-node",
         default="1",
         metavar="N|gpu|cpu|auto",
-        help="ranks on each node: a number, one for each GPU (of any vendor; xpu, npu: of Intel,"
-        " Ascend) or processor, or auto: GPUs if there are any (default 1)",
+        help="ranks on each node: a number; one for each GPU (any vendor; xpu: Intel, npu: Ascend)"
+        " or each processor; or auto: GPUs if there are any, else processors (default 1)",
     )
     add(
         "--policy",
@@ -89,9 +89,14 @@ def _add_job_options(parser: OptionParser) -> None:
         default=10,
         type=int,
         metavar="N",
-        help="restarts without a step of progress before the job is given up (default 10)",
+        help="restarts without a new step before the job fails (default 10)",
     )
-    add("--token-file", type=Path, metavar="F", help="the job's secret (made if absent)")
+    add(
+        "--token-file",
+        type=Path,
+        metavar="F",
+        help="file with the job's secret (created if absent)",
+    )
 
 
 def _add_node_options(parser: OptionParser) -> None:
@@ -101,7 +106,7 @@ def _add_node_options(parser: OptionParser) -> None:
         "--log-dir",
         type=Path,
         metavar="DIR",
-        help="folder of the files of --redirects and --tee: DIR/gen-G/rank-R.out and .err",
+        help="folder for the files of --redirects and --tee: DIR/gen-G/rank-R.out and .err",
     )
     add("--logs", type=Path, metavar="DIR", help="the same as --log-dir DIR --tee 3")
     add(
@@ -109,19 +114,20 @@ def _add_node_options(parser: OptionParser) -> None:
         default=10.0,
         type=float,
         metavar="SECONDS",
-        help="between SIGTERM and SIGKILL on Ctrl-C (default 10)",
+        help="seconds between SIGTERM and SIGKILL on Ctrl-C (default 10)",
     )
     add(
         "--on-sigterm",
         choices=("end", "leave"),
         default="end",
-        help="what SIGTERM means: the job is to end (default), or only this node leaves it: a spare"
-        " takes its place, as in Kubernetes, which ends pods one by one",
+        help="on SIGTERM, end the job (default), or leave it with this node only, so that a spare"
+        " takes its place: for Kubernetes, which ends pods one by one",
     )
     add(
         "--progress-pattern",
         action="append",
         metavar="REGEX",
-        help="finds the number of a completed step in a line of output: its first group, or the"
-        " one named 'step'; 'none' reads no output (default: the words of common trainers)",
+        help="regular expression for lines of output that report a completed step; its first group,"
+        " or the one named 'step', is the number; 'none' reads no output (default: the formats of"
+        " common trainers)",
     )

@@ -46,32 +46,32 @@ class KeepOptions:
 def add_keep_options(parser: argparse.ArgumentParser) -> None:
     """Let a parser know them."""
     group = parser.add_argument_group(
-        "what is kept",
-        "Every step is kept in the memory of two nodes. What shall survive the loss of all nodes, "
-        "and what another job shall continue from, goes to storage with --persist.",
+        "snapshots and storage",
+        "Snapshots are kept in the memory of two nodes. With --persist, steps are also written to "
+        "storage: they survive the loss of all nodes, and another job can go on from them.",
     )
     add = group.add_argument
     add(
         "--persist",
         metavar="PATH",
-        help="bring steps to this folder, which all nodes share, or to s3://BUCKET/PREFIX, as"
-        " safetensors files in PATH/NAME/gen-G/step-N; a job that finds some there goes on from"
+        help="write steps to this folder, which all nodes share, or to s3://BUCKET/PREFIX, as"
+        " safetensors files in PATH/NAME/gen-G/step-N; a job that finds steps there goes on from"
         " the latest",
     )
-    add("--persist-every", type=int, metavar="STEPS", help="one step in so many")
+    add("--persist-every", type=int, metavar="STEPS", help="store one step in STEPS")
     add(
         "--persist-seconds",
         type=float,
         metavar="S",
-        help="one step in so many seconds (default 600, unless --persist-every is given)",
+        help="store one step every S seconds (default 600, unless --persist-every is given)",
     )
-    add("--persist-keep", type=int, default=2, metavar="N", help="keep so many steps (default 2)")
+    add("--persist-keep", type=int, default=2, metavar="N", help="keep the newest N (default 2)")
     add(
         "--snapshot-every",
         default="auto",
         metavar="N|MIN:MAX|auto",
-        help="steps from one snapshot in memory to the next (default auto: every step, or as many"
-        " as cost the least by what snapshots and faults of this job cost)",
+        help="steps from one snapshot in memory to the next (default auto: every step, or the"
+        " interval that costs least, from the measured cost of snapshots and faults)",
     )
     add(
         "--snapshot-memory",
@@ -82,8 +82,8 @@ def add_keep_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--fresh",
         action="store_true",
-        help="begin anew, and leave what a job of this name that failed or was cancelled has in"
-        " the memory of its nodes or in storage (default: go on from its newest step)",
+        help="start from scratch, and ignore the state that an earlier job of this name left in"
+        " memory or in storage (default: go on from its newest step)",
     )
 
 

@@ -10,28 +10,28 @@ def add_standby_options(parser: argparse.ArgumentParser) -> None:
     """Let a parser know them."""
     group = parser.add_argument_group(
         "warm standbys",
-        "For each rank a process waits that has imported what ranks have been seen to import, on "
-        "spares as well: a restart costs no imports. It runs none of the script before.",
+        "For each rank, also on spares, a process waits that has imported the modules that ranks "
+        "of this job import. A restart uses it. It runs nothing of the script in advance.",
     )
     add = group.add_argument
     add(
         "--standby",
         choices=("imports", "device", "none"),
         default="imports",
-        help="device: they open their GPU too, which takes memory there; none: a restart starts"
-        " new processes (default imports)",
+        help="imports: modules only; device: also open the GPU, which takes memory there; none: a"
+        " restart starts new processes (default imports)",
     )
     add(
         "--standby-imports",
         metavar="A,B",
         default="",
-        help="modules to import instead of those seen",
+        help="modules to import, instead of those that ranks import",
     )
     add(
         "--standby-memory",
         metavar="SIZE",
         default="4GiB",
-        help="the most that one may take; beyond it there are none (default 4GiB)",
+        help="memory limit of each; when one exceeds it, all are ended (default 4GiB)",
     )
 
 

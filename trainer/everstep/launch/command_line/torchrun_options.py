@@ -20,9 +20,9 @@ _PLANNED = (
     "--local-addr",
 )
 _NO_EFFECT = {
-    "--monitor-interval": "the end of a rank is seen at once",
+    "--monitor-interval": "the end of a rank is noticed at once",
     "--start-method": "each rank is a new process, or a standby that waits for it",
-    "--event-log-handler": "'everstep events' and 'everstep job NAME' tell what happens to the job",
+    "--event-log-handler": "'everstep events' and 'everstep job NAME' show what happens to the job",
 }
 # Options that would be missed in silence, with what to do instead.
 _REFUSED = {
@@ -61,20 +61,20 @@ _NEVER = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 def add_torchrun_options(parser: OptionParser) -> None:
     """Let a parser know them."""
     add = parser.add_argument_group(
-        "as torchrun", "These mean what they mean there; PET_… variables stand for them as well."
+        "as torchrun", "Same meaning as in torchrun; PET_… variables set them as well."
     ).add_argument
-    add("-m", "--module", action="store_true", help="what to start is a module, not a script")
-    add("--no-python", action="store_true", help="what to start is a program, not a script")
-    add("--run-path", action="store_true", help="the same as without it: a script is executed")
+    add("-m", "--module", action="store_true", help="start a module, not a script")
+    add("--no-python", action="store_true", help="start a program, not a Python script")
+    add("--run-path", action="store_true", help="without effect: a script is always executed")
     add("--standalone", action="store_true", help="a job of this node alone")
     add("--rdzv-id", metavar="NAME", help="the job's name, where --job does not give it")
-    add("--role", default="default", metavar="NAME", help="what the ranks find in ROLE_NAME")
+    add("--role", default="default", metavar="NAME", help="value of ROLE_NAME for the ranks")
     add(
         "-r",
         "--redirects",
         default="0",
         metavar="0-3",
-        help="streams that go to files instead of the terminal: 1 stdout, 2 stderr, 3 both; or of"
+        help="streams that go to files instead of the terminal: 1 stdout, 2 stderr, 3 both; or for"
         " single local ranks, as in 0:3,1:2",
     )
     add(
@@ -88,14 +88,14 @@ def add_torchrun_options(parser: OptionParser) -> None:
         "--local-ranks-filter",
         default="",
         metavar="0,1",
-        help="show only these local ranks on the terminal; files are not concerned",
+        help="show only these local ranks on the terminal; files have all",
     )
     add(
         "--signals-to-handle",
         metavar="A,B",
-        help="signals that end the job, as SIGTERM, SIGINT, SIGHUP and SIGQUIT do anyway, and that"
-        " its ranks get then in place of SIGTERM; SIGUSR1 and SIGUSR2 are otherwise passed on to"
-        " the ranks that handle them",
+        help="further signals that end the job (SIGTERM, SIGINT, SIGHUP and SIGQUIT always do);"
+        " its ranks then get that signal instead of SIGTERM. SIGUSR1 and SIGUSR2 are otherwise"
+        " passed on to the ranks that handle them",
     )
     add(
         "--virtual-local-rank",
@@ -106,7 +106,7 @@ def add_torchrun_options(parser: OptionParser) -> None:
         "--shutdown-timeout",
         type=float,
         metavar="SECONDS",
-        help="the same as --grace (TORCH_ELASTIC_SHUTDOWN_TIMEOUT stands for it)",
+        help="the same as --grace (also TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
     )
     _add_others(parser)
 
@@ -114,8 +114,8 @@ def add_torchrun_options(parser: OptionParser) -> None:
 def _add_others(parser: OptionParser) -> None:
     idle = [*_PLANNED, *_NO_EFFECT]
     others = parser.add_argument_group(
-        "of torchrun, and not needed",
-        "Accepted, and without effect:\n  "
+        "torchrun options without effect",
+        "Accepted, but not needed:\n  "
         + textwrap.fill(", ".join(idle), 90, subsequent_indent="  "),
     )
     for name in (*idle, *_REFUSED):

@@ -15,8 +15,8 @@ COMMON: tuple[re.Pattern[str], ...] = (
     re.compile(r"(?<![\w.-])(?:global[_ ]?)?step['\"]?\s*[:=#]?\s*(?P<step>\d+)(?![\w.])", re.I),
     # tqdm as the Hugging Face Trainer draws it: a bar of steps has no title, and counts "it".
     re.compile(r"^\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/\d+ \[[^\]]*(?:it/s|s/it)"),
-    # Lightning: "Epoch 0:  12%|█▏        | 12/100 [00:01<…"; its count begins anew each epoch,
-    # so later epochs tell nothing new.
+    # Lightning: "Epoch 0:  12%|█▏        | 12/100 [00:01<…"; its count starts at 0 in each epoch,
+    # so later epochs say nothing new.
     re.compile(r"^Epoch 0:\s+\d+%\|[^|]*\|\s*(?P<step>\d+)/\d+ \["),
 )
 
