@@ -81,7 +81,7 @@ class ControllerCollector(Collector):
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
 
     def _kept_ready(self, state: State, now_ns: int) -> Iterator[Metric]:
-        running = [job.name for job in state.jobs.values() if job.state is not JobState.ENDED]
+        running = [job.name for job in state.newest_jobs() if job.state is not JobState.ENDED]
         known = (numbers for name in running if (numbers := self._kept.numbers(name)) is not None)
         yield from snapshot_metrics(known, now_ns)
         yield from standby_metrics((name, self._kept.standbys(name)) for name in running)
@@ -146,8 +146,15 @@ def _windows(state: State) -> Iterator[Metric]:
 
 
 def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
-    """Yield the series of all jobs that have not ended."""
-    running = [job for job in state.jobs.values() if job.state is not JobState.ENDED]
+    """Yield the series of all jobs that have not ended, by their names: a restart goes on in one.
+
+    The id of a job is in a series of its own, to be joined with the others.
+    """
+    running = [job for job in state.newest_jobs() if job.state is not JobState.ENDED]
+    infos = InfoMetricFamily("everstep_job", "Id of the job that has a name now.", labels=["job"])
+    for job in running:
+        infos.add_metric([job.name], {"id": job.id})
+    yield infos
     states = GaugeMetricFamily(
         "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
     )

@@ -82,7 +82,7 @@ class Outward:
         """Return what a member is told of the state that it restores; grouped once for all."""
         if not isinstance(action, actions.StartGeneration):
             return ()
-        job = self._state().jobs[action.job]
+        job = self._state().jobs[action.job_id]
         if self._sources is None or self._sources.all is not job.generation.sources:
             self._sources = group_sources(job)
         return self._sources.of(action.node)
@@ -198,7 +198,7 @@ class Follower:
                 lambda name: name == subject,
             )
             self._peers_changed()
-        if subject in state.jobs:
+        if subject in state.names:
             self._hands.vault.job_changed(subject)
 
 

@@ -42,7 +42,7 @@ class PlannedDesk:
         step = request.at_step if request.HasField("at_step") else None
         if problem := _problem(job, step):
             raise CannotPlanError(problem)
-        await self._runtime.submit(RestartOrdered(job.name, operator, reason, step))
+        await self._runtime.submit(RestartOrdered(job.id, operator, reason, step))
         wish = job.planned
         plan = forecast.describe(job, wish) if wish is not None else f"it is {job.state.value}"
         paused = self._runtime.state.paused
@@ -58,7 +58,7 @@ class PlannedDesk:
         job = job_named(state, request.job)
         if problem := restarts.cancel_problem(state, job):
             raise CannotPlanError(problem)
-        await self._runtime.submit(RestartCancelled(job.name, operator, request.reason))
+        await self._runtime.submit(RestartCancelled(job.id, operator, request.reason))
         left = forecast.pending(state, job)
         if left is not None and left.kind == "restart":  # it has begun while this was on its way
             raise CannotPlanError(restarts.cancel_problem(state, job) or state.halted)

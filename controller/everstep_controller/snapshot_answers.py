@@ -12,7 +12,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.snapshot_numbers import SnapshotView, count_snapshots
 from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
-from everstep_controller.lookup import UnknownNameError, job_named, node_named
+from everstep_controller.lookup import UnknownNameError, current_job_named, job_named, node_named
 from everstep_controller.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
@@ -54,7 +54,8 @@ class SnapshotAnswers:
 
     async def table(self, name: str) -> admin_pb2.Snapshots:
         """Return every step of a job and what a restart would go back to."""
-        job, view, lines = job_named(self._runtime.state, name), self._view(name), []
+        job = current_job_named(self._runtime.state, name)
+        view, lines = self._view(job.name), []
         for line in snapshot_steps(view):
             lines.append(line)
             # A step of a large job costs 10 ms, and streams wait meanwhile.
@@ -86,30 +87,30 @@ class SnapshotAnswers:
         They are made one by one: a large job has a hundred thousand, and streams wait meanwhile.
         """
         state = self._runtime.state
-        job_named(state, request.job)
+        job = current_job_named(state, request.job)
         if request.node:
             node_named(state, request.node)
         step = request.step if request.HasField("step") else None
         return (
             snapshots_to_admin.copy(held, unreachable=not self._connected(held.node))
-            for held in self._vault.copies(request.job)
+            for held in self._vault.copies(job.name)
             if step in (None, held.step) and request.node in ("", held.node)
         )
 
     async def forget(self, name: str, operator: str) -> admin_pb2.ForgetJobReply:
         """Have the memory of an ended job dropped. Raises CannotForgetError."""
-        job = job_named(self._runtime.state, name)
+        job = current_job_named(self._runtime.state, name)
         if problem := _problem(job):
             raise CannotForgetError(problem)
-        before = self._vault.memory_bytes(name)
-        turn = await self._runtime.submit(OperatorForgotJob(name, operator))
+        before = self._vault.memory_bytes(job.name)
+        turn = await self._runtime.submit(OperatorForgotJob(job.id, operator))
         refused = self._runtime.state.halted or turn.rejected
-        job = job_named(self._runtime.state, name)
+        job = job_named(self._runtime.state, job.id)
         if refused or not job.ending.forgotten_by:
-            why = refused or f"{name} has just begun again"
+            why = refused or f"{job.name} has just begun again"
             raise CannotForgetError(f"the controller did not take the order: {why}")
         involved = {*before, *job.launchers, *job.lineage.holders}
-        await self._dropped(name, [node for node in involved if self._connected(node)])
+        await self._dropped(job.name, [node for node in involved if self._connected(node)])
         return self._outcome(job, before, involved)
 
     def _outcome(

@@ -1,4 +1,8 @@
-"""Vault service: feeds the core with the agents' vault reports, and sends out its directives."""
+"""Vault service: feeds the core with the agents' vault reports, and sends out its directives.
+
+What nodes hold goes by the name of a job, for the next one of the name may continue it: ``job`` is
+a name here, and the branch of the newest job says which of the copies count.
+"""
 
 import hashlib
 import hmac
@@ -96,7 +100,7 @@ class VaultService:
         snapshots = self._job(job).snapshots
         snapshots.record_report(node, report)
         self._lessons.heard(job, report.lesson)
-        if not snapshots.holdings.holders and job not in self._state().jobs:
+        if not snapshots.holdings.holders and job not in self._state().names:
             del self._jobs[job]
             return
         self._follow(job)
@@ -108,7 +112,7 @@ class VaultService:
         for job, known in self._jobs.items():
             known.sent.pop(node, None)
             if job not in told:
-                record = self._state().jobs.get(job)
+                record = self._state().job(job)
                 known.snapshots.holdings.clear(node, record.generation.number if record else 0)
             self._follow(job)
 
@@ -131,7 +135,7 @@ class VaultService:
 
     def job_changed(self, job: str) -> None:
         """Something happened to a job: its ring or its end may follow."""
-        record = self._state().jobs.get(job)
+        record = self._state().job(job)
         if record is None:
             self._jobs.pop(job, None)
             self._lessons.forget(job)
@@ -154,7 +158,7 @@ class VaultService:
 
     def recoverable_age_ns(self, job: str) -> int | None:
         """Return how long ago that step was made; None when there is none, or nobody knows."""
-        record, step = self._state().jobs.get(job), self.recoverable_step(job)
+        record, step = self._state().job(job), self.recoverable_step(job)
         if record is None or step is None:
             return None
         return age_ns(record, step, self._port.now_ns())
@@ -162,7 +166,7 @@ class VaultService:
     def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
         state = self._state()
-        record, known = state.jobs.get(job), self._jobs.get(job)
+        record, known = state.job(job), self._jobs.get(job)
         if record is None:
             return None
         snapshots = JobSnapshots(job) if known is None else known.snapshots
@@ -228,7 +232,7 @@ class VaultService:
         if known is None:
             return
         known.refresh_waits = False
-        record, state = self._state().jobs.get(job), self._state()
+        record, state = self._state().job(job), self._state()
         if record is None:
             return
         snapshots = known.snapshots
@@ -260,7 +264,7 @@ class VaultService:
     def _tell_recoverable(self, known: _Job, *, late: bool = False) -> None:
         """Have the core know it soon: the next row of progress says it, where one comes."""
         snapshots = known.snapshots
-        record = self._state().jobs.get(snapshots.job)
+        record = self._state().job(snapshots.job)
         untold = None if record is None else snapshots.untold(record)
         if untold is None:
             return

@@ -32,8 +32,8 @@ class StartGeneration:
     skipped: tuple[DataRange, ...] = ()
     # How often the node may restart the job on its own while the controller is away.
     own_restarts: int = 0
-    # Tells apart the jobs that have had this name, one after the other.
-    job_id: int = 0
+    # Id of the job; ``job`` is its name.
+    job_id: str = ""
     # Warm standbys are not used: the script may have changed since they were made.
     renew: bool = False
 
@@ -59,8 +59,8 @@ class EndJob:
     reason: str
     job: str
     succeeded: bool
-    # Only a launcher of the job with this id is meant; 0: whichever is there.
-    job_id: int = 0
+    # Only a launcher of the job with this id is meant; "": whichever is there.
+    job_id: str = ""
     # The last step did not come to storage, so nodes keep the memory though the job succeeded.
     unsaved: bool = False
 
@@ -103,8 +103,8 @@ class HoldLauncher:
     node: str
     reason: str
     job: str
-    # Id of the job in which it waits; 0: the next job of the name, which has not begun.
-    job_id: int = 0
+    # Id of the job in which it waits.
+    job_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

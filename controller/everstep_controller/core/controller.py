@@ -38,7 +38,8 @@ def event_rejected(turn: Turn, event: events.EventRejected) -> None:
         rule="an event that raises is kept out and pauses automation for what it concerns",
     )
     turn.state.findings["event rejected"] = OpenFinding(finding, turn.now_ns)
-    for subject in filter(None, (event.node, event.job)):
+    job = turn.state.job(event.job)
+    for subject in filter(None, (event.node, job.name if job else event.job)):
         turn.state.paused[subject] = message
         turn.announce(subject, "AutomationPaused", f"automation for {subject} pauses: {message}")
     turn.announce(CONTROLLER, "EventRejected", message)
@@ -74,7 +75,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
     state.halted, state.recovering = "", False
-    for job in state.jobs.values():
+    for job in state.newest_jobs():
         membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
     isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")

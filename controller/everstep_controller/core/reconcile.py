@@ -7,7 +7,7 @@ marked any more, marking everything again would change nothing. Last, when all c
 isolation drivers are asked for what differs from them.
 """
 
-from everstep_controller.core.jobs import admission, ending, membership, orders
+from everstep_controller.core.jobs import ending, identity, membership, orders
 from everstep_controller.core.model.node_jobs import jobs_of_node
 from everstep_controller.core.nodes import isolation
 from everstep_controller.core.planned import restarts
@@ -40,9 +40,9 @@ def _reconcile_round(turn: Turn, marks: Marks) -> None:
         isolation.claim_for_schedulers(turn, node)
         membership.reconcile_node(turn, node)
         blame.reconcile_node(turn, node)
-        marks.jobs.update(job.name for job in jobs_of_node(turn.state, node))
-    for name in sorted(marks.jobs):
-        _reconcile_job(turn, name)
+        marks.jobs.update(job.id for job in jobs_of_node(turn.state, node))
+    for job_id in sorted(marks.jobs):
+        _reconcile_job(turn, job_id)
     restarts.reconcile_jobs(turn, marks.jobs)
     waiting = marks.nodes | _waiting_nodes(turn, marks)
     spares.reconcile_spares(turn, waiting)
@@ -51,13 +51,14 @@ def _reconcile_round(turn: Turn, marks: Marks) -> None:
 
 def _waiting_nodes(turn: Turn, marks: Marks) -> set[str]:
     """Return the nodes whose launchers wait in jobs that have moved."""
-    moved = (turn.state.jobs[name] for name in marks.moved if name in turn.state.jobs)
+    moved = (turn.state.jobs[one] for one in marks.moved if one in turn.state.jobs)
     return {name for job in moved for name in job.launchers.keys() - set(job.generation.members)}
 
 
-def _reconcile_job(turn: Turn, name: str) -> None:
-    admission.admit_successors(turn, name)
-    job = turn.state.jobs.get(name)
-    if job is not None:
+def _reconcile_job(turn: Turn, job_id: str) -> None:
+    job = turn.state.jobs.get(job_id)
+    if job is not None and job.after:
+        identity.begin_if_free(turn, job)
+    if job is not None and not job.after:
         planning.reconsider(turn, job)
         ending.count_launchers(turn, job)

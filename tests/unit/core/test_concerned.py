@@ -31,8 +31,8 @@ class Looking(Core):
         turn = Turn(self.state, now_ns)
         for name in self.state.nodes:
             turn.mark_node(name)
-        for name in self.state.jobs:
-            turn.mark_job(name, moved=True)
+        for job_id in self.state.jobs:
+            turn.mark_job(job_id, moved=True)
         reconcile(turn)
         assert not turn.actions, f"{event} had not marked what calls for {turn.actions}"
         assert encode(self.state) == before, event
@@ -102,7 +102,7 @@ class Fleet(Story):
         )
 
     def _stream(self, job: str, node: str) -> None:
-        record = self.core.state.jobs[job]
+        record = self.core.state.newest(job)
         known = (JobOnNode(job, record.generation.number, launcher=node in record.launchers),)
         if self.random.random() < 0.3:
             self.find(node, XID)
@@ -120,7 +120,7 @@ class Fleet(Story):
                 self.tell(events.TimerDue(name), 0)
 
     def _job(self, job: str, node: str) -> None:
-        record = self.core.state.jobs[job]
+        record = self.core.state.newest(job)
         if record.state is JobState.STOPPING:
             for member in list(record.generation.members):
                 stopped = events.Reported(
@@ -147,7 +147,7 @@ class Fleet(Story):
                 self.tell(phase)
 
     def _step(self, job: str) -> None:
-        record = self.core.state.jobs[job]
+        record = self.core.state.newest(job)
         step = 0 if record.lineage.last_step is None else record.lineage.last_step + 1
         row = events.JobProgressed(
             job=job, generation=record.generation.number, first_step=step,
@@ -165,19 +165,19 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
         state = fleet.core.state
         for name, node in state.nodes.items():
             there = [
-                j.name for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
+                j.id for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
             ]
-            assert sorted(job.name for job in node_jobs.jobs_of_node(state, node)) == there
+            assert sorted(job.id for job in node_jobs.jobs_of_node(state, node)) == there
 
 
 class _Counted(dict[str, JobRecord]):
-    """Jobs by name that count how many of them are looked at."""
+    """Jobs by id that count how many of them are looked at."""
 
     looked_at = 0
 
-    def __getitem__(self, name: str) -> JobRecord:
+    def __getitem__(self, job_id: str) -> JobRecord:
         self.looked_at += 1
-        return super().__getitem__(name)
+        return super().__getitem__(job_id)
 
     def values(self) -> NoReturn:
         raise AssertionError("all jobs were looked at")
@@ -204,4 +204,4 @@ def test_a_node_that_comes_back_without_launchers_concerns_the_job_that_had_one_
     fleet = Fleet(0)
     turn = Turn(fleet.core.state, fleet.now_ns)
     membership.node_back(turn, "n14", {}, fleet.now_ns)
-    assert turn.marks.moved == {"c"}
+    assert turn.marks.moved == {fleet.core.state.names["c"]}

@@ -338,7 +338,7 @@ def test_a_node_that_is_away_and_may_have_it_is_waited_for_as_long_as_it_keeps_i
     job = story.chosen(None, lost="no copy of rank 0 can be reached")
     assert job.state is JobState.WAITING_STATE
     assert "start it with --fresh" in job.reason
-    story.tell(events.TimerDue("retry/j"), after_s=31 * MINUTE_S)
+    story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=31 * MINUTE_S)
     assert story.chosen(None, lost="gone").state is JobState.STARTING
 
 
@@ -361,9 +361,9 @@ def test_a_job_whose_launchers_vanished_ends_when_none_comes() -> None:
     story.train(1, 2)
     for node in ("n0", "n1"):
         story.vanish(node)
-    story.tell(events.TimerDue("abandoned/j"), after_s=29 * MINUTE_S)
+    story.tell(events.TimerDue(f"abandoned/{story.job.id}"), after_s=29 * MINUTE_S)
     assert not story.ended()
-    story.tell(events.TimerDue("abandoned/j"), after_s=2 * MINUTE_S)
+    story.tell(events.TimerDue(f"abandoned/{story.job.id}"), after_s=2 * MINUTE_S)
     assert story.ended()
 
 
@@ -371,7 +371,7 @@ def test_the_next_job_is_not_forgotten_with_the_one_before() -> None:
     story = NextStory()
     story.cancelled()
     story.join("n0")
-    story.tell(events.TimerDue("forget/j"), after_s=8 * 86_400)
+    story.tell(events.TimerDue(f"forget/{story.job.id}"), after_s=8 * 86_400)
     assert story.job.state is JobState.FORMING
 
 
@@ -439,7 +439,7 @@ def test_nothing_that_breaks_then_makes_a_success_a_failure() -> None:
     story.vanish("n1")
     story.find("n0")
     assert not story.ended()
-    story.tell(events.TimerDue("breakpoint/j"), after_s=121)
+    story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=121)
     assert (story.ended(), story.job.ending.succeeded, story.job.recovery.incidents) == (
         True,
         True,

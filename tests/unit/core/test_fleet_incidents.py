@@ -23,7 +23,7 @@ def test_an_incident_is_made_of_the_faults_that_have_its_cause_in_the_order_they
     story.exit_rank("n1")
     story.find("n1", XID)
     (incident,) = fleet_incidents(story.core.state)
-    assert (incident.kind, incident.subjects) == (IncidentKind.JOB, ["j"])
+    assert (incident.kind, incident.subjects) == (IncidentKind.JOB, [story.core.state.names["j"]])
     told = [(part.cause, part.node) for part in incident.parts]
     assert told == [("process", "n0"), ("process", "n1"), ("finding", "n1")]
     assert incident.message == incident.parts[-1].message, "the finding explains the deaths"
@@ -57,6 +57,7 @@ def test_incidents_are_told_newest_first_and_are_the_same_after_a_restart() -> N
         story.choose(None)
         story.progress(step)
     found = fleet_incidents(story.core.state)
-    assert [one.id for one in found] == ["j-2", "j-1"]
+    job_id = story.core.state.names["j"]
+    assert [one.id for one in found] == [f"{job_id}.2", f"{job_id}.1"]
     assert all(one.over_ns for one in found)
     assert fleet_incidents(decode_state(encode(story.core.state))) == found

@@ -7,7 +7,7 @@ from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 
 def join_message(
-    options: LaunchOptions, token: str, generation: LocalGeneration, job_id: int
+    options: LaunchOptions, token: str, generation: LocalGeneration, job_id: str
 ) -> Join:
     """Return the message, with what runs here now."""
     return Join(

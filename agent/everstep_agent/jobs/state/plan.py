@@ -12,8 +12,8 @@ class Plan:
 
     job: str = ""
     generation: int = 0
-    # Number of the job among those of its name.
-    job_id: int = 0
+    # Id of the job; ``job`` is its name.
+    job_id: str = ""
     node_rank: int = 0
     node_count: int = 0
     first_rank: int = 0

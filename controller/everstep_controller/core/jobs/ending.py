@@ -35,7 +35,7 @@ def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
         end_job(turn, job, succeeded=job.ending.done, reason=reason)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
-        turn.set_timer(f"{TimerKind.BREAKPOINT}/{job.name}", turn.state.settings.breakpoint_ns)
+        turn.set_timer(f"{TimerKind.BREAKPOINT}/{job.id}", turn.state.settings.breakpoint_ns)
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
 
@@ -52,7 +52,7 @@ def _has_state(job: JobRecord) -> bool:
 
 def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
     """The last step of a job that ends is in storage, or will not come there."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if (
         job is not None
         and job.state is JobState.CLOSING
@@ -62,13 +62,13 @@ def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
         _end_closed(turn, job, event.message if event.missed else "")
 
 
-def breakpoint_overdue(turn: Turn, name: str) -> None:
+def breakpoint_overdue(turn: Turn, job_id: str) -> None:
     """The last step of a job that ends has not come to storage in time."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is not None and job.state is JobState.CLOSING:
         waited_s = turn.state.settings.breakpoint_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
-        turn.announce(name, "BreakpointMissed", f"{name}: {missed}, it ends without")
+        turn.announce(job.name, "BreakpointMissed", f"{job.name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
 
 
@@ -88,16 +88,16 @@ def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
 
 def count_launchers(turn: Turn, job: JobRecord) -> None:
     """A job without any launcher does not wait for ever for one to come back."""
-    timer = f"{TimerKind.ABANDONED}/{job.name}"
+    timer = f"{TimerKind.ABANDONED}/{job.id}"
     if job.launchers or job.state is JobState.ENDED:
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.memory_kept_ns)
 
 
-def end_abandoned(turn: Turn, name: str) -> None:
+def end_abandoned(turn: Turn, job_id: str) -> None:
     """A job has been without any launcher for long."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is not None and job.state is not JobState.ENDED and not job.launchers:
         minutes = turn.state.settings.memory_kept_ns / 60e9
         reason = f"all its launchers have been gone for {minutes:g} min"
@@ -118,13 +118,13 @@ def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None
     move_job(turn, job, JobEvent.OVER, reason)
     for kind in _OF_LIVING_JOBS:
         turn.drop_timer(f"{kind}/{job.name}")
-    turn.set_timer(f"{TimerKind.FORGET}/{job.name}", turn.state.settings.job_retention_ns)
+    turn.set_timer(f"{TimerKind.FORGET}/{job.id}", turn.state.settings.job_retention_ns)
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
     """Have every holder drop the job's memory; one that is away is told when it is back."""
-    job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.ENDED:
+    job = turn.state.job(event.job)
+    if job is None or job.state is not JobState.ENDED or not turn.state.is_current(job):
         return
     involved = list(dict.fromkeys([*job.launchers, *job.lineage.holders]))
     if not job.ending.forgotten_by:
@@ -135,6 +135,8 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
     turn.actions.extend(orders.forget(job, node) for node in involved)
 
 
-def retention_over(turn: Turn, name: str) -> None:
-    """Forget a job that ended long ago."""
-    turn.state.jobs.pop(name, None)
+def retention_over(turn: Turn, job_id: str) -> None:
+    """Forget a job that ended long ago, and its name if no other job has it since."""
+    job = turn.state.jobs.pop(job_id, None)
+    if job is not None and turn.state.is_current(job):
+        del turn.state.names[job.name]

@@ -57,7 +57,7 @@ def record_fault(
     turn: Turn, job: JobRecord, at_ns: int, cause: Cause, node: str, message: str
 ) -> None:
     """Something broke a running generation, or says more about what broke it."""
-    turn.mark_job(job.name)
+    turn.mark_job(job.id)
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
     runs = job.state in ACTIVE
@@ -75,9 +75,9 @@ def record_fault(
 
 def _new_incident(job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
     return JobIncident(
-        id=f"{job.name}-{len(job.recovery.incidents) + 1}",
+        id=f"{job.id}.{len(job.recovery.incidents) + 1}",
         kind=IncidentKind.JOB,
-        subjects=[job.name],
+        subjects=[job.id],
         onset_ns=first.at_ns,
         cause=cause,
         node=first.node,

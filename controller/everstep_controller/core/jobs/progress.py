@@ -42,7 +42,7 @@ _LATE: Mapping[Phase, Mapping[Category, Category]] = MappingProxyType(
 
 def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     """A node's ranks reached a phase; when all nodes have, so has the job."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if (
         job is None
@@ -86,7 +86,7 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
 
 def progressed(turn: Turn, event: JobProgressed) -> None:
     """Count steps that all ranks completed."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or event.generation != job.generation.number or job.state is JobState.ENDED:
         return
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
@@ -104,7 +104,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         stalling.watch_steps(turn, job)
     # Steps alone change nothing that is decided: this comes every second, of every job.
     if job.planned is not None or restore_point.has_state(job) is not had_state:
-        turn.mark_job(job.name)
+        turn.mark_job(job.id)
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
@@ -133,29 +133,29 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
 
 def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
     """A newer step can be restored, and no row of progress has said so."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None and event.generation == job.generation.number:
         job.lineage.recoverable_step = event.step
-        turn.mark_job(job.name)
+        turn.mark_job(job.id)
 
 
 def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     """Ask this node, too, what it has when the job has to go back."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
         job.lineage.holders.setdefault(event.node, 0)
 
 
 def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
     """Remember which steps are snapshotted: costs are theirs, and a restart goes on with it."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None:
         job.cadence = event.cadence
 
 
 def layout_learned(turn: Turn, event: LayoutLearned) -> None:
     """Remember which parts a whole state of this generation has."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None:
         job.lineage.branch = [
             replace(point, layouts=event.layouts) if point.generation == event.generation else point
@@ -165,7 +165,7 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
 
 def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
     """All ranks of a node ended well; when those of all nodes have, the job is over."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return

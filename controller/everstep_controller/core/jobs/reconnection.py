@@ -43,7 +43,7 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
     if event.highest_term > state.term or (event.highest_term == state.term and not mine):
         return f"term {event.highest_term}, which is not of this journal"
     for seen in event.jobs:
-        job = state.jobs.get(seen.job)
+        job = state.job(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, 0)
         own = job is not None and _is_own(job, event.node, seen)

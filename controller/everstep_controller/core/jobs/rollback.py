@@ -23,7 +23,7 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     it goes on, and ends after the restarts that it may make without progress.
     """
     report = event.report
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if (
         job is None

@@ -22,21 +22,21 @@ _ASKED_AGAIN_NS = 10 * _S
 
 def watch_steps(turn: Turn, job: JobRecord) -> None:
     """Steps were made: look again when there should have been another."""
-    timer = f"{TimerKind.STALLED}/{job.name}"
+    timer = f"{TimerKind.STALLED}/{job.id}"
     if turn.state.settings.stalled_ns and timer not in turn.state.timers and job.ledger.steps:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
 def controller_started(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
-    for name in turn.state.jobs:
-        if f"{TimerKind.STALLED}/{name}" in turn.state.timers:
-            turn.set_timer(f"{TimerKind.STALLED}/{name}", turn.state.settings.restart_grace_ns)
+    for job_id in turn.state.jobs:
+        if f"{TimerKind.STALLED}/{job_id}" in turn.state.timers:
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.restart_grace_ns)
 
 
-def stall_due(turn: Turn, name: str) -> None:
+def stall_due(turn: Turn, job_id: str) -> None:
     """See whether a step was made in the meantime."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is None or not job.ledger.steps:
         return
     since_ns = job.ledger.steps[-1].end_ns
@@ -44,16 +44,16 @@ def stall_due(turn: Turn, name: str) -> None:
     restart_ns = turn.state.settings.stalled_restart_ns
     if job.state is JobState.RUNNING:
         if still_ns < _patience_ns(turn, job):
-            turn.set_timer(f"{TimerKind.STALLED}/{name}", _patience_ns(turn, job) - still_ns)
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
             return
         transition.move_job(turn, job, JobEvent.STALLED, _sentence(job, still_ns))
     if job.state is not JobState.STALLED or not restart_ns:
         return
-    wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(name) else 0)
+    wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(job.name) else 0)
     if wait_ns > 0:
-        turn.set_timer(f"{TimerKind.STALLED}/{name}", wait_ns)
+        turn.set_timer(f"{TimerKind.STALLED}/{job_id}", wait_ns)
         return
-    message = f"no rank of {name} has ended, and none makes steps: {_sentence(job, still_ns)}"
+    message = f"no rank of {job.name} has ended, and none makes steps: {_sentence(job, still_ns)}"
     incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)
 
 

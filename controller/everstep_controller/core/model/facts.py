@@ -19,13 +19,14 @@ class Origin:
 class JobOnNode:
     """State of one job on a node, as its agent told it when it connected."""
 
+    # Name of the job.
     job: str
     generation: int
     launcher: bool
     # The plan that the job's newest generation comes from; 0 when the agent did not say.
     planned_generation: int = 0
-    # Id of the job that its launcher belongs to; 0 where there is no launcher, or it is not known.
-    job_id: int = 0
+    # Id of the job that its launcher belongs to; "" where there is no launcher, or it is not known.
+    job_id: str = ""
 
 
 R_co = TypeVar("R_co", bound=Report, covariant=True)

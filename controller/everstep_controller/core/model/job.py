@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from everstep_common.reports import DataRange, LauncherJoined, Phase, Storage, StoredStep
+from everstep_common.reports import DataRange, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.deaths import Death, Judgement
-from everstep_controller.core.model.facts import Reported
 from everstep_controller.core.model.incident import Incident
-from everstep_controller.core.model.lineage import BranchPoint, Past, ShardSource, StepKey
+from everstep_controller.core.model.lineage import BranchPoint, Predecessor, ShardSource, StepKey
 from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
 
 
@@ -116,15 +115,6 @@ class Planned:
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EndedJob:
-    """End of an earlier job whose name another one has now."""
-
-    job_id: int
-    succeeded: bool
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Specification of a job: what was asked for at its start; it never changes."""
@@ -200,8 +190,8 @@ class Lineage:
     skipped: list[DataRange] = field(default_factory=list)
     # The step in storage that the job began with.
     latest: StoredStep | None = None
-    # The earlier job of this name whose state this one continues, and a sentence about that.
-    past: Past | None = None
+    # The job whose state this one continues, and a sentence about what it begins with.
+    continues: Predecessor | None = None
     begun: str = ""
     # Its user wants it to begin anew.
     fresh: bool = False
@@ -268,6 +258,8 @@ class Ending:
 class JobRecord:
     """Record of one job: its specification, generation, lineage, recovery and ending."""
 
+    # What it is known by to the end of time; and its name, which the next job may have as well.
+    id: str
     name: str
     spec: JobSpec
     created_ns: int
@@ -275,16 +267,13 @@ class JobRecord:
     state: JobState = JobState.FORMING
     since_ns: int = 0
     reason: str = "waiting for its nodes"
-    # Tells it from the jobs of its name before and after it; and how those before have ended.
-    job_id: int = 0
-    ends_before: list[EndedJob] = field(default_factory=list)
+    # The job of its name before it, whose end it waits for before it begins; else empty.
+    after: str = ""
     launchers: dict[str, Launcher] = field(default_factory=dict)
     generation: Generation = field(default_factory=Generation)
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
-    # By their nodes, launchers that have come while it ends, and begin the next job of the name.
-    successors: dict[str, Reported[LauncherJoined]] = field(default_factory=dict)
     # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
     cadence: Cadence = field(default_factory=Cadence)
     snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)

@@ -14,7 +14,7 @@ from everstep_controller.core.turn import Turn
 
 def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
     """Go on with what an agent has begun, as if it had been planned here."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or job.state is JobState.ENDED:
         return
     if not _fits(job, event):

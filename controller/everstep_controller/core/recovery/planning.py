@@ -35,18 +35,18 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
         plan(turn, job)
 
 
-def wait_over(turn: Turn, name: str) -> None:
+def wait_over(turn: Turn, job_id: str) -> None:
     """A job has waited long enough for more nodes than it needs."""
     # The timer stays in the state: that it is overdue lets the job begin with fewer nodes.
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is not None and job.state is JobState.FORMING:
-        turn.state.timers[f"{TimerKind.FORMING}/{name}"] = turn.now_ns
-        turn.mark_job(name)
+        turn.state.timers[f"{TimerKind.FORMING}/{job_id}"] = turn.now_ns
+        turn.mark_job(job_id)
 
 
-def retry_due(turn: Turn, name: str) -> None:
+def retry_due(turn: Turn, job_id: str) -> None:
     """It is time to ask again for a state that nobody could give back."""
-    turn.mark_job(name)
+    turn.mark_job(job_id)
 
 
 def _awaits_agents(state: State, job: JobRecord) -> bool:
@@ -59,7 +59,7 @@ def _form(turn: Turn, job: JobRecord) -> None:
     if job.ending.wanted:
         ending.end_job(turn, job, succeeded=False, reason=job.ending.wanted)
         return
-    ready, timer = len(candidates(turn.state, job)), f"{TimerKind.FORMING}/{job.name}"
+    ready, timer = len(candidates(turn.state, job)), f"{TimerKind.FORMING}/{job.id}"
     waited = turn.state.timers.get(timer, turn.now_ns + 1) <= turn.now_ns
     if ready >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
         if not turn.paused(job.name):

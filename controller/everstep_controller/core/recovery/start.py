@@ -16,7 +16,7 @@ from everstep_controller.core.turn import Turn
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     """Start the generation that was planned, at the step that the catalogue found."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or event.generation != job.generation.number or not _asked(turn, job):
         return
     event = identity.choice_or_anew(turn.state, job, event, turn.now_ns)
@@ -24,7 +24,7 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
         waiting.wait_for_state(turn, job, event.lost)
         return
     job.generation.unreachable = ""
-    turn.drop_timer(f"{TimerKind.RETRY}/{job.name}")
+    turn.drop_timer(f"{TimerKind.RETRY}/{job.id}")
     _count_restart(job, event.step)
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)
@@ -98,7 +98,7 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     if event.step is None:
         why = job.lineage.begun if first and job.lineage.begun else event.reason
         return f"generation {job.generation.number} starts from the beginning: {why}"
-    if first and job.lineage.past is not None:
+    if first and job.lineage.continues is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"
     plan_text = f"generation {job.generation.number} ({job.recovery.plan})"

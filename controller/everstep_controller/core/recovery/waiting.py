@@ -41,7 +41,7 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
     same = members == job.generation.members and not job.ending.wanted
     asked = same and _connected_holders(state, job) == job.generation.asked_of
     return (
-        not asked or f"{TimerKind.RETRY}/{job.name}" not in state.timers or job.name in state.paused
+        not asked or f"{TimerKind.RETRY}/{job.id}" not in state.timers or job.name in state.paused
     )
 
 
@@ -56,7 +56,7 @@ def ask_again(turn: Turn, job: JobRecord, members: list[str]) -> None:
 
 def _note_asked(turn: Turn, job: JobRecord) -> None:
     job.generation.asked_of = _connected_holders(turn.state, job)
-    turn.set_timer(f"{TimerKind.RETRY}/{job.name}", _RETRY_NS)
+    turn.set_timer(f"{TimerKind.RETRY}/{job.id}", _RETRY_NS)
 
 
 def _connected_holders(state: State, job: JobRecord) -> list[str]:
@@ -65,7 +65,9 @@ def _connected_holders(state: State, job: JobRecord) -> list[str]:
 
 def _next_step(state: State, job: JobRecord) -> str:
     anew = (
-        "start it" if job.lineage.past and not job.lineage.started else "end it and start it again"
+        "start it"
+        if job.lineage.continues and not job.lineage.started
+        else "end it and start it again"
     )
     fresh = f"to begin anew, {anew} with --fresh"
     away = [name for name in job.lineage.holders if not state.nodes[name].connected]
